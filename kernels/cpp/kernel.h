@@ -1,0 +1,103 @@
+// What a kernel is to the executor: a name, a proof that it stays inside its buffers, a scratch need, and a run.
+#pragma once
+#include <cstddef>
+#include <cstdint>
+
+using i64 = int64_t;
+
+// TensorProto.DataType codes.
+enum DType : int32_t {
+  F32 = 1, U8 = 2, I8 = 3, U16 = 4, I16 = 5, I32 = 6, I64 = 7, STRING = 8, BOOL = 9, F16 = 10, F64 = 11, U32 = 12, U64 = 13,
+  BF16 = 16, F8E4M3FN = 17, F8E4M3FNUZ = 18, F8E5M2 = 19, F8E5M2FNUZ = 20, U4 = 21, I4 = 22, F4E2M1 = 23, F8E8M0 = 24, U2 = 25, I2 = 26,
+  F6E2M3 = 27, F6E3M2 = 28,
+};
+
+// Bytes per element of the byte-sized and larger types, 0 for the packed ones.
+inline i64 dtype_size(int32_t t) {
+  switch (t) {
+    case F32: case I32: case U32: return 4;
+    case I64: case F64: case U64: return 8;
+    case U16: case I16: case F16: case BF16: return 2;
+    case U8: case I8: case BOOL: case F8E4M3FN: case F8E4M3FNUZ: case F8E5M2: case F8E5M2FNUZ: case F8E8M0: return 1;
+    default: return 0;
+  }
+}
+
+struct Buf {
+  char* data;     // nullptr: an absent optional buffer, or bind time
+  i64 bytes;
+  int32_t dtype;  // 0: absent
+  explicit operator bool() const { return dtype != 0; }
+  i64 count() const { i64 s = dtype_size(dtype); return s ? bytes / s : 0; }
+  template <class T> T* as() const { return reinterpret_cast<T*>(data); }
+};
+
+struct Pool;  // core/pool.h
+
+struct Call {
+  const i64* params;   // as declared; f64 parameters hold the bits of a double
+  i64 n_params;
+  const Buf* bufs;
+  i64 n_bufs;
+  char* scratch;       // 64-byte aligned, of the size that `scratch` returned; run time only
+  Pool* pool;
+  const char* error;   // run time: set to a static text when data is wrong (an index out of range); the run stops
+};
+
+// `check` returns nullptr or a static text saying what is wrong. It must bound every access from params and buffer sizes alone,
+// without overflow (params are untrusted), and reject dtypes that the kernel does not know.
+// `scratch` is called after `check` passed: bytes of scratch for a run on `threads` threads.
+struct Kernel {
+  const char* name;
+  const char* (*check)(const Call&);
+  i64 (*scratch)(const Call&, int threads);
+  void (*run)(Call&);
+};
+
+// Splits [0, n) into pieces of at least `grain` and runs fn(begin, end, thread) on the pool; returns when all are done.
+// thread is in [0, pool_threads(pool)).
+using RangeFn = void (*)(void* ctx, i64 begin, i64 end, int thread);
+void pool_for(Pool* pool, i64 n, i64 grain, RangeFn fn, void* ctx);
+int pool_threads(const Pool* pool);
+
+template <class F> inline void parallel_for(Pool* pool, i64 n, i64 grain, F&& f) {
+  pool_for(pool, n, grain, [](void* c, i64 b, i64 e, int t) { (*static_cast<F*>(c))(b, e, t); }, &f);
+}
+
+inline double as_f64(i64 bits) { double d; __builtin_memcpy(&d, &bits, 8); return d; }
+
+// ---- helpers for `check`: all saturate instead of overflowing ----
+constexpr i64 HUGE_COUNT = i64(1) << 47;  // no tensor has more elements or bytes
+inline bool mul_over(i64 a, i64 b, i64* r) { return __builtin_mul_overflow(a, b, r); }
+
+// The product of n sizes, or -1 when one is negative or the product passes HUGE_COUNT.
+inline i64 product(const i64* sizes, i64 n) {
+  i64 p = 1;
+  bool zero = false;
+  for (i64 i = 0; i < n; i++) {
+    if (sizes[i] < 0) return -1;
+    if (sizes[i] == 0) zero = true;
+  }
+  if (zero) return 0;
+  for (i64 i = 0; i < n; i++)
+    if (mul_over(p, sizes[i], &p) || p > HUGE_COUNT) return -1;
+  return p;
+}
+
+// True when every element `offset + sum(index[d] * stride[d])` of a strided view lies in [0, count). Empty views pass.
+inline bool view_fits(i64 rank, const i64* shape, const i64* stride, i64 offset, i64 count) {
+  i64 p = product(shape, rank);
+  if (p < 0) return false;
+  if (p == 0) return true;
+  i64 lo = offset, hi = offset;
+  for (i64 d = 0; d < rank; d++) {
+    i64 reach;
+    if (mul_over(shape[d] - 1, stride[d], &reach)) return false;
+    if (__builtin_add_overflow(reach < 0 ? lo : hi, reach, reach < 0 ? &lo : &hi)) return false;
+  }
+  return lo >= 0 && hi < count;
+}
+
+// Each kernels/cpp/<name>.cpp ends in KERNEL(name, check, scratch, run); the toolchain collects them by file name.
+#define KERNEL(name, check, scratch, run) extern const Kernel kernel_##name; const Kernel kernel_##name{#name, check, scratch, run};
+inline i64 no_scratch(const Call&, int) { return 0; }

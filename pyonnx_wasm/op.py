@@ -1,0 +1,170 @@
+"""Kernel declarations and the operator registry.
+
+A *kernel* is what executors run: declared once here in Python, written once in ``kernels/cpp/<name>.cpp`` and once in
+``kernels/wgsl/<name>.wgsl``. An *operator* is what ONNX graphs hold: a Python function whose signature is its schema
+(inputs positional, attributes keyword-only with the ONNX defaults) and whose body emits kernels; running it once gives
+both the output shapes and the lowering.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from .dtypes import DType
+from .ir import Graph, IRError, Node, Value
+
+_BUF = re.compile(r"(>?)(\w+)([?*]?)$")
+_PARAM = re.compile(r"(\w+)(?:\[(\d+|\*)\])?(?::(f))?$")
+
+
+@dataclass(frozen=True)
+class BufSpec:
+    name: str
+    output: bool
+    optional: bool
+    variadic: bool
+
+
+@dataclass(frozen=True)
+class ParamSpec:
+    name: str
+    count: int  # -1: the variable tail, last
+    is_float: bool
+
+
+KERNELS: dict[str, Kernel] = {}
+
+
+class Kernel:
+    """One kernel's ABI.
+
+    Args:
+        name: also the file name of its sources.
+        buffers: space-separated; ``>y`` is written, ``b?`` may be absent, ``x*`` is variadic and last.
+        params: space-separated; 64-bit integers, ``name[8]`` an array, ``name:f`` an f64, ``name[*]`` a variable tail, last.
+        fuses: names of the optional facilities that passes may use: ``"epilogue"`` (``bias``, ``residual``, ``act``).
+    """
+
+    def __init__(self, name: str, buffers: str, params: str, fuses: Sequence[str] = ()) -> None:
+        self.name = name
+        self.buffers = tuple(self._buf(b) for b in buffers.split())
+        self.params = tuple(self._param(p) for p in params.split())
+        self.fuses = frozenset(fuses)
+        self.text = f"{name}({' '.join(buffers.split())}) {' '.join(params.split())}"
+        self.inputs = tuple(b for b in self.buffers if not b.output)
+        self.outputs = tuple(b for b in self.buffers if b.output)
+        if KERNELS.get(name, self).text != self.text:
+            raise ValueError(f"kernel {name} is declared twice")
+        KERNELS[name] = self
+
+    @staticmethod
+    def _buf(text: str) -> BufSpec:
+        out, name, suffix = _BUF.match(text).groups()  # type: ignore[union-attr]
+        return BufSpec(name, bool(out), suffix == "?", suffix == "*")
+
+    @staticmethod
+    def _param(text: str) -> ParamSpec:
+        name, count, is_float = _PARAM.match(text).groups()  # type: ignore[union-attr]
+        return ParamSpec(name, -1 if count == "*" else int(count or 0), bool(is_float))
+
+    @property
+    def abi(self) -> int:
+        """FNV-1a hash, 32 bits, of the declaration's text."""
+        h = 0x811C9DC5
+        for byte in self.text.encode():
+            h = (h ^ byte) * 0x01000193 & 0xFFFFFFFF
+        return h
+
+    def __repr__(self) -> str:
+        return f"Kernel({self.text!r})"
+
+    def __call__(self, outs: dict[str, tuple[DType, Sequence[Any]]], ins: dict[str, Value | Sequence[Value] | None], **params: Any) -> Any:
+        """Emits a call into the current graph. Params left out are 0; short arrays are padded with 0.
+
+        Args:
+            outs: ``{buffer: (dtype, shape)}`` of the outputs that are wanted.
+            ins: ``{buffer: value}``; a list for the variadic buffer.
+        Returns:
+            The new value, or a tuple of them in declaration order when ``outs`` names several.
+        """
+        unknown = set(params) - {p.name for p in self.params} | set(outs) - {b.name for b in self.outputs} | set(ins) - {b.name for b in self.inputs}
+        if unknown:
+            raise TypeError(f"{self.name} has no {sorted(unknown)}")
+        return Graph.current().emit(Node(self, dict(ins), dict(params)), outs)
+
+
+@dataclass(frozen=True)
+class Operator:
+    """A registered operator version: holds from opset ``since`` to ``until`` (inclusive, None: newest)."""
+
+    name: str
+    domain: str
+    since: int
+    until: int | None
+    fn: Callable[..., Any]
+    params: tuple[str, ...]  # positional: the inputs
+    variadic: bool
+    attrs: tuple[str, ...]  # keyword-only
+    required: int
+    takes_context: bool = field(default=False)
+
+
+OPERATORS: dict[tuple[str, str], list[Operator]] = {}
+
+
+def op(name: str | None = None, *, since: int = 1, until: int | None = None, domain: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Registers a function as an ONNX operator.
+
+    The function's positional parameters are the operator's inputs (default None: optional; ``*xs``: variadic), its
+    keyword-only parameters the attributes with the defaults of the standard; a parameter named ``ctx`` is none of them but
+    receives the :class:`Context`. It returns a value, or a tuple of values in the order of the outputs.
+    """
+
+    def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        sig = inspect.signature(fn)
+        pos = [p for p in sig.parameters.values() if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+        kw = [p.name for p in sig.parameters.values() if p.kind is p.KEYWORD_ONLY and p.name != "ctx"]
+        entry = Operator(
+            name or fn.__name__.rstrip("_"),
+            domain,
+            since,
+            until,
+            fn,
+            tuple(p.name for p in pos),
+            any(p.kind is p.VAR_POSITIONAL for p in sig.parameters.values()),
+            tuple(kw),
+            sum(p.default is p.empty for p in pos),
+            "ctx" in sig.parameters,
+        )
+        OPERATORS.setdefault((entry.domain, entry.name), []).append(entry)
+        return fn
+
+    return register
+
+
+@dataclass(frozen=True)
+class Context:
+    """What an operator may ask of its node: the opset of its domain, how many outputs are named, and which."""
+
+    opset: int
+    outputs: tuple[str, ...]  # "" for an output that nobody wants
+    node: str
+
+    def wants(self, index: int) -> bool:
+        return index < len(self.outputs) and bool(self.outputs[index])
+
+
+def find(domain: str, name: str, opset: int) -> Operator:
+    """The operator version that an opset selects; raises IRError with what there is."""
+    versions = OPERATORS.get(("" if domain == "ai.onnx" else domain, name))
+    if not versions:
+        raise IRError(f"operator {domain or 'ai.onnx'}.{name} is not supported; supported operators: `pyonnx-wasm inspect --operators`")
+    fitting = [v for v in versions if v.since <= opset and (v.until is None or opset <= v.until)]
+    if not fitting:
+        have = ", ".join(f"{v.since} to {v.until or 'newest'}" for v in versions)
+        raise IRError(f"operator {name} of opset {opset} is not supported (supported: {have})")
+    return max(fitting, key=lambda v: v.since)
