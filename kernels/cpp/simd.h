@@ -1,0 +1,94 @@
+// One vector width per build: VF holds W floats. Everything else is clang vector arithmetic; with -ffp-contract=fast a*b+c is one
+// fused instruction wherever the target has one (f32x4.relaxed_madd in WebAssembly).
+#pragma once
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#if defined(__AVX512F__) || defined(__AVX__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+constexpr int W = 16;
+#elif defined(__AVX__)
+constexpr int W = 8;
+#else
+constexpr int W = 4;
+#endif
+
+typedef float VF __attribute__((ext_vector_type(W)));
+typedef int32_t VI __attribute__((ext_vector_type(W)));
+typedef float VF4 __attribute__((ext_vector_type(4)));
+
+inline VF splat(float x) { return (VF)x; }
+inline VI splat_i(int32_t x) { return (VI)x; }
+
+inline VF load(const float* p) { VF v; __builtin_memcpy(&v, p, sizeof v); return v; }
+inline void store(float* p, VF v) { __builtin_memcpy(p, &v, sizeof v); }
+inline VI load_i(const int32_t* p) { VI v; __builtin_memcpy(&v, p, sizeof v); return v; }
+inline void store_i(int32_t* p, VI v) { __builtin_memcpy(p, &v, sizeof v); }
+inline VF4 load4(const float* p) { VF4 v; __builtin_memcpy(&v, p, sizeof v); return v; }
+inline void store4(float* p, VF4 v) { __builtin_memcpy(p, &v, sizeof v); }
+
+// The first n lanes (0 <= n <= W); the others read as zero, are not written, and their memory is never touched.
+inline VF load_part(const float* p, ptrdiff_t n) {
+#if defined(__AVX512F__)
+  return (VF)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
+#elif defined(__AVX__)
+  alignas(32) static const int32_t lanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+  return (VF)_mm256_maskload_ps(p, _mm256_loadu_si256((const __m256i*)(lanes + 8 - n)));
+#else
+  if (n >= W) return load(p);
+  VF v = splat(0);
+  if (n > 0) v[0] = p[0];
+  if (n > 1) v[1] = p[1];
+  if (n > 2) v[2] = p[2];
+  return v;
+#endif
+}
+
+inline void store_part(float* p, VF v, ptrdiff_t n) {
+#if defined(__AVX512F__)
+  _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
+#elif defined(__AVX__)
+  alignas(32) static const int32_t lanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
+  _mm256_maskstore_ps(p, _mm256_loadu_si256((const __m256i*)(lanes + 8 - n)), (__m256)v);
+#else
+  if (n >= W) return store(p, v);
+  if (n > 0) p[0] = v[0];
+  if (n > 1) p[1] = v[1];
+  if (n > 2) p[2] = v[2];
+#endif
+}
+
+inline VF as_f(VI v) { return __builtin_bit_cast(VF, v); }
+inline VI as_i(VF v) { return __builtin_bit_cast(VI, v); }
+inline VF fma(VF a, VF b, VF c) { return a * b + c; }
+
+// Lane masks (all ones or all zeros) come from comparisons; select(mask, a, b) takes a where the mask is set.
+inline VF select(VI mask, VF a, VF b) { return as_f((mask & as_i(a)) | (~mask & as_i(b))); }
+
+// vmax(v, lo) = v < lo ? lo : v and vmin(v, hi) = v > hi ? hi : v: a NaN in v survives, one in the bound does not count.
+// Always through these: with relaxed SIMD, LLVM turns any `a < b ? b : a`, however written, into f32x4.relaxed_max, whose NaNs are undefined.
+inline VF vmax(VF v, VF lo) {
+#if defined(__wasm__)
+  return __builtin_wasm_pmax_f32x4(v, lo);
+#else
+  return v < lo ? lo : v;
+#endif
+}
+inline VF vmin(VF v, VF hi) {
+#if defined(__wasm__)
+  return __builtin_wasm_pmin_f32x4(v, hi);
+#else
+  return v > hi ? hi : v;
+#endif
+}
+
+inline float sum_lanes(VF v) {
+  float s[W];
+  __builtin_memcpy(s, &v, sizeof v);
+  for (int n = W / 2; n; n /= 2)
+    for (int i = 0; i < n; i++) s[i] += s[i + n];
+  return s[0];
+}
