@@ -1,0 +1,211 @@
+/** The header of a `.ponnx` file, checked. PROGRAM.md specifies the format. */
+import { bytesOf, elements, isType, type Type } from "./dtypes.js";
+
+export interface ValueInfo {
+  readonly name: string;
+  readonly type: Type;
+  readonly shape: readonly (number | string)[];
+}
+
+export interface ProgramInfo {
+  readonly name: string;
+  readonly start: number;
+  readonly bytes: number;
+  readonly messages: readonly string[];
+  readonly origins: readonly string[];
+}
+
+/** Where a weight's bytes come from; "init" fills memory that has no source. */
+export type WeightSource =
+  | { readonly kind: "data"; readonly start: number }
+  | { readonly kind: "file"; readonly file: number; readonly start: number }
+  | { readonly kind: "over"; readonly weight: number }
+  | { readonly kind: "init" };
+
+export interface WeightInfo {
+  readonly name: string;
+  readonly bytes: number;
+  readonly source: WeightSource;
+}
+
+export interface RunStep {
+  readonly program: number;
+  readonly inputs: readonly number[];
+  readonly outputs: readonly number[];
+}
+
+export interface Header {
+  readonly inputs: readonly ValueInfo[];
+  readonly outputs: readonly ValueInfo[];
+  readonly programs: readonly ProgramInfo[];
+  readonly init: number | null;
+  readonly script: readonly RunStep[];
+  readonly results: readonly number[];
+  readonly slots: number;
+  readonly weights: readonly WeightInfo[];
+  readonly files: readonly string[];
+  /** Length of the data section as far as blobs reach into it. */
+  readonly dataBytes: number;
+}
+
+export const PREFIX_BYTES = 8;
+const MAX_HEADER_BYTES = 2 ** 28;
+const MAX_BLOB_BYTES = 2 ** 47;
+
+/** The header's length from the file's first bytes; throws an error that says what the file is instead. */
+export function headerLength(start: Uint8Array): number {
+  if (start.length === 0) throw new Error("the file is empty");
+  const foreign = recognise(start);
+  if (foreign) throw new Error(foreign);
+  if (start.length <= PREFIX_BYTES) throw new Error(`the file is truncated: it has only ${start.length} bytes`);
+  const view = new DataView(start.buffer, start.byteOffset);
+  const length = view.getUint32(4, true) * 2 ** 32 + view.getUint32(0, true);
+  if (start[PREFIX_BYTES] !== 0x7b || length < 2 || length > MAX_HEADER_BYTES)
+    throw new Error("this is not a compiled model (.ponnx): it does not start with a header length and JSON");
+  return length;
+}
+
+function recognise(start: Uint8Array): string | undefined {
+  const text = String.fromCharCode(...start.subarray(0, 40));
+  const trimmed = text.trimStart();
+  if (trimmed.startsWith("<")) return "the server sent an HTML page, not a model: check the address";
+  if (text.startsWith("version https://git-lfs")) return "this is a Git LFS pointer, not the model: fetch it with `git lfs pull`";
+  if (text.slice(4, 8) === "ORTM")
+    return "this is an .ort file of onnxruntime: compile its .onnx instead: pyonnx-wasm compile model.onnx";
+  // An onnx ModelProto starts with the field ir_version (tag 8, a small varint), then another field of the message.
+  if (start[0] === 0x08 && (start[1] ?? 0) < 0x20 && [0x12, 0x1a, 0x22, 0x28, 0x32, 0x3a, 0x42].includes(start[2] ?? 0))
+    return "this is an ONNX file; compile it first: pyonnx-wasm compile model.onnx";
+  if (text.startsWith("PK\x03\x04")) return "this is a zip archive, not a compiled model (.ponnx)";
+  if (text.startsWith("\x1f\x8b")) return "this is a gzip file: serve it with Content-Encoding: gzip, or unpack it";
+  return undefined;
+}
+
+/** Parses the JSON header; throws an error naming the key that is wrong. */
+export function parseHeader(bytes: Uint8Array): Header {
+  let json: unknown;
+  try {
+    json = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(bytes));
+  } catch (error) {
+    throw new Error(`the header is damaged: ${error instanceof Error ? error.message : String(error)}`);
+  }
+  const header = object(json, "header");
+  const meta = object(header["__metadata__"] ?? {}, "__metadata__");
+  if (meta["format"] !== "ponnx") throw new Error("this is not a compiled model (.ponnx); a safetensors file has no program");
+  if (meta["version"] !== "1")
+    throw new Error(`the file has format version ${String(meta["version"])}; this player reads version 1: compile it again`);
+
+  const inputs = list(header, "inputs").map(valueInfo("inputs"));
+  const outputs = list(header, "outputs").map(valueInfo("outputs"));
+  const programs = list(header, "programs").map(programInfo);
+  const weights = list(header, "weights").map(weightInfo);
+  const files = header["files"] === undefined ? [] : list(header, "files").map((f, i) => string(f, `files[${i}]`));
+  for (const [k, { name, source, bytes }] of weights.entries()) {
+    if (source.kind === "file" && source.file >= files.length) fail(`weight "${name}": there is no file ${source.file}`);
+    if (source.kind !== "over") continue;
+    const under = weights[source.weight];
+    if (!under || source.weight === k || under.source.kind === "over" || under.bytes < bytes)
+      fail(`weight "${name}" cannot lie over weight ${source.weight}`);
+  }
+  const init = header["init"] ?? null;
+  if (init !== null && !programs[integer(init, "init")]) fail(`init: there is no program ${String(init)}`);
+
+  let slots = inputs.length;
+  const known = (slot: unknown, where: string): number => {
+    const s = integer(slot, where);
+    if (s >= slots) fail(`${where}: slot ${s} is not computed before`);
+    return s;
+  };
+  const script = list(header, "script").map((step, i): RunStep => {
+    const where = `script[${i}]`;
+    const s = object(step, where);
+    if (s["run"] === undefined) fail(`${where}: this player knows only "run" steps, not "${Object.keys(s)[0] ?? ""}"`);
+    const program = integer(s["run"], `${where}.run`);
+    if (!programs[program]) fail(`${where}: there is no program ${program}`);
+    const ins = list(s, "in").map((slot) => known(slot, `${where}.in`));
+    const outs = list(s, "out").map((slot) => {
+      if (integer(slot, `${where}.out`) !== slots) fail(`${where}.out: expected slot ${slots}`);
+      return slots++;
+    });
+    return { program, inputs: ins, outputs: outs };
+  });
+  const results = list(header, "results").map((slot) => known(slot, "results"));
+  if (results.length !== outputs.length) fail(`results: ${results.length} slots for ${outputs.length} outputs`);
+
+  const ends = [
+    ...programs.map((p) => p.start + p.bytes),
+    ...weights.map((w) => (w.source.kind === "data" ? w.source.start + w.bytes : 0)),
+  ];
+  const dataBytes = ends.reduce((a, b) => Math.max(a, b), 0);
+  return { inputs, outputs, programs, init: init as number | null, script, results, slots, weights, files, dataBytes };
+}
+
+function fail(text: string): never {
+  throw new Error(`the header is damaged: ${text}`);
+}
+
+function object(value: unknown, where: string): Record<string, unknown> {
+  if (typeof value !== "object" || value === null || Array.isArray(value)) fail(`${where} must be an object`);
+  return value as Record<string, unknown>;
+}
+
+function list(of: Record<string, unknown>, key: string): unknown[] {
+  const value = of[key];
+  if (!Array.isArray(value)) fail(`"${key}" must be a list`);
+  return value;
+}
+
+function string(value: unknown, where: string): string {
+  if (typeof value !== "string") fail(`${where} must be text`);
+  return value;
+}
+
+function integer(value: unknown, where: string): number {
+  if (!Number.isSafeInteger(value) || (value as number) < 0 || (value as number) > MAX_BLOB_BYTES)
+    fail(`${where} must be an integer >= 0, not ${String(value)}`);
+  return value as number;
+}
+
+function texts(of: Record<string, unknown>, key: string): string[] {
+  return list({ [key]: of[key] ?? [] }, key).map((t) => string(t, key));
+}
+
+const valueInfo =
+  (key: string) =>
+  (value: unknown, i: number): ValueInfo => {
+    const v = object(value, `${key}[${i}]`);
+    const name = string(v["name"], `${key}[${i}].name`);
+    const type = string(v["dtype"], `${key}[${i}].dtype`);
+    if (!isType(type)) throw new Error(`"${name}" has type ${type}, which this player does not support`);
+    const shape = list(v, "shape").map((d) => (typeof d === "string" ? d : integer(d, `shape of "${name}"`)));
+    return { name, type, shape };
+  };
+
+function programInfo(value: unknown, i: number): ProgramInfo {
+  const where = `programs[${i}]`;
+  const p = object(value, where);
+  if (p["target"] !== "core") fail(`${where}: target "${String(p["target"])}" is not "core"`);
+  const code = list(p, "code");
+  const [start, bytes] = [integer(code[0], `${where}.code`), integer(code[1], `${where}.code`)];
+  if (bytes % 4 !== 0 || bytes === 0) fail(`${where}.code: ${bytes} bytes are no list of words`);
+  return { name: string(p["name"], `${where}.name`), start, bytes, messages: texts(p, "messages"), origins: texts(p, "origins") };
+}
+
+function weightInfo(value: unknown, i: number): WeightInfo {
+  const w = object(value, `weights[${i}]`);
+  const name = string(w["name"], `weights[${i}].name`);
+  const where = `weight "${name}"`;
+  const bytes = integer(w["bytes"], `${where}: bytes`);
+  const type = w["dtype"];
+  if (!isType(type)) fail(`${where}: unknown dtype "${String(type)}"`);
+  const shape = list(w, "shape").map((d) => integer(d, `${where}: shape`));
+  if (bytesOf(type, elements(shape)) !== bytes) fail(`${where}: [${shape}] of ${type} is not ${bytes} bytes`);
+  return { name, bytes, source: weightSource(w, where) };
+}
+
+function weightSource(w: Record<string, unknown>, where: string): WeightSource {
+  if (w["at"] !== undefined) return { kind: "data", start: integer(w["at"], `${where}: at`) };
+  if (w["over"] !== undefined) return { kind: "over", weight: integer(w["over"], `${where}: over`) };
+  if (w["from"] === undefined) return { kind: "init" };
+  const [file, start] = list(w, "from");
+  return { kind: "file", file: integer(file, `${where}: from`), start: integer(start, `${where}: from`) };
+}
