@@ -1,0 +1,102 @@
+# Every target sets up what it needs and does nothing twice. `make help` lists them.
+PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11,$(if $(shell $(p) -c 'import sys; print(int(sys.version_info >= (3, 11)))' 2>/dev/null | grep 1),$(p))))
+BIN := .venv/bin
+export PLAYWRIGHT_SKIP_VALIDATE_HOST_REQUIREMENTS := 1
+export npm_config_fund := false
+export npm_config_audit := false
+export npm_config_update_notifier := false
+
+VENV := .venv/.stamp
+NODE := node_modules/.stamp
+BROWSER := build/.browser
+CORE := build/.core
+PLAYER := build/.player
+SITE := build/.site
+DIGITS := build/site/digits/digits.ponnx
+MINILM := build/models/minilm.onnx
+SEARCH := build/site/search/minilm.ponnx
+
+CORE_SOURCES := $(shell find kernels/cpp -name '*.cpp' -o -name '*.h') pyonnx_wasm/toolchain.py pyonnx_wasm/op.py $(wildcard pyonnx_wasm/kernels.py)
+PLAYER_SOURCES := package.json $(shell find js -path js/dist -prune -o -path js/pages -prune -o -type f -print)
+PAGE_SOURCES := $(shell find js/pages -type f)
+COMPILER := $(filter-out pyonnx_wasm/demo.py pyonnx_wasm/server.py,$(wildcard pyonnx_wasm/*.py pyonnx_wasm/ops/*.py pyonnx_wasm/passes/*.py))
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help demo test serve bench build site lint format clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 14
+
+demo: $(BROWSER) $(SITE) $(DIGITS)  ## run the held-out digits in headless Chromium and report
+	@$(BIN)/python -m pyonnx_wasm.demo
+
+test: lint $(BROWSER) $(SITE) $(DIGITS) $(MINILM)  ## lint, types, formatting, all tests
+	@$(BIN)/python -m pytest
+
+serve: $(SITE) $(DIGITS) $(SEARCH)  ## open the pages: digits and semantic search
+	@$(BIN)/pyonnx-wasm serve build/site
+
+bench: $(BROWSER) $(SITE) $(DIGITS)  ## compare with onnxruntime and onnxruntime-web
+	@$(BIN)/pyonnx-wasm bench
+
+build: $(CORE) $(PLAYER)  ## the native core, the WebAssembly cores and the player
+
+site: $(SITE) $(DIGITS)  ## the demo pages, in build/site
+
+lint: $(VENV) $(NODE)  ## ruff, mypy --strict, tsc --strict, formatting
+	@$(BIN)/ruff check -q
+	@$(BIN)/ruff format -q --check
+	@$(BIN)/mypy --no-error-summary
+	@npm run --silent lint
+
+format: $(VENV) $(NODE)  ## format everything in place
+	@$(BIN)/ruff check -q --fix
+	@$(BIN)/ruff format -q
+	@npm run --silent format
+
+clean:  ## remove everything that was built or installed here
+	rm -rf .venv node_modules build js/dist pyonnx_wasm/lib .ruff_cache .mypy_cache
+
+$(VENV): pyproject.toml
+	@test -n "$(PYTHON)" || { echo 'Python 3.11 or newer is needed: install it, or set PYTHON=/path/to/python3' >&2; exit 1; }
+	@echo 'Installing the Python packages into .venv'
+	@$(PYTHON) -m venv .venv || { echo 'python -m venv failed; on Debian: apt install python3-venv' >&2; rm -rf .venv; exit 1; }
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@touch $@
+
+$(NODE): package.json package-lock.json
+	@node -e 'process.exit(parseInt(process.versions.node) >= 20 ? 0 : 1)' || { echo 'Node.js 20 or newer is needed' >&2; exit 1; }
+	@echo 'Installing the Node packages'
+	@npm ci --silent
+	@touch $@
+
+$(BROWSER): $(VENV)
+	@$(BIN)/python -m pyonnx_wasm.testing.chromium
+	@mkdir -p build && touch $@
+
+$(CORE): $(VENV) $(CORE_SOURCES)
+	@echo 'Compiling the core: native and WebAssembly (the first time takes minutes)'
+	@$(BIN)/python -m pyonnx_wasm.toolchain all
+	@mkdir -p build && touch $@
+
+$(PLAYER): $(NODE) $(CORE) $(PLAYER_SOURCES)
+	@npm run --silent build
+	@touch $@
+
+$(SITE): $(PLAYER) $(PAGE_SOURCES)
+	@node js/pages/build.mjs build/site
+	@touch $@
+
+$(DIGITS): js/pages/digits/digits.onnx $(SITE) $(CORE) $(COMPILER)
+	@$(BIN)/python -m pyonnx_wasm compile $< -o $@
+	@touch $@
+
+$(MINILM): tests/models/export_minilm.py $(VENV)
+	@echo 'Fetching the MiniLM weights (90 MB) and exporting them'
+	@$(BIN)/python tests/models/export_minilm.py build/models
+
+$(SEARCH): $(MINILM) $(SITE) $(CORE) $(COMPILER)
+	@cp build/models/tokenizer.json build/site/search/
+	@$(BIN)/python -m pyonnx_wasm compile $< -o $@
+	@touch $@

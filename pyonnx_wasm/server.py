@@ -1,0 +1,210 @@
+"""A static file server for pages that need cross-origin isolation (threads in WebAssembly).
+
+`http.server` sends neither the isolation headers nor ranges, and guesses types from the machine's registry.
+"""
+
+import re
+import threading
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import TracebackType
+from typing import BinaryIO
+from urllib.parse import unquote, urlsplit
+
+TYPES = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".map": "application/json",
+    ".wasm": "application/wasm",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".ico": "image/x-icon",
+    ".txt": "text/plain; charset=utf-8",
+    ".whl": "application/zip",
+}
+ISOLATION = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
+_RANGE = re.compile(r"bytes=(\d*)-(\d*)$")
+_CHUNK = 1 << 20
+
+
+@dataclass
+class Transfer:
+    """One answered request: `sent` counts the body's bytes handed to the network so far."""
+
+    path: str
+    status: int
+    sent: int = 0
+
+
+class Server:
+    """Serves directories over HTTP/1.1 on a thread of its own; a context manager.
+
+    Args:
+        root: a directory, or directories by URL prefix (`{"/": site, "/models/": models}`), the longest prefix wins.
+        host, port: where to listen; port 0 takes a free one.
+        isolated: send the headers that give a page `SharedArrayBuffer`.
+
+    Files outside the directories, by `..` or by a link, are not found.
+    """
+
+    def __init__(self, root: Path | str | Mapping[str, Path | str], host: str = "127.0.0.1", port: int = 0, isolated: bool = True) -> None:
+        mounts = root if isinstance(root, Mapping) else {"/": root}
+        self.mounts = {f"/{prefix.strip('/')}/".replace("//", "/"): Path(path).resolve() for prefix, path in mounts.items()}
+        for path in self.mounts.values():
+            if not path.is_dir():
+                raise NotADirectoryError(f"{path} is not a directory to serve")
+        self.isolated = isolated
+        self.transfers: list[Transfer] = []
+        self._http = _HTTPServer((host, port), _Handler)
+        self._http.site = self
+        self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
+
+    @property
+    def url(self) -> str:
+        host, port = self._http.server_address[:2]
+        return f"http://{host!s}:{port}/"
+
+    def locate(self, path: str) -> Path | None:
+        """The file or directory behind a URL path, or None."""
+        if "\0" in path:
+            return None
+        for prefix, root in sorted(self.mounts.items(), key=lambda item: -len(item[0])):
+            if path.startswith(prefix) or path + "/" == prefix:
+                found = (root / path[len(prefix) :].lstrip("/")).resolve()
+                return found if found.is_relative_to(root) and found.exists() else None
+        return None
+
+    def start(self) -> "Server":
+        self._thread.start()
+        return self
+
+    def close(self) -> None:
+        if self._thread.is_alive():
+            self._http.shutdown()
+            self._thread.join()
+        self._http.server_close()
+
+    def wait(self) -> None:
+        """Blocks until the process is interrupted."""
+        with suppress(KeyboardInterrupt):
+            while self._thread.is_alive():
+                self._thread.join(0.5)
+        self.close()
+
+    def __enter__(self) -> "Server":
+        return self.start()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+
+def serve(root: Path | str, host: str = "127.0.0.1", port: int = 8000) -> Server:
+    """A started server on `port`, or on the next free one of the twenty that follow. OSError where none is free."""
+    for candidate in range(port, port + 20 if port else 1):
+        with suppress(OSError):
+            return Server(root, host, candidate).start()
+    return Server(root, host, port).start()
+
+
+class _HTTPServer(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+    site: Server
+
+
+class _Handler(BaseHTTPRequestHandler):
+    server: _HTTPServer
+    protocol_version = "HTTP/1.1"
+    server_version = "pyonnx-wasm"
+    sys_version = ""
+
+    def do_GET(self) -> None:
+        with suppress(ConnectionError, TimeoutError):
+            self._answer(body=True)
+
+    def do_HEAD(self) -> None:
+        with suppress(ConnectionError, TimeoutError):
+            self._answer(body=False)
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+    def _answer(self, body: bool) -> None:
+        path = unquote(urlsplit(self.path).path)
+        found = self.server.site.locate(path)
+        if found is not None and found.is_dir():
+            if not path.endswith("/"):
+                return self._reply(HTTPStatus.MOVED_PERMANENTLY, {"Location": f"/{urlsplit(self.path).path.lstrip('/')}/"})
+            found = found / "index.html"
+        if found is None or not found.is_file():
+            text = f"{path} is not here\n".encode()
+            return self._reply(HTTPStatus.NOT_FOUND, {"Content-Type": TYPES[".txt"]}, [text] if body else [], len(text))
+        try:
+            file = found.open("rb")
+        except OSError as error:
+            return self._reply(HTTPStatus.FORBIDDEN, {"X-Reason": error.strerror or "unreadable"})
+        with file:
+            self._send_file(found, file, body)
+
+    def _send_file(self, path: Path, file: BinaryIO, body: bool) -> None:
+        stat = path.stat()
+        tag = f'"{stat.st_mtime_ns:x}-{stat.st_size:x}"'
+        headers = {
+            "Content-Type": TYPES.get(path.suffix.lower(), "application/octet-stream"),
+            "ETag": tag,
+            "Last-Modified": self.date_time_string(int(stat.st_mtime)),
+            "Accept-Ranges": "bytes",
+            "Cache-Control": "no-cache",
+        }
+        if self.headers.get("If-None-Match") == tag:
+            return self._reply(HTTPStatus.NOT_MODIFIED, headers)
+        status, first, last = HTTPStatus.OK, 0, stat.st_size - 1
+        if self.headers.get("If-Range", tag) == tag and (match := _RANGE.match(self.headers.get("Range", ""))):
+            span = _span(match[1], match[2], stat.st_size)
+            if span is None:
+                return self._reply(HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE, {"Content-Range": f"bytes */{stat.st_size}"})
+            status, (first, last) = HTTPStatus.PARTIAL_CONTENT, span
+            headers["Content-Range"] = f"bytes {first}-{last}/{stat.st_size}"
+        size = last + 1 - first
+        return self._reply(status, headers, _read(file, first, size) if body else (), size)
+
+    def _reply(self, status: HTTPStatus, headers: Mapping[str, str], chunks: Iterable[bytes] = (), size: int = 0) -> None:
+        site = self.server.site
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if status != HTTPStatus.NOT_MODIFIED:
+            self.send_header("Content-Length", str(size))
+        self.send_header("Cross-Origin-Resource-Policy", "cross-origin")
+        self.send_header("Access-Control-Allow-Origin", "*")
+        self.send_header("X-Content-Type-Options", "nosniff")
+        for name, value in ISOLATION.items() if site.isolated else ():
+            self.send_header(name, value)
+        self.end_headers()
+        transfer = Transfer(urlsplit(self.path).path, status)
+        site.transfers.append(transfer)
+        for chunk in chunks:
+            transfer.sent += len(chunk)
+            self.wfile.write(chunk)
+
+
+def _span(first: str, last: str, size: int) -> tuple[int, int] | None:
+    """First and last byte of a `Range`; None where it cannot be satisfied."""
+    if not first:
+        return (max(0, size - int(last)), size - 1) if last and int(last) and size else None
+    begin, end = int(first), min(int(last), size - 1) if last else size - 1
+    return (begin, end) if begin <= end else None
+
+
+def _read(file: BinaryIO, offset: int, size: int) -> Iterator[bytes]:
+    file.seek(offset)
+    while size and (chunk := file.read(min(_CHUNK, size))):
+        size -= len(chunk)
+        yield chunk

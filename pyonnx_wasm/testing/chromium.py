@@ -1,0 +1,54 @@
+"""Finds the Chromium that tests, `demo` and `bench` drive; `python -m pyonnx_wasm.testing.chromium` installs one if there is none."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
+ARGS = ("--disable-background-networking", "--no-first-run", "--disable-component-update", "--disable-sync")
+WEBGPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
+
+
+def executable() -> str:
+    """Path of `$CHROMIUM`, of a browser on PATH, or of the one that Playwright installed. FileNotFoundError where there is none."""
+    if chosen := os.environ.get("CHROMIUM"):
+        return chosen
+    for name in NAMES:
+        if found := shutil.which(name):
+            return found
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        own = playwright.chromium.executable_path
+    if Path(own).exists():
+        return own
+    raise FileNotFoundError("no Chromium on PATH: install one, set CHROMIUM to its path, or run python -m playwright install chromium")
+
+
+def launch_options(webgpu: bool = False) -> dict[str, Any]:
+    """Arguments for Playwright's `chromium.launch`."""
+    return {"executable_path": executable(), "args": [*ARGS, *(WEBGPU if webgpu else ("--disable-gpu",))]}
+
+
+def install() -> str:
+    """The path of a browser; Debian's package where apt works, else Playwright's build, is installed if there is none."""
+    try:
+        return executable()
+    except FileNotFoundError:
+        pass
+    if shutil.which("apt-get") and os.geteuid() == 0:
+        print("Installing Debian's chromium package", flush=True)
+        quiet = {"stdout": subprocess.DEVNULL, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
+        subprocess.run(["apt-get", "update", "-qq"], check=False, **quiet)  # type: ignore[call-overload]
+        subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"], check=False, **quiet)  # type: ignore[call-overload]
+    if not any(map(shutil.which, NAMES)):
+        print("Installing Playwright's Chromium", flush=True)
+        subprocess.run([sys.executable, "-m", "playwright", "install", "chromium"], check=True)
+    return executable()
+
+
+if __name__ == "__main__":
+    print(f"Browser: {install()}")

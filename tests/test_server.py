@@ -1,0 +1,136 @@
+import http.client
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pyonnx_wasm.server import Server, serve
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Server]:
+    root = tmp_path / "site"
+    (root / "sub").mkdir(parents=True)
+    (root / "a.bin").write_bytes(bytes(range(256)))
+    (root / "empty.bin").write_bytes(b"")
+    (root / "sub" / "index.html").write_text("<p>hello")
+    (root / "ä b.mjs").write_text("export {}")
+    (root / "core.wasm").write_bytes(b"\0asm")
+    (tmp_path / "secret").write_text("secret")
+    (root / "link").symlink_to(tmp_path / "secret")
+    models = tmp_path / "models"
+    models.mkdir()
+    (models / "m.ponnx").write_bytes(b"model")
+    with Server({"/": root, "/models": models}) as server:
+        yield server
+
+
+def request(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
+    host, port = server.url.removeprefix("http://").rstrip("/").split(":")
+    connection = http.client.HTTPConnection(host, int(port), timeout=5)
+    connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
+    response = connection.getresponse()
+    body = response.read()
+    connection.close()
+    return response, body
+
+
+def test_file_with_headers(site: Server) -> None:
+    response, body = request(site, "/a.bin?x=1")
+    assert (response.status, body) == (200, bytes(range(256)))
+    assert response.headers["Content-Length"] == "256"
+    assert response.headers["Cross-Origin-Opener-Policy"] == "same-origin"
+    assert response.headers["Cross-Origin-Embedder-Policy"] == "require-corp"
+    assert response.headers["Cross-Origin-Resource-Policy"] == "cross-origin"
+    assert site.transfers[-1].sent == 256
+
+
+@pytest.mark.parametrize(
+    ("path", "mime"),
+    [
+        ("/sub/", "text/html; charset=utf-8"),
+        ("/%C3%A4%20b.mjs", "text/javascript; charset=utf-8"),
+        ("/core.wasm", "application/wasm"),
+        ("/models/m.ponnx", "application/octet-stream"),
+    ],
+)
+def test_type(site: Server, path: str, mime: str) -> None:
+    response, _ = request(site, path)
+    assert (response.status, response.headers["Content-Type"]) == (200, mime)
+
+
+@pytest.mark.parametrize(
+    ("wanted", "first", "last"),
+    [("0-0", 0, 0), ("10-19", 10, 19), ("250-", 250, 255), ("250-999", 250, 255), ("-6", 250, 255), ("-999", 0, 255)],
+)
+def test_range(site: Server, wanted: str, first: int, last: int) -> None:
+    response, body = request(site, "/a.bin", Range=f"bytes={wanted}")
+    assert (response.status, body) == (206, bytes(range(first, last + 1)))
+    assert response.headers["Content-Range"] == f"bytes {first}-{last}/256"
+
+
+@pytest.mark.parametrize(
+    ("path", "wanted"), [("/a.bin", "256-"), ("/a.bin", "9-3"), ("/a.bin", "-0"), ("/empty.bin", "0-"), ("/empty.bin", "-1")]
+)
+def test_range_outside(site: Server, path: str, wanted: str) -> None:
+    response, body = request(site, path, Range=f"bytes={wanted}")
+    assert (response.status, body) == (416, b"")
+    assert response.headers["Content-Range"] in ("bytes */256", "bytes */0")
+
+
+@pytest.mark.parametrize("wanted", ["lines=1-2", "bytes=a-b", "bytes=0-1,4-5"])
+def test_range_not_understood_gives_the_whole(site: Server, wanted: str) -> None:
+    response, body = request(site, "/a.bin", Range=wanted)
+    assert (response.status, len(body)) == (200, 256)
+
+
+def test_unchanged_file_is_not_sent_again(site: Server) -> None:
+    tag = request(site, "/a.bin")[0].headers["ETag"]
+    response, body = request(site, "/a.bin", If_None_Match=tag)
+    assert (response.status, body) == (304, b"")
+    assert request(site, "/a.bin", Range="bytes=0-3", If_Range='"other"')[0].status == 200
+
+
+def test_head(site: Server) -> None:
+    response, body = request(site, "/a.bin", "HEAD")
+    assert (response.status, response.headers["Content-Length"], body) == (200, "256", b"")
+
+
+@pytest.mark.parametrize(
+    "path", ["/none", "/../secret", "/%2e%2e/secret", "/sub/../../secret", "/link", "//etc/passwd", "/a.bin/x", "/%00", "/models/"]
+)
+def test_not_found(site: Server, path: str) -> None:
+    response, body = request(site, path)
+    assert response.status == 404
+    assert body != b"secret"
+
+
+def test_directory_redirects(site: Server) -> None:
+    response, _ = request(site, "/sub")
+    assert (response.status, response.headers["Location"]) == (301, "/sub/")
+
+
+def test_other_methods_are_refused(site: Server) -> None:
+    assert request(site, "/a.bin", "DELETE")[0].status == 501
+
+
+def test_not_isolated(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("a")
+    with Server(tmp_path, isolated=False) as server:
+        response, _ = request(server, "/a.txt")
+    assert "Cross-Origin-Opener-Policy" not in response.headers
+
+
+def test_missing_directory(tmp_path: Path) -> None:
+    with pytest.raises(NotADirectoryError, match="nowhere"):
+        Server(tmp_path / "nowhere")
+
+
+def test_serve_takes_the_next_free_port(tmp_path: Path) -> None:
+    with Server(tmp_path) as busy:
+        port = int(busy.url.rstrip("/").rsplit(":", 1)[1])
+        other = serve(tmp_path, port=port)
+        try:
+            assert other.url != busy.url
+        finally:
+            other.close()
