@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from .dims import DimLike
 from .dtypes import DType
 from .ir import Graph, IRError, Node, Value
 
@@ -46,14 +47,23 @@ class Kernel:
         name: also the file name of its sources.
         buffers: space-separated; ``>y`` is written, ``b?`` may be absent, ``x*`` is variadic and last.
         params: space-separated; 64-bit integers, ``name[8]`` an array, ``name:f`` an f64, ``name[*]`` a variable tail, last.
-        fuses: names of the optional facilities that passes may use: ``"epilogue"`` (``bias``, ``residual``, ``act``).
+        finish: derives the ABI parameters from a node's values and its parameters by meaning; default: they are the same.
+        traits: what passes may ask: ``"epilogue"`` (takes ``bias``, ``residual``, ``act``), ``"strided"`` (takes any view),
+            ``"inplace"`` (may write over an input of the same layout).
     """
 
-    def __init__(self, name: str, buffers: str, params: str, fuses: Sequence[str] = ()) -> None:
-        self.name = name
+    def __init__(
+        self,
+        name: str,
+        buffers: str,
+        params: str,
+        finish: Callable[[Node], dict[str, Any]] | None = None,
+        traits: Sequence[str] = (),
+    ) -> None:
+        self.name, self.finish = name, finish
         self.buffers = tuple(self._buf(b) for b in buffers.split())
         self.params = tuple(self._param(p) for p in params.split())
-        self.fuses = frozenset(fuses)
+        self.traits = frozenset(traits)
         self.text = f"{name}({' '.join(buffers.split())}) {' '.join(params.split())}"
         self.inputs = tuple(b for b in self.buffers if not b.output)
         self.outputs = tuple(b for b in self.buffers if b.output)
@@ -70,6 +80,22 @@ class Kernel:
     def _param(text: str) -> ParamSpec:
         name, count, is_float = _PARAM.match(text).groups()  # type: ignore[union-attr]
         return ParamSpec(name, -1 if count == "*" else int(count or 0), bool(is_float))
+
+    def raw_params(self, node: Node) -> list[DimLike | float]:
+        """The ABI parameters of a call, flat: integers, Dims, and floats for f64 parameters."""
+        given = node.params if self.finish is None else self.finish(node)
+        flat: list[DimLike | float] = []
+        for spec in self.params:
+            got = given.get(spec.name, ())
+            items = list(got) if isinstance(got, (list, tuple)) else [got]
+            if spec.count == -1:
+                flat += items
+                continue
+            count = spec.count or 1
+            if len(items) > count:
+                raise IRError(f"{self.name}: {spec.name} holds {len(items)} entries, the kernel takes {count}")
+            flat += [float(i) if spec.is_float else i for i in items + [0] * (count - len(items))]
+        return flat
 
     @property
     def abi(self) -> int:
@@ -91,7 +117,8 @@ class Kernel:
         Returns:
             The new value, or a tuple of them in declaration order when ``outs`` names several.
         """
-        unknown = set(params) - {p.name for p in self.params} | set(outs) - {b.name for b in self.outputs} | set(ins) - {b.name for b in self.inputs}
+        known = {p.name for p in self.params} if self.finish is None else set(params)
+        unknown = set(params) - known | set(outs) - {b.name for b in self.outputs} | set(ins) - {b.name for b in self.inputs}
         if unknown:
             raise TypeError(f"{self.name} has no {sorted(unknown)}")
         return Graph.current().emit(Node(self, dict(ins), dict(params)), outs)
@@ -153,6 +180,8 @@ class Context:
     opset: int
     outputs: tuple[str, ...]  # "" for an output that nobody wants
     node: str
+    tracer: Any = None
+    names: Any = None
 
     def wants(self, index: int) -> bool:
         return index < len(self.outputs) and bool(self.outputs[index])

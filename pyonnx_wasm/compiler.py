@@ -1,0 +1,99 @@
+"""From a model to what executors take: reads, traces, runs the passes, lowers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from . import passes, reader
+from .dtypes import DType
+from .ir import Graph
+from .program import Program, Weight, lower
+
+Progress = Callable[[str, float], None]  # phase, share done in [0, 1]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One input or output: dims are sizes, or symbols and expressions as text."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int | str, ...]
+
+
+@dataclass
+class Compiled:
+    """A compiled model in memory; :mod:`pyonnx_wasm.ponnx` writes and reads it.
+
+    Attributes:
+        weights: in the order of the Programs' weight table.
+        files: the source file and its external data, for thin files.
+    """
+
+    inputs: list[Signature]
+    outputs: list[Signature]
+    main: Program
+    init: Program | None
+    weights: list[Weight]
+    provenance: dict[str, Any] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)
+    model: Any = None  # keeps mapped weights alive
+    graph: Graph | None = None
+
+
+def compile(  # noqa: A001 - the field's word
+    source: str | os.PathLike[str] | bytes | memoryview,
+    *,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    constants: Mapping[str, np.ndarray] | None = None,
+    optimise: bool = True,
+    progress: Progress | None = None,
+) -> Compiled:
+    """Compiles an ONNX model.
+
+    Args:
+        source: path of an ``.onnx`` file, or its bytes.
+        shapes: input shapes that replace the declared ones; text names a symbol.
+        constants: input contents to fix at compile time, where structure depends on them.
+        optimise: run the fusing passes; without them each operator is lowered as it stands.
+    Raises:
+        reader.ReadError: the file is no ONNX model that can be read.
+        ir.IRError: the model cannot be compiled; names the node.
+    """
+    from .trace import trace
+
+    tell = progress or (lambda phase, share: None)
+    tell("read", 0.0)
+    model = reader.read(source)
+    tell("trace", 0.1)
+    graph = trace(model, shapes=shapes, constants=constants)
+    tell("optimise", 0.6)
+    passes.run(graph, optimise=optimise)
+    tell("lower", 0.8)
+    lowered = lower(graph, optimise)
+    tell("done", 1.0)
+    return Compiled(
+        [_signature(n, v) for n, v in graph.inputs],
+        [_signature(n, v) for n, v in graph.outputs],
+        lowered.main,
+        lowered.init,
+        lowered.weights,
+        {
+            "source": os.path.basename(os.fspath(source)) if isinstance(source, (str, os.PathLike)) else "",
+            "opset": dict(model.opsets),
+            "ir_version": model.ir_version,
+            "producer": model.producer,
+        },
+        list(model.files),
+        model,
+        graph,
+    )
+
+
+def _signature(name: str, value: Any) -> Signature:
+    return Signature(name, value.dtype, tuple(s if isinstance(s, int) else str(s) for s in value.shape))

@@ -1,0 +1,34 @@
+"""Compile-time values: runs the part of a graph that depends on constants alone, on the core itself."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from .dtypes import to_numpy
+from .ir import Content, Graph, Value
+
+
+def fold(x: Value) -> Content | None:
+    """The elements of a value that is made of constants, or None."""
+    if not x.storage.const or not all(isinstance(s, int) for s in x.shape):
+        return None
+    array = evaluate(Graph.current(), x)
+    x._content = array.astype(object)
+    return x._content
+
+
+def evaluate(graph: Graph, x: Value) -> np.ndarray:
+    """Computes a constant value by a Program of its own, one output, no inputs."""
+    from .program import lower
+    from .host import Executor
+
+    part = Graph()
+    part.nodes = list(graph.nodes)
+    part.outputs = [("value", x)]
+    lowered = lower(part, optimise=False)
+    shape = tuple(int(s) for s in x.shape)  # type: ignore[arg-type]
+    out = np.empty(shape, to_numpy(x.dtype))
+    executor = Executor(lowered.main, lowered.init, lowered.weights)
+    executor.bind([], [])
+    executor.run([], [out])
+    return out

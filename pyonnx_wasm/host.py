@@ -1,0 +1,54 @@
+"""The host side of a run: memory for weights, the init Program, bind and run on the core."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .ponnx import weight_bytes
+from .program import Program, Weight
+from .runtimes.core import Core
+
+
+class Executor:
+    """A model ready to run on the core. Not re-entrant: its owner serialises calls."""
+
+    def __init__(self, main: Program, init: Program | None, weights: Sequence[Weight], threads: int = 1) -> None:
+        memory = _weights(weights)
+        if init is not None:
+            core = Core(init.code, memory, init.messages, init.origins, threads)
+            core.bind([], [])
+            core.run([], [])
+            core.close()
+        self.core = Core(main.code, memory, main.messages, main.origins, threads)
+
+    def bind(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
+        """Fixes the input shapes; returns the output shapes."""
+        return self.core.bind([d for shape in shapes for d in shape], inputs)
+
+    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """Runs the bound Program; inputs and outputs are contiguous and of the bound shapes."""
+        self.core.run(inputs, outputs)
+
+
+def _weights(weights: Sequence[Weight]) -> list[np.ndarray]:
+    """One byte array per weight: mapped where nothing writes to it, else memory of its own."""
+    overwritten = {w.over for w in weights if w.over is not None}
+    memory: list[np.ndarray] = []
+    for k, w in enumerate(weights):
+        loaded = weight_bytes(w)
+        if loaded is None:
+            loaded = np.empty(w.nbytes if w.over is None else 0, np.uint8)
+        elif k in overwritten:
+            loaded = loaded.copy()
+        memory.append(loaded)
+    for k, w in enumerate(weights):
+        home, hops = w.over, 0
+        while home is not None and weights[home].over is not None and hops < len(weights):
+            home, hops = weights[home].over, hops + 1
+        if home is not None:
+            if memory[home].nbytes < w.nbytes:
+                raise ValueError(f"weight {w.name!r} does not fit in the memory of weight {weights[home].name!r}")
+            memory[k] = memory[home]
+    return memory

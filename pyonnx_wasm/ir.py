@@ -1,0 +1,239 @@
+"""The IR: a list of kernel calls over strided views of storages.
+
+A :class:`Storage` is a flat run of elements with one meaning: a graph input, a constant, or what a node wrote. A
+:class:`Value` is a strided view of one (offset, shape and strides in elements, each a ``DimLike``), so Transpose, Reshape,
+Slice and Expand are views and cost nothing where the consumer takes strides. A :class:`Node` is one kernel call. Shape
+parameters stay symbolic; the raw ABI parameters are derived from the values only when the graph is lowered, so passes see
+what a call means and not how it is laid out.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from . import dims
+from .dims import Dim, DimLike
+from .dtypes import DType
+
+if TYPE_CHECKING:
+    from .op import Kernel
+
+Shape = tuple[DimLike, ...]
+Content = np.ndarray  # of objects: int, float, bool or Dim
+
+
+class IRError(ValueError):
+    """A model that cannot be compiled; the text names the node and the cure."""
+
+
+class NeedsContent(IRError):
+    """The structure of the graph depends on the contents of inputs that are only known at run time."""
+
+    def __init__(self, what: str, inputs: Iterable[str]) -> None:
+        self.what, self.inputs = what, tuple(dict.fromkeys(inputs))
+        named = ", ".join(repr(n) for n in self.inputs) or "computed data"
+        super().__init__(f"{what} must be known when the model is compiled, but depends on {named}; give its value as a constant")
+
+
+class Storage:
+    """A flat run of ``size`` elements.
+
+    Attributes:
+        kind: ``"input"``, ``"const"`` (loaded) or ``"temp"`` (written by ``producer``).
+        source: the reader's tensor or the array behind a constant.
+        const: True when the contents depend on constants alone.
+    """
+
+    __slots__ = ("const", "dtype", "id", "kind", "name", "producer", "size", "source")
+    _ids = itertools.count()
+
+    def __init__(self, dtype: DType, size: DimLike, kind: str, name: str = "", source: Any = None, producer: Node | None = None) -> None:
+        self.dtype, self.size, self.kind, self.name, self.source, self.producer = dtype, size, kind, name, source, producer
+        self.const = kind == "const"
+        self.id = next(Storage._ids)
+
+
+class Value:
+    """A strided view of a storage: element ``index`` lies at ``offset + sum(index[d] * strides[d])``."""
+
+    __slots__ = ("_content", "dtype", "offset", "shape", "storage", "strides")
+
+    def __init__(
+        self,
+        storage: Storage,
+        dtype: DType,
+        shape: Sequence[DimLike],
+        offset: DimLike = 0,
+        strides: Sequence[DimLike] | None = None,
+        content: Content | Callable[[], Content | None] | None = None,
+    ) -> None:
+        self.storage, self.dtype, self.shape, self.offset = storage, dtype, tuple(shape), offset
+        self.strides: Shape = row_major(self.shape) if strides is None else tuple(strides)
+        self._content = content
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def size(self) -> DimLike:
+        return dims.product(self.shape)
+
+    @property
+    def content(self) -> Content | None:
+        """The elements, as an object array of numbers and Dims, where they are known at compile time; else None."""
+        if callable(self._content):
+            self._content = self._content()
+        return self._content
+
+    @property
+    def contiguous(self) -> bool:
+        """Row-major without gaps (the offset may be anything)."""
+        return all(a == b or s == 1 for a, b, s in zip(self.strides, row_major(self.shape), self.shape, strict=True))
+
+    @property
+    def whole(self) -> bool:
+        """Exactly its storage: contiguous, from the first to the last element."""
+        return self.offset == 0 and self.contiguous and dims.same(self.size, self.storage.size)
+
+    @property
+    def producer(self) -> Node | None:
+        return self.storage.producer
+
+    def view(self, shape: Sequence[DimLike], offset: DimLike, strides: Sequence[DimLike], content: Any = None) -> Value:
+        return Value(self.storage, self.dtype, shape, offset, strides, content)
+
+    def __repr__(self) -> str:
+        return f"%{self.storage.id}:{type_text(self.dtype, self.shape)}"
+
+
+class Node:
+    """One kernel call: ``ins`` and ``outs`` by buffer name, ``params`` by meaning; ``origin`` names the ONNX nodes behind it."""
+
+    __slots__ = ("ins", "kernel", "origin", "outs", "params")
+
+    def __init__(self, kernel: Kernel, ins: dict[str, Any], params: dict[str, Any], origin: str = "") -> None:
+        self.kernel, self.ins, self.params, self.origin = kernel, ins, params, origin
+        self.outs: dict[str, Value] = {}
+
+    def inputs(self) -> Iterator[Value]:
+        """Present inputs, in declaration order."""
+        for spec in self.kernel.inputs:
+            got = self.ins.get(spec.name)
+            if isinstance(got, Value):
+                yield got
+            elif got is not None:
+                yield from got
+
+    def replace(self, fn: Callable[[Value], Value]) -> None:
+        """Rewrites every input."""
+        for name, got in self.ins.items():
+            if isinstance(got, Value):
+                self.ins[name] = fn(got)
+            elif got is not None:
+                self.ins[name] = [fn(v) for v in got]
+
+    @property
+    def out(self) -> Value:
+        """The first output."""
+        return next(iter(self.outs.values()))
+
+    @property
+    def const(self) -> bool:
+        return all(v.storage.const for v in self.inputs()) and not any(isinstance(p, Dim) for p in flatten(self.params))
+
+
+class Graph:
+    """Nodes in an order in which they can run, named inputs, named outputs."""
+
+    _stack: list[Graph] = []
+
+    def __init__(self) -> None:
+        self.inputs: list[tuple[str, Value]] = []
+        self.outputs: list[tuple[str, Value]] = []
+        self.nodes: list[Node] = []
+        self.checks: list[tuple[DimLike, str]] = []
+        self.origin = ""
+
+    @staticmethod
+    def current() -> Graph:
+        return Graph._stack[-1]
+
+    def __enter__(self) -> Graph:
+        Graph._stack.append(self)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        Graph._stack.pop()
+
+    def emit(self, node: Node, outs: dict[str, tuple[DType, Sequence[DimLike]]]) -> Any:
+        """Appends a node and makes its outputs, each a whole storage of its own."""
+        node.origin = node.origin or self.origin
+        for name, (dtype, shape) in outs.items():
+            storage = Storage(dtype, dims.product(shape), "temp", producer=node)
+            node.outs[name] = Value(storage, dtype, shape)
+        node_const = node.const
+        for value in node.outs.values():
+            value.storage.const = node_const and all(isinstance(s, int) for s in value.shape)
+        self.nodes.append(node)
+        values = tuple(node.outs.values())
+        return values[0] if len(values) == 1 else values
+
+    def check(self, condition: DimLike, message: str) -> None:
+        """Demands that a condition over sizes holds whenever shapes are bound."""
+        known = dims.known(condition)
+        if known == 0:
+            raise IRError(message)
+        if known is None:
+            self.checks.append((condition, message))
+
+    def uses(self) -> dict[Storage, list[Node]]:
+        """The nodes that read each storage; a graph output counts as a use by no node."""
+        found: dict[Storage, list[Node]] = {}
+        for node in self.nodes:
+            for storage in dict.fromkeys(v.storage for v in node.inputs()):
+                found.setdefault(storage, []).append(node)
+        return found
+
+    def output_storages(self) -> set[Storage]:
+        return {v.storage for _, v in self.outputs}
+
+    def replace_all(self, old: Storage, fn: Callable[[Value], Value]) -> None:
+        """Rewrites every view of a storage, in nodes and outputs."""
+        for node in self.nodes:
+            node.replace(lambda v: fn(v) if v.storage is old else v)
+        self.outputs = [(n, fn(v) if v.storage is old else v) for n, v in self.outputs]
+
+    def __str__(self) -> str:
+        from .printer import print_graph
+
+        return print_graph(self)
+
+
+def row_major(shape: Sequence[DimLike]) -> Shape:
+    """Strides of a contiguous tensor, in elements."""
+    strides: list[DimLike] = []
+    step: DimLike = 1
+    for size in reversed(shape):
+        strides.append(step)
+        step = step * size
+    return tuple(reversed(strides))
+
+
+def type_text(dtype: DType, shape: Sequence[DimLike]) -> str:
+    return f"{dtype.short}[{', '.join(map(str, shape))}]"
+
+
+def flatten(params: Any) -> Iterator[Any]:
+    """All leaves of nested dicts, lists and tuples."""
+    if isinstance(params, dict):
+        params = params.values()
+    elif not isinstance(params, (list, tuple)):
+        yield params
+        return
+    for p in params:
+        yield from flatten(p)

@@ -1,0 +1,30 @@
+"""The passes over the IR, in the order in which they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from ..ir import Graph
+from .dead_code import remove_dead_code
+from .verify import verify
+
+Pass = Callable[[Graph], None]
+
+PIPELINE: list[Pass] = [
+    remove_dead_code,
+]
+PLAIN: list[Pass] = [remove_dead_code]
+
+
+def run(graph: Graph, *, optimise: bool = True, watch: Callable[[str, Graph], None] | None = None) -> None:
+    """Runs the passes; the graph is verified after each, and an error names the pass.
+
+    Args:
+        watch: called with the name of each pass and the graph after it.
+    """
+    for each in PIPELINE if optimise else PLAIN:
+        with graph:
+            each(graph)
+        verify(graph, each.__name__)
+        if watch:
+            watch(each.__name__, graph)

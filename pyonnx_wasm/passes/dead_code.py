@@ -1,0 +1,10 @@
+"""Drops nodes that no output depends on."""
+
+from __future__ import annotations
+
+from ..ir import Graph
+from ..program import reachable
+
+
+def remove_dead_code(graph: Graph) -> None:
+    graph.nodes = reachable(graph)

@@ -1,0 +1,211 @@
+"""The compiled file ``model.ponnx``: ``PROGRAM.md`` section 1."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import mmap
+import os
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from .compiler import Compiled, Signature
+from .dtypes import DType, to_numpy
+from .op import KERNELS
+from .program import Program, Weight
+
+ALIGN = 256
+FORMAT_VERSION = "1"
+
+
+class FileError(ValueError):
+    """A file that is no compiled model; the text says what it is and the cure."""
+
+
+def save(compiled: Compiled, path: str | os.PathLike[str], *, progress: Callable[[float], None] | None = None) -> int:
+    """Writes a compiled model with its weights; returns the bytes written."""
+    programs = [p for p in (compiled.main, compiled.init) if p is not None]
+    blobs: list[tuple[int, Any]] = []
+    at = 0
+
+    def place(nbytes: int, data: Any) -> int:
+        nonlocal at
+        offset = at
+        blobs.append((offset, data))
+        at += -(-nbytes // ALIGN) * ALIGN
+        return offset
+
+    codes = [[place(p.code.nbytes, p.code), p.code.nbytes] for p in programs]
+    weights = []
+    for w in compiled.weights:
+        row: dict[str, Any] = {"name": w.name, "dtype": w.dtype.name, "shape": list(w.shape), "bytes": w.nbytes}
+        if w.source is not None:
+            row["at"] = place(w.nbytes, w.source)
+        elif w.over is not None:
+            row["over"] = w.over
+        weights.append(row)
+    slots = len(compiled.inputs)
+    header = {
+        "__metadata__": {"format": "ponnx", "version": FORMAT_VERSION},
+        "abi": abi(),
+        "provenance": {**compiled.provenance, "sha256": _digest(compiled)},
+        "inputs": [_signature(s) for s in compiled.inputs],
+        "outputs": [_signature(s) for s in compiled.outputs],
+        "programs": [
+            {"name": p.name, "target": "core", "code": code, "messages": p.messages, "origins": p.origins}
+            for p, code in zip(programs, codes, strict=True)
+        ],
+        "init": 1 if compiled.init is not None else None,
+        "script": [{"run": 0, "in": list(range(slots)), "out": list(range(slots, slots + len(compiled.outputs)))}],
+        "results": list(range(slots, slots + len(compiled.outputs))),
+        "weights": weights,
+    }
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-(len(text) + 8) % ALIGN)
+    start = len(text) + 8
+    partial = f"{os.fspath(path)}.partial"
+    try:
+        with open(partial, "wb") as f:
+            f.write(len(text).to_bytes(8, "little"))
+            f.write(text)
+            for offset, data in blobs:
+                f.write(b"\0" * (start + offset - f.tell()))
+                f.write(_bytes(data))
+                if progress:
+                    progress(offset / max(at, 1))
+            f.write(b"\0" * (start + at - f.tell()))
+        os.replace(partial, path)
+    finally:
+        if os.path.exists(partial):
+            os.remove(partial)
+    return start + at
+
+
+def _bytes(data: Any) -> Any:
+    if isinstance(data, np.ndarray):
+        return np.ascontiguousarray(data).reshape(-1).view(np.uint8).data if data.size else b""
+    return data.raw()
+
+
+def abi() -> str:
+    """Hash of all kernel declarations."""
+    return hashlib.sha256("\n".join(KERNELS[k].text for k in sorted(KERNELS)).encode()).hexdigest()[:16]
+
+
+def _digest(compiled: Compiled) -> str:
+    if not compiled.files or not compiled.files[0] or not os.path.exists(compiled.files[0]):
+        return ""
+    with open(compiled.files[0], "rb") as f:
+        return hashlib.file_digest(f, "sha256").hexdigest()
+
+
+def _signature(s: Signature) -> dict[str, Any]:
+    return {"name": s.name, "dtype": s.dtype.name, "shape": list(s.shape)}
+
+
+def load(source: str | os.PathLike[str] | bytes | memoryview) -> Compiled:
+    """Reads a compiled model; weights stay in the mapped file until they are used.
+
+    Raises:
+        FileError: naming the field or the range that is wrong.
+    """
+    name = os.fspath(source) if isinstance(source, (str, os.PathLike)) else "<bytes>"
+    data = _map(source)
+    size = len(data)
+    if size < 8:
+        raise FileError(f"{name}: {size} bytes are no compiled model (too short)")
+    length = int.from_bytes(data[:8], "little")
+    if length > size - 8 or bytes(data[8:9]) != b"{":
+        raise FileError(f"{name}: not a compiled model (.ponnx); an .onnx file is compiled with: pyonnx-wasm compile model.onnx")
+    try:
+        header = json.loads(bytes(data[8 : 8 + length]))
+    except ValueError as error:
+        raise FileError(f"{name}: the header is no JSON: {error}") from None
+    body = data[8 + length :]
+    try:
+        return _build(name, header, body)
+    except (KeyError, TypeError, IndexError, AttributeError) as error:
+        raise FileError(f"{name}: the header is malformed: {type(error).__name__}: {error}") from None
+
+
+def _map(source: str | os.PathLike[str] | bytes | memoryview) -> memoryview:
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        return memoryview(source)
+    with open(source, "rb") as f:
+        try:
+            return memoryview(mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ))
+        except (ValueError, OSError):
+            return memoryview(f.read())
+
+
+def _build(name: str, header: dict[str, Any], body: memoryview) -> Compiled:
+    meta = header["__metadata__"]
+    if meta.get("format") != "ponnx":
+        raise FileError(f"{name}: format {meta.get('format')!r} is not ponnx")
+    if meta.get("version") != FORMAT_VERSION:
+        raise FileError(f"{name}: format version {meta.get('version')}, this release reads {FORMAT_VERSION}: compile the model again")
+
+    def take(what: str, offset: int, nbytes: int) -> memoryview:
+        if not (isinstance(offset, int) and isinstance(nbytes, int) and 0 <= offset and 0 <= nbytes and offset + nbytes <= len(body)):
+            raise FileError(f"{name}: {what}: bytes {offset} to {offset}+{nbytes} lie outside the file; is it complete?")
+        return body[offset : offset + nbytes]
+
+    programs = []
+    for p in header["programs"]:
+        offset, nbytes = p["code"]
+        if nbytes % 4:
+            raise FileError(f"{name}: program {p['name']!r}: {nbytes} bytes are no whole number of words")
+        code = np.frombuffer(take(f"program {p['name']!r}", offset, nbytes), np.int32)
+        programs.append(Program(str(p["name"]), code, [str(m) for m in p["messages"]], [str(o) for o in p["origins"]]))
+    weights = list(_weights(name, header["weights"], take))
+    init = header["init"]
+    if init is not None and not (isinstance(init, int) and 0 <= init < len(programs)):
+        raise FileError(f"{name}: init program {init} does not exist")
+    run = header["script"][0]["run"]
+    if len(header["script"]) != 1 or not 0 <= run < len(programs):
+        raise FileError(f"{name}: the host script is malformed")
+    return Compiled(
+        [_read_signature(name, s) for s in header["inputs"]],
+        [_read_signature(name, s) for s in header["outputs"]],
+        programs[run],
+        None if init is None else programs[init],
+        weights,
+        dict(header["provenance"]),
+        [],
+        body,
+    )
+
+
+def _weights(name: str, rows: list[dict[str, Any]], take: Callable[[str, int, int], memoryview]) -> Iterator[Weight]:
+    for k, row in enumerate(rows):
+        dtype = _dtype(name, row["dtype"])
+        shape = tuple(row["shape"])
+        weight = Weight(str(row["name"]), dtype, shape, None, row.get("over"))
+        if any(not isinstance(s, int) or s < 0 for s in shape) or weight.nbytes != row["bytes"] or weight.nbytes > 1 << 47:
+            raise FileError(f"{name}: weight {row['name']!r}: shape {list(shape)} and {row['bytes']} bytes disagree")
+        if weight.over is not None and not (isinstance(weight.over, int) and 0 <= weight.over < len(rows) and weight.over != k):
+            raise FileError(f"{name}: weight {row['name']!r} shares memory with weight {weight.over}, which does not exist")
+        if "at" in row:
+            weight.source = np.frombuffer(take(f"weight {row['name']!r}", row["at"], weight.nbytes), np.uint8)
+        yield weight
+
+
+def _read_signature(name: str, row: dict[str, Any]) -> Signature:
+    if any(not isinstance(d, (int, str)) for d in row["shape"]):
+        raise FileError(f"{name}: {row['name']!r}: shape {row['shape']} is malformed")
+    return Signature(str(row["name"]), _dtype(name, row["dtype"]), tuple(row["shape"]))
+
+
+def _dtype(name: str, text: str) -> DType:
+    if text not in DType.__members__:
+        raise FileError(f"{name}: unknown dtype {text!r}")
+    return DType[text]
+
+
+def weight_bytes(weight: Weight) -> np.ndarray | None:
+    """The bytes of a weight, without a copy where it is mapped; None when init computes it."""
+    if weight.source is None:
+        return None
+    return np.frombuffer(_bytes(weight.source), np.uint8)

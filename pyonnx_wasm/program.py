@@ -1,0 +1,362 @@
+"""Lowering: from the IR to Programs (``PROGRAM.md``) and the weights that they share."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from . import dims
+from .dims import Dim, DimLike
+from .dtypes import DType
+from .ir import Graph, IRError, Node, Storage, Value, flatten
+from .op import Kernel
+
+MAGIC, VERSION = 0x50585057, 1
+HEADER_WORDS = 19
+ARENA, WEIGHT, INPUT, OUTPUT = range(4)
+SHAPE_OPS = {
+    name: code
+    for code, name in enumerate("const dim elem add sub mul floordiv ceildiv mod min max eq lt le select check".split())
+}  # fmt: skip
+
+
+@dataclass
+class Weight:
+    """A constant of the model, or what init computes from constants.
+
+    Attributes:
+        source: the reader's tensor or an array; None when init computes it.
+        over: the weight whose memory this one takes over, in place.
+    """
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...]
+    source: Any = None
+    over: int | None = None
+
+    @property
+    def nbytes(self) -> int:
+        return self.dtype.nbytes(int(np.prod(self.shape, dtype=np.int64)))
+
+
+@dataclass
+class Program:
+    """One flat array of words with the texts that its numbers refer to."""
+
+    name: str
+    code: np.ndarray
+    messages: list[str]
+    origins: list[str]
+    nodes: list[Node] = field(default_factory=list)
+
+
+@dataclass
+class Lowered:
+    main: Program
+    init: Program | None
+    weights: list[Weight]
+
+
+def lower(graph: Graph, optimise: bool = True) -> Lowered:
+    """Splits constant arithmetic off into the init Program and assembles both.
+
+    Args:
+        optimise: reuse memory in place.
+    """
+    normalise_outputs(graph)
+    live = reachable(graph)
+    init = [n for n in live if n.const]
+    main = [n for n in live if not n.const]
+    if len({n for n, _ in graph.inputs}) != len(graph.inputs):
+        raise IRError("two inputs have one name")
+    weights: dict[Storage, int] = {}
+    table: list[Weight] = []
+    for node in [*init, *main]:
+        for value in (*node.inputs(), *node.outs.values()):
+            storage = value.storage
+            if storage.const and storage not in weights:
+                weights[storage] = len(table)
+                size = storage.size if isinstance(storage.size, int) else 0
+                table.append(Weight(storage.name or f"computed_{storage.id}", storage.dtype, (size,), storage.source if storage.kind == "const" else None))
+    if optimise:
+        _take_over(init, main, weights, table)
+    first = Assembler("init", init, [], [], weights, False).assemble() if init else None
+    second = Assembler("main", main, graph.inputs, graph.outputs, weights, optimise, graph.checks).assemble()
+    return Lowered(second, first, table)
+
+
+def reachable(graph: Graph) -> list[Node]:
+    """The nodes that an output depends on, in order."""
+    wanted = graph.output_storages()
+    kept = []
+    for node in reversed(graph.nodes):
+        if any(v.storage in wanted for v in node.outs.values()):
+            kept.append(node)
+            wanted.update(v.storage for v in node.inputs())
+    return kept[::-1]
+
+
+def normalise_outputs(graph: Graph) -> None:
+    """Gives every output a storage of its own that one node of the main Program writes whole."""
+    from .tensor import COPY
+
+    taken: set[Storage] = set()
+    fixed: list[tuple[str, Value]] = []
+    with graph:
+        for name, value in graph.outputs:
+            node = value.producer
+            if node is None or node.const or not value.whole or value.storage in taken or value.storage.const:
+                graph.origin = name
+                value = COPY({"y": (value.dtype, value.shape)}, {"x": value})
+                value.storage.const = False
+            taken.add(value.storage)
+            fixed.append((name, value))
+    graph.outputs = fixed
+
+
+def _take_over(init: Sequence[Node], main: Sequence[Node], weights: dict[Storage, int], table: list[Weight]) -> None:
+    """Lets an init result overwrite the constant it is made of, when nothing reads that constant later."""
+    last: dict[Storage, int] = {}
+    for i, node in enumerate([*init, *main]):
+        for v in node.inputs():
+            last[v.storage] = i
+    for i, node in enumerate(init):
+        if "inplace" not in node.kernel.traits or len(node.outs) != 1:
+            continue
+        out = node.out
+        for v in node.inputs():
+            k = weights[v.storage]
+            reads = [x for x in node.inputs() if x.storage is v.storage]
+            if last[v.storage] == i and len(reads) == 1 and v.whole and out.whole and v.dtype is out.dtype and v.shape == out.shape and table[k].nbytes >= 4096:
+                table[weights[out.storage]].over = k
+                break
+
+
+class Assembler:
+    """Collects registers, storages, buffers and steps of one Program."""
+
+    def __init__(
+        self,
+        name: str,
+        nodes: Sequence[Node],
+        inputs: Sequence[tuple[str, Value]],
+        outputs: Sequence[tuple[str, Value]],
+        weights: dict[Storage, int],
+        inplace: bool,
+        checks: Sequence[tuple[DimLike, str]] = (),
+    ) -> None:
+        self.name, self.nodes, self.inputs, self.outputs, self.weights = name, nodes, inputs, outputs, weights
+        self.checks, self.inplace = checks, inplace
+        self.code: list[tuple[int, int, int, int]] = []
+        self.registers: dict[Any, int] = {}
+        self.messages: list[str] = []
+        self.origins: list[str] = []
+        self.kernels: list[Kernel] = []
+        self.storages: list[list[int]] = []
+        self.storage_of: dict[Storage, int] = {}
+        self.buffers: dict[Storage, int] = {}
+        self.buffer_rows: list[tuple[int, int, int, int]] = []
+
+    def assemble(self) -> Program:
+        self.bind_symbols()
+        input_rows = [[int(v.dtype), v.rank, self.buffer(v.storage, INPUT, i)] for i, (_, v) in enumerate(self.inputs)]
+        for i, (_, v) in enumerate(self.outputs):
+            self.buffer(v.storage, OUTPUT, i)
+        aliases = self.aliases() if self.inplace else {}
+        steps: list[int] = []
+        for at, node in enumerate(self.nodes):
+            steps += self.step(at, node, aliases)
+        output_rows = [[int(v.dtype), v.rank, self.buffers[v.storage], *map(self.register, v.shape)] for _, v in self.outputs]
+        return Program(self.name, self.pack(input_rows, output_rows, steps), self.messages, self.origins, list(self.nodes))
+
+    def bind_symbols(self) -> None:
+        """The first input axis that names a symbol defines it; every other axis is checked."""
+        texts = set()
+        for i, (name, value) in enumerate(self.inputs):
+            for axis, size in enumerate(value.shape):
+                here = self.emit("dim", i, axis)
+                if isinstance(size, Dim) and size not in self.registers:
+                    self.registers[size] = here
+                    continue
+                want = self.register(size)
+                said = f"input {name!r}: axis {axis} must be {size}" + ("" if isinstance(size, int) else f", as {size} is bound by an earlier input")
+                self.emit("check", self.emit("eq", here, want), self.message(said))
+        for i, (name, value) in enumerate(self.inputs):
+            self.elements(i, name, value)
+        for condition, text in self.checks:
+            if text not in texts:
+                texts.add(text)
+                self.emit("check", self.register(condition), self.message(text))
+
+    def elements(self, i: int, name: str, value: Value) -> None:
+        """Content symbols that anything uses become ``elem`` reads."""
+        if value.content is None:
+            return
+        used = self.used_symbols()
+        for k, item in enumerate(value.content.reshape(-1)):
+            if isinstance(item, Dim) and item.op == "sym" and item.name in used:
+                self.registers[item] = self.emit("elem", i, k)
+
+    def used_symbols(self) -> set[str]:
+        if not hasattr(self, "_used"):
+            leaves: Iterable[Any] = flatten(
+                [[c for c, _ in self.checks], [v.shape for _, v in self.outputs]]
+                + [[n.params, [[v.offset, v.shape, v.strides, v.storage.size] for v in (*n.inputs(), *n.outs.values())]] for n in self.nodes]
+            )
+            self._used = {s for leaf in leaves if isinstance(leaf, Dim) for s in dims.symbols(leaf)}
+        return self._used
+
+    def emit(self, name: str, a: int = 0, b: int = 0, c: int = 0) -> int:
+        key = (name, a, b, c)
+        if name != "check" and key in self.registers:
+            return self.registers[key]
+        self.code.append((SHAPE_OPS[name], a, b, c))
+        self.registers[key] = len(self.code) - 1
+        return len(self.code) - 1
+
+    def register(self, value: Any) -> int:
+        """The register that holds a size, an integer or the bits of a float."""
+        if isinstance(value, (bool, np.bool_, np.integer)):
+            value = int(value)
+        if isinstance(value, float):
+            value = struct.unpack("<q", struct.pack("<d", value))[0]
+        if isinstance(value, int):
+            low, high = struct.unpack("<ii", struct.pack("<q", value))
+            return self.emit("const", low, high)
+        found = self.registers.get(value)
+        if found is None:
+            found = self.registers[value] = self.expression(value)
+        return found
+
+    def expression(self, value: Dim) -> int:
+        if value.op == "sym":
+            raise IRError(f"size {value} is bound by no input")
+        args = [self.register(a) for a in value.args]
+        out = args[0]
+        if value.op == "select":
+            return self.emit("select", *args)
+        for arg in args[1:]:
+            out = self.emit(value.op, out, arg)
+        return out
+
+    def message(self, text: str) -> int:
+        self.messages.append(text)
+        return len(self.messages) - 1
+
+    def storage(self, storage: Storage, kind: int = ARENA, index: int = 0) -> int:
+        if storage not in self.storage_of:
+            if storage in self.weights:
+                kind, index = WEIGHT, self.weights[storage]
+            size = self.register(storage.size * (storage.dtype.bits // 8) if storage.dtype.bits >= 8 else storage.dtype.nbytes(int(storage.size)))  # type: ignore[arg-type]
+            self.storage_of[storage] = len(self.storages)
+            self.storages.append([kind, index, size, -1, -1, 0])
+        return self.storage_of[storage]
+
+    def buffer(self, storage: Storage, kind: int = ARENA, index: int = 0) -> int:
+        """The buffer that spans a storage."""
+        if storage not in self.buffers:
+            at = self.storage(storage, kind, index)
+            self.buffers[storage] = len(self.buffer_rows)
+            self.buffer_rows.append((at, self.register(0), self.storages[at][2], int(storage.dtype)))
+        return self.buffers[storage]
+
+    def aliases(self) -> dict[Storage, Storage]:
+        """Outputs that may live where an input of the same layout dies."""
+        last: dict[Storage, int] = {}
+        for i, node in enumerate(self.nodes):
+            for v in node.inputs():
+                last[v.storage] = i
+        found: dict[Storage, Storage] = {}
+        kept = {v.storage for _, v in self.outputs}
+        for i, node in enumerate(self.nodes):
+            if "inplace" not in node.kernel.traits or len(node.outs) != 1:
+                continue
+            out = node.out
+            for v in node.inputs():
+                s = v.storage
+                once = sum(x.storage is s for x in node.inputs()) == 1
+                if (
+                    s.kind == "temp" and not s.const and s not in kept and last[s] == i and once and v.whole and out.whole
+                    and s.dtype.bits == out.dtype.bits and v.shape == out.shape and out.storage not in found and s not in found.values()
+                ):  # fmt: skip
+                    found[out.storage] = s
+                    break
+        return found
+
+    def step(self, at: int, node: Node, aliases: dict[Storage, Storage]) -> list[int]:
+        kernel = node.kernel
+        if kernel not in self.kernels:
+            self.kernels.append(kernel)
+        bufs: list[int] = []
+        for spec in kernel.buffers:
+            got = node.outs.get(spec.name) if spec.output else node.ins.get(spec.name)
+            if got is None:
+                bufs.append(-1)
+                continue
+            for value in [got] if isinstance(got, Value) else got:
+                bufs.append(self.touch(at, value.storage, aliases))
+        params = [self.register(p) for p in kernel.raw_params(node)]
+        self.origins.append(node.origin)
+        return [self.kernels.index(kernel), len(bufs), len(params), len(self.origins) - 1, *bufs, *params]
+
+    def touch(self, at: int, storage: Storage, aliases: dict[Storage, Storage]) -> int:
+        """The buffer of a storage, whose life is stretched to this step."""
+        source = aliases.get(storage)
+        if storage not in self.buffers and source is not None:
+            home = self.storages[self.storage_of[source]]
+            self.storage_of[storage] = self.storage_of[source]
+            self.buffers[storage] = len(self.buffer_rows)
+            self.buffer_rows.append((self.storage_of[source], self.register(0), home[2], int(storage.dtype)))
+        elif source is not None and self.storages[self.storage_of[storage]][0] == OUTPUT and source in self.buffers:
+            self.rehome(source, storage)
+        index = self.buffer(storage)
+        row = self.storages[self.storage_of[storage]]
+        row[3] = at if row[3] < 0 else row[3]
+        row[4] = at
+        return index
+
+    def rehome(self, source: Storage, output: Storage) -> None:
+        """Moves an arena storage into the graph output that overwrites it in place."""
+        old, new = self.storage_of[source], self.storage_of[output]
+        if old == new or self.storages[old][0] != ARENA:
+            return
+        for i, (at, offset, size, dtype) in enumerate(self.buffer_rows):
+            if at == old:
+                self.buffer_rows[i] = (new, offset, size, dtype)
+        for storage, at in self.storage_of.items():
+            if at == old:
+                self.storage_of[storage] = new
+        self.storages[old] = [ARENA, 0, self.register(0), 0, 0, 0]
+
+    def pack(self, inputs: list[list[int]], outputs: list[list[int]], steps: list[int]) -> np.ndarray:
+        kernels: list[int] = []
+        for kernel in self.kernels:
+            name = kernel.name.encode()
+            kernels += [_signed(kernel.abi), len(name), *struct.unpack(f"<{(len(name) + 3) // 4}i", name.ljust((len(name) + 3) // 4 * 4, b"\0"))]
+        for row in self.storages:
+            row[3], row[4] = max(row[3], 0), max(row[4], 0)
+        sections = [
+            (len(self.kernels), kernels),
+            (len(inputs), list(flatten(inputs))),
+            (len(outputs), list(flatten(outputs))),
+            (len(self.code), list(flatten(self.code))),
+            (len(self.storages), list(flatten(self.storages))),
+            (len(self.buffer_rows), list(flatten(self.buffer_rows))),
+            (len(self.nodes), steps),
+        ]
+        head, body = [_signed(MAGIC), VERSION, 0], []
+        for count, words in sections:
+            head += [count, HEADER_WORDS + len(body)]
+            body += words
+        head += [len(self.weights), 0]
+        head[2] = HEADER_WORDS + len(body)
+        return np.array(head + body, np.int32)
+
+
+def _signed(word: int) -> int:
+    return word - (1 << 32) if word >= 1 << 31 else word

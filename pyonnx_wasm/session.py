@@ -1,0 +1,213 @@
+"""``InferenceSession``: a model ready to run, with onnxruntime's surface."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from . import compiler, ponnx
+from .compiler import Compiled, Signature
+from .dtypes import DType, from_numpy, to_numpy
+from .host import Executor
+from .ir import NeedsContent
+
+PROVIDERS = ("cpu",)
+_ALIASES = {"CPUExecutionProvider": "cpu"}
+
+
+@dataclass(frozen=True)
+class NodeArg:
+    """An input or output: ``type`` as onnxruntime spells it (``tensor(float)``), dims are sizes or symbols' names."""
+
+    name: str
+    shape: list[int | str]
+    type: str
+
+
+@dataclass
+class SessionOptions:
+    """What a session may be told; names and meaning as in onnxruntime.
+
+    Attributes:
+        intra_op_num_threads: threads of one run; 0: one per core.
+        enable_optimisation: run the fusing passes.
+    """
+
+    intra_op_num_threads: int = 0
+    enable_optimisation: bool = True
+    log_severity_level: int = 2
+    free_dimension_overrides: dict[str, int] = field(default_factory=dict)
+
+    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
+        self.free_dimension_overrides[name] = size
+
+
+class InferenceSession:
+    """Runs one model. Safe to share between threads (runs are serialised) and picklable (path and options travel, not weights).
+
+    Args:
+        path_or_bytes: an ``.onnx`` or ``.ponnx`` file, or its bytes.
+        sess_options: see :class:`SessionOptions`.
+        providers: backends in order of preference; the first available is used.
+    Raises:
+        reader.ReadError, ponnx.FileError, ir.IRError: the file cannot be read or compiled; the text names what and where.
+        ValueError: no such provider.
+    """
+
+    def __init__(
+        self,
+        path_or_bytes: str | os.PathLike[str] | bytes,
+        sess_options: SessionOptions | None = None,
+        providers: Sequence[str | tuple[str, Any]] | None = None,
+        **_: Any,
+    ) -> None:
+        self._source, self._options = path_or_bytes, sess_options or SessionOptions()
+        self._provider = _choose(providers)
+        self._lock = threading.Lock()
+        self._variants: dict[Any, Executor] = {}
+        self._needs: tuple[str, ...] = ()
+        self._compiled: Compiled | None = None
+        try:
+            self._compiled = self._compile({}, {})
+        except NeedsContent as need:
+            if not need.inputs:
+                raise
+            self._needs = need.inputs
+            self._inputs, self._outputs = _declared(path_or_bytes)
+        else:
+            self._inputs, self._outputs = self._compiled.inputs, self._compiled.outputs
+            self._variants[()] = self._executor(self._compiled)
+
+    def _compile(self, constants: Mapping[str, np.ndarray], shapes: Mapping[str, Sequence[int | str]]) -> Compiled:
+        if is_compiled(self._source):
+            return ponnx.load(self._source)
+        return compiler.compile(self._source, constants=constants, shapes=shapes, optimise=self._options.enable_optimisation)
+
+    def _executor(self, compiled: Compiled) -> Executor:
+        threads = self._options.intra_op_num_threads or os.cpu_count() or 1
+        return Executor(compiled.main, compiled.init, compiled.weights, threads)
+
+    def get_inputs(self) -> list[NodeArg]:
+        return [_arg(s) for s in self._inputs]
+
+    def get_outputs(self) -> list[NodeArg]:
+        return [_arg(s) for s in self._outputs]
+
+    def get_providers(self) -> list[str]:
+        return [self._provider]
+
+    @property
+    def providers(self) -> list[str]:
+        """The backends in use, first the one that runs."""
+        return [self._provider]
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None) -> list[np.ndarray]:
+        """Runs the model.
+
+        Args:
+            output_names: outputs wanted, in that order; None: all.
+            input_feed: an array per input name.
+        Raises:
+            ValueError: a name, dtype, rank or size does not fit; the text names the input and what it takes.
+        """
+        arrays = [self._checked(s, input_feed) for s in self._inputs]
+        unknown = set(input_feed) - {s.name for s in self._inputs}
+        if unknown:
+            raise ValueError(f"no input is named {sorted(unknown)[0]!r}; the model takes {', '.join(repr(s.name) for s in self._inputs)}")
+        names = [s.name for s in self._outputs]
+        wanted = names if output_names is None else list(output_names)
+        for name in wanted:
+            if name not in names:
+                raise ValueError(f"no output is named {name!r}; the model gives {', '.join(map(repr, names))}")
+        with self._lock:
+            executor = self._variant(arrays)
+            shapes = executor.bind([a.shape for a in arrays], arrays)
+            outputs = [np.empty(shape, to_numpy(s.dtype)) for shape, s in zip(shapes, self._outputs, strict=True)]
+            executor.run(arrays, outputs)
+        by_name = dict(zip(names, outputs, strict=True))
+        return [by_name[n] for n in wanted]
+
+    def _variant(self, arrays: Sequence[np.ndarray]) -> Executor:
+        """The executor for these inputs: one for all, unless the structure depends on contents."""
+        while True:
+            fixed = {s.name: a for s, a in zip(self._inputs, arrays, strict=True) if s.name in self._needs}
+            key = tuple((n, a.shape, a.tobytes()) for n, a in fixed.items())
+            if key in self._variants:
+                return self._variants[key]
+            try:
+                self._variants[key] = self._executor(self._compile(fixed, {n: a.shape for n, a in fixed.items()}))
+            except NeedsContent as need:
+                if not set(need.inputs) - set(self._needs):
+                    raise
+                self._needs += tuple(set(need.inputs) - set(self._needs))
+
+    def _checked(self, s: Signature, feed: Mapping[str, Any]) -> np.ndarray:
+        if s.name not in feed:
+            raise ValueError(f"input {s.name!r} is missing; the model takes {', '.join(repr(i.name) for i in self._inputs)}")
+        array = np.asarray(feed[s.name])
+        if array.dtype.kind not in "USO":
+            array = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(array.shape)
+        if _dtype_of(array) is not s.dtype and array.dtype != to_numpy(s.dtype):
+            raise ValueError(f"input {s.name!r} takes {s.dtype.name}, got {array.dtype}")
+        if array.ndim != len(s.shape):
+            raise ValueError(f"input {s.name!r} takes rank {len(s.shape)} {list(s.shape)}, got shape {list(array.shape)}")
+        for axis, (have, want) in enumerate(zip(array.shape, s.shape, strict=True)):
+            if isinstance(want, int) and have != want:
+                raise ValueError(f"input {s.name!r}: axis {axis} must be {want}, got shape {list(array.shape)}, takes {list(s.shape)}")
+        return array
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {"source": self._source, "options": self._options, "provider": self._provider}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["source"], state["options"], [state["provider"]])  # type: ignore[misc]
+
+
+def is_compiled(source: str | os.PathLike[str] | bytes) -> bool:
+    """True for a ``.ponnx`` file or bytes: a JSON header behind an 8-byte length."""
+    if isinstance(source, (bytes, bytearray, memoryview)):
+        head = bytes(source[:10])
+    else:
+        with open(source, "rb") as f:
+            head = f.read(10)
+    return len(head) == 10 and head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < 1 << 40
+
+
+def _dtype_of(array: np.ndarray) -> DType | None:
+    try:
+        return from_numpy(array.dtype)
+    except TypeError:
+        return None
+
+
+def _choose(providers: Sequence[str | tuple[str, Any]] | None) -> str:
+    if not providers:
+        return PROVIDERS[0]
+    names = [p if isinstance(p, str) else p[0] for p in providers]
+    for name in names:
+        if _ALIASES.get(name, name) in PROVIDERS:
+            return _ALIASES.get(name, name)
+    raise ValueError(f"no backend of {names} is available here; available: {', '.join(PROVIDERS)}")
+
+
+def _arg(s: Signature) -> NodeArg:
+    spelled = {"float32": "float", "float64": "double"}.get(s.dtype.name, s.dtype.name)
+    return NodeArg(s.name, list(s.shape), f"tensor({spelled})")
+
+
+def _declared(source: str | os.PathLike[str] | bytes) -> tuple[list[Signature], list[Signature]]:
+    """Signatures as the file declares them, for models that can only be compiled once inputs are known."""
+    from . import reader
+
+    graph = reader.read(source).graph
+
+    def signature(info: reader.ValueInfo) -> Signature:
+        shape = tuple(d if d is not None else f"{info.name}[{a}]" for a, d in enumerate(info.type.shape or ()))
+        return Signature(info.name, info.type.dtype or DType.float32, shape)
+
+    return [signature(i) for i in graph.inputs], [signature(o) for o in graph.outputs]

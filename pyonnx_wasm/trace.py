@@ -1,0 +1,151 @@
+"""From an ONNX graph to the IR: runs each node's operator function on the values that its inputs name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import dims, op, ops, reader, tensor
+from .dims import DimLike
+from .dtypes import DType, from_numpy
+from .ir import Graph, IRError, Storage, Value
+
+ops.load_all()
+
+
+def trace(
+    model: reader.Model,
+    *,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    constants: Mapping[str, np.ndarray] | None = None,
+) -> Graph:
+    """Builds the IR of a model.
+
+    Args:
+        shapes: replaces the declared shapes of inputs (needed where the model leaves a rank unknown).
+        constants: inputs whose contents are fixed at compile time; they remain inputs and must then be fed these values.
+    Raises:
+        IRError: naming the node that cannot be compiled, and why.
+    """
+    graph = Graph()
+    tracer = Tracer(model, graph)
+    with graph:
+        for info in model.graph.inputs:
+            tracer.add_input(info, (shapes or {}).get(info.name), (constants or {}).get(info.name))
+        tracer.run(model.graph, tracer.names)
+        for info in model.graph.outputs:
+            if info.name not in tracer.names:
+                raise IRError(f"output {info.name!r} is computed by no node")
+            graph.outputs.append((info.name, tracer.names[info.name]))
+    return graph
+
+
+class Tracer:
+    """The state of one trace: which value each name stands for."""
+
+    def __init__(self, model: reader.Model, graph: Graph) -> None:
+        self.model, self.graph = model, graph
+        self.names: dict[str, Value] = {}
+        self.constants: dict[int, Value] = {}
+        self.symbols: dict[str, DimLike] = {}
+
+    def add_input(self, info: reader.ValueInfo, shape: Sequence[int | str] | None, fixed: np.ndarray | None) -> None:
+        kind = info.type
+        if kind.kind != "tensor" or kind.dtype is None:
+            raise IRError(f"input {info.name!r} is a {kind.kind}; only tensors are supported as inputs")
+        if kind.dtype.bits < 8:
+            raise IRError(f"input {info.name!r}: dtype {kind.dtype.name} is not supported")
+        declared = shape if shape is not None else kind.shape
+        if declared is None:
+            raise IRError(f"input {info.name!r} has no declared shape; give one: shapes={{{info.name!r}: (...)}}")
+        if len(declared) > tensor.MAX_RANK:
+            raise IRError(f"input {info.name!r} has rank {len(declared)}; at most {tensor.MAX_RANK} are supported")
+        sizes = [self.size(d, f"{info.name}[{axis}]") for axis, d in enumerate(declared)]
+        storage = Storage(kind.dtype, dims.product(sizes), "input", info.name)
+        value = Value(storage, kind.dtype, sizes)
+        self.graph.inputs.append((info.name, value))
+        if fixed is not None:
+            if from_numpy(fixed.dtype) is not kind.dtype:
+                raise IRError(f"input {info.name!r} is {kind.dtype.name}, its constant value is {fixed.dtype}")
+            value = tensor.constant(fixed, kind.dtype)
+        elif (kind.dtype.is_int or kind.dtype is DType.bool) and len(sizes) <= 1 and isinstance(storage.size, int) and storage.size <= tensor.CONTENT_LIMIT:
+            value._content = _elements(info.name, sizes, storage.size)
+        self.names[info.name] = value
+
+    def size(self, declared: int | str | None, fallback: str) -> DimLike:
+        if isinstance(declared, int):
+            return declared
+        name = declared or fallback
+        return self.symbols.setdefault(name, dims.sym(name))
+
+    def run(self, graph: reader.Graph, names: dict[str, Value]) -> None:
+        """Traces the nodes of a graph; ``names`` holds the outer scope and receives what the nodes define."""
+        for name, stored in graph.initializers.items():
+            if name not in names:
+                names[name] = self.constant(stored)
+        for node in graph.nodes:
+            self.graph.origin = node.name or f"{node.op_type}_{node.index}"
+            try:
+                results = self.call(node, names)
+            except IRError as error:
+                error.args = (f"node {self.graph.origin!r} ({node.op_type}): {error}",) if not getattr(error, "placed", False) else error.args
+                error.placed = True  # type: ignore[attr-defined]
+                raise
+            for name, value in zip(node.outputs, results, strict=False):
+                if name:
+                    names[name] = value
+        self.graph.origin = ""
+
+    def constant(self, stored: reader.Tensor) -> Value:
+        if id(stored) not in self.constants:
+            size = int(np.prod(stored.shape, dtype=np.int64))
+            if stored.dtype.bits < 8:
+                raise IRError(f"constant {stored.name!r}: dtype {stored.dtype.name} is not supported")
+            storage = Storage(stored.dtype, size, "const", stored.name, stored)
+            self.constants[id(stored)] = Value(storage, stored.dtype, stored.shape)
+        return self.constants[id(stored)]
+
+    def call(self, node: reader.Node, names: dict[str, Value]) -> Sequence[Value]:
+        opset = node.opset or self.model.opsets.get(node.domain, 0)
+        if not opset:
+            raise IRError(f"domain {node.domain!r} is not imported by the model")
+        operator = op.find(node.domain, node.op_type, opset)
+        inputs = [self.lookup(name, names) for name in node.inputs]
+        while inputs and inputs[-1] is None and not operator.variadic:
+            inputs.pop()
+        if not operator.variadic and len(inputs) > len(operator.params):
+            raise IRError(f"takes at most {len(operator.params)} inputs, got {len(inputs)}")
+        missing = [p for p, v in zip(operator.params, [*inputs, *[None] * operator.required], strict=False) if v is None][: operator.required]
+        if any(p in operator.params[: operator.required] for p in missing):
+            raise IRError(f"input {missing[0]!r} is missing")
+        attrs = {}
+        for name, given in node.attrs.items():
+            if name not in operator.attrs:
+                raise IRError(f"attribute {name!r} is not known (has: {', '.join(operator.attrs) or 'none'})")
+            attrs[name] = self.attribute(given)
+        if operator.takes_context:
+            attrs["ctx"] = op.Context(opset, tuple(node.outputs), node.name, self, names)
+        result: Any = operator.fn(*inputs, **attrs)
+        return result if isinstance(result, (tuple, list)) else (result,)
+
+    def lookup(self, name: str, names: dict[str, Value]) -> Value | None:
+        if not name:
+            return None
+        if name not in names:
+            raise IRError(f"input {name!r} is defined nowhere before this node")
+        return names[name]
+
+    def attribute(self, given: Any) -> Any:
+        if isinstance(given, reader.Tensor):
+            return self.constant(given)
+        if isinstance(given, reader.SparseTensor):
+            return self.constant(given.densify())
+        return given
+
+
+def _elements(name: str, sizes: Sequence[DimLike], count: int) -> np.ndarray:
+    items = np.empty(count, object)
+    items[:] = [dims.sym(f"{name}[{i}]", lo=-(2**62), hi=2**62) for i in range(count)]
+    return items.reshape([int(s) for s in sizes])  # type: ignore[arg-type]
