@@ -12,7 +12,6 @@ it does not occur: ``a*b//b`` is ``a``. Guard with ``a // dmax(b, 1)``.
 from __future__ import annotations
 
 import operator
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import blake2b
 from math import gcd, inf, prod
@@ -36,7 +35,7 @@ class Dim:
         name: the symbol's name, else empty.
     """
 
-    __slots__ = ("__weakref__", "_args", "_bounds", "_digest", "_exact", "_hash", "_order", "_poly", "name", "op")
+    __slots__ = ("__weakref__", "_args", "_bounds", "_digest", "_order", "_poly", "_token", "name", "op")
     __array_ufunc__ = None  # numpy scalars leave the operators to us
 
     op: str
@@ -44,10 +43,9 @@ class Dim:
     _args: tuple[DimLike, ...] | None
     _poly: Poly | None  # None: an atom
     _bounds: tuple[float, float] | None
-    _digest: bytes  # of the structure: equality
-    _exact: bytes  # of the structure and the bounds of its symbols: caches
-    _order: tuple[int, str, bytes]
-    _hash: int
+    _digest: bytes | None  # of the structure, without the bounds of its symbols: equality
+    _token: object  # one per structure and bounds: caches
+    _order: tuple[int, str, bytes]  # depth of nested atoms, name; the digest makes it total for atoms
 
     @property
     def args(self) -> tuple[DimLike, ...]:
@@ -61,10 +59,10 @@ class Dim:
         return self._args
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Dim) and self._digest == other._digest)
+        return self is other or (isinstance(other, Dim) and _digest(self) == _digest(other))
 
     def __hash__(self) -> int:
-        return self._hash
+        return hash(self._digest or _digest(self))
 
     def __add__(self, other: DimLike) -> DimLike:
         return _add(self, _like(other))
@@ -101,13 +99,17 @@ class Dim:
         return _mod(_like(other), self)
 
     def _symbolic(self, *_: object) -> NoReturn:
-        raise TypeError(f"the size {self} is symbolic: its value is known only when the input shapes are (compare with eq, lt, le, same; branch with select)")
+        raise TypeError(
+            f"the size {self} is symbolic, known only with the input shapes (compare with eq, lt, le, same; branch with select)"
+        )
 
     __bool__ = __int__ = __index__ = __float__ = _symbolic
     __lt__ = __le__ = __gt__ = __ge__ = _symbolic
 
     def __str__(self) -> str:
-        return _text(self)
+        from .dims_text import write
+
+        return write(self)
 
     __repr__ = __str__
 
@@ -128,13 +130,13 @@ def _like(x: DimLike) -> DimLike:
 
 # Building: every live expression exists once per set of symbol bounds
 
-_LIVE: WeakValueDictionary[tuple[Any, ...], Dim] = WeakValueDictionary()
-_MEMO: dict[tuple[Any, ...], DimLike] = {}
+_LIVE: WeakValueDictionary[tuple[object, ...], Dim] = WeakValueDictionary()
+_MEMO: dict[tuple[object, ...], DimLike] = {}
 
 
 def _memoised(fn: Callable[[DimLike, DimLike], DimLike]) -> Callable[[DimLike, DimLike], DimLike]:
     def cached(a: DimLike, b: DimLike) -> DimLike:
-        key = (fn, a._exact if isinstance(a, Dim) else a, b._exact if isinstance(b, Dim) else b)
+        key = (fn, a._token if isinstance(a, Dim) else a, b._token if isinstance(b, Dim) else b)
         found = _MEMO.get(key)
         if found is None:
             if len(_MEMO) > 1 << 16:
@@ -145,17 +147,26 @@ def _memoised(fn: Callable[[DimLike, DimLike], DimLike]) -> Callable[[DimLike, D
     return cached
 
 
-def _digest(op: str, parts: Iterable[bytes | int]) -> bytes:
-    h = blake2b(op.encode(), digest_size=16)
-    for part in parts:
-        h.update(b"i%d;" % part if isinstance(part, int) else b"d" + part)
-    return h.digest()
+def _digest(d: Dim) -> bytes:
+    if d._digest is None:
+        h = blake2b(d.op.encode(), digest_size=16)
+        for part in d.args if d._poly is None else (x for m, c in d._poly.items() for x in (len(m), c, *m)):
+            h.update(b"d" + _digest(part) if isinstance(part, Dim) else f"i{part};".encode())
+        d._digest = h.digest()
+    return d._digest
 
 
-def _new(op: str, name: str, digest: bytes, exact: bytes, depth: int) -> Dim:
+def _new(key: tuple[object, ...], op: str, args: tuple[DimLike, ...] | None, poly: Poly | None, name: str = "") -> Dim:
     d = Dim()
-    d.op, d.name, d._digest, d._exact, d._hash = op, name, digest, exact, hash(digest)
-    d._args, d._poly, d._bounds, d._order = None, None, None, (depth, name or op, digest)
+    d.op, d.name, d._args, d._poly, d._bounds, d._digest, d._token = op, name, args, poly, None, None, object()
+    if poly is not None:
+        d._order = (max(a._order[0] for m in poly for a in m), op, b"")
+    elif args:
+        d._order = (1 + max(a._order[0] for a in args if isinstance(a, Dim)), op, _digest(d))
+    else:
+        d._digest = blake2b(b"sym" + name.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        d._order = (0, name, b"")
+    _LIVE[key] = d
     return d
 
 
@@ -167,23 +178,22 @@ def sym(name: str, lo: int = 0, hi: int | None = None) -> Dim:
     key = ("sym", name, lo, hi)
     d = _LIVE.get(key)
     if d is None:
-        digest = blake2b(b"sym" + name.encode("utf-8", "surrogatepass"), digest_size=16).digest()
-        d = _new("sym", name, digest, digest if (lo, hi) == (0, MAX_SIZE) else _digest("sym", (digest, lo, hi)), 0)
-        d._args, d._bounds = (), (lo, hi)
-        _LIVE[key] = d
+        d = _new(key, "sym", (), None, name)
+        d._bounds = (lo, hi)
     return d
 
 
 def _atom(op: str, *args: DimLike) -> Dim:
-    key = (op, *(a._exact if isinstance(a, Dim) else a for a in args))
+    key = (op, *[a._token if isinstance(a, Dim) else a for a in args])
     d = _LIVE.get(key)
-    if d is None:
-        digest = _digest(op, (a._digest if isinstance(a, Dim) else a for a in args))
-        plain = all(isinstance(a, int) or a._exact is a._digest for a in args)
-        d = _new(op, "", digest, digest if plain else _digest(op, key[1:]), 1 + max(a._order[0] for a in args if isinstance(a, Dim)))
-        d._args = args
-        _LIVE[key] = d
-    return d
+    return _new(key, op, args, None) if d is None else d
+
+
+def _rank(d: Dim) -> tuple[int, str, bytes]:
+    """A total order, also over sums and products."""
+    if d._poly is not None and not d._order[2]:
+        d._order = (*d._order[:2], _digest(d))
+    return d._order
 
 
 def _term_order(m: Monomial) -> tuple[Any, ...]:
@@ -201,17 +211,9 @@ def _dim(poly: Poly) -> DimLike:
             return m[0]
     else:
         poly = {m: poly[m] for m in sorted(poly, key=_term_order)}
-    op = "add" if len(poly) > 1 else "mul"
-    key = (op, *((c, *(a._exact for a in m)) for m, c in poly.items()))
+    key = tuple([(c, *[a._token for a in m]) for m, c in poly.items()])
     d = _LIVE.get(key)
-    if d is None:
-        digest = _digest(op, (x for m, c in poly.items() for x in (len(m), c, *(a._digest for a in m))))
-        plain = all(a._exact is a._digest for m in poly for a in m)
-        exact = digest if plain else _digest(op, (x for m, c in poly.items() for x in (len(m), c, *(a._exact for a in m))))
-        d = _new(op, "", digest, exact, max(a._order[0] for m in poly for a in m))
-        d._poly = poly
-        _LIVE[key] = d
-    return d
+    return _new(key, "add" if len(poly) > 1 else "mul", None, poly) if d is None else d
 
 
 def _poly(d: DimLike) -> Poly:
@@ -257,8 +259,18 @@ def _add(a: DimLike, b: DimLike) -> DimLike:
 def _mul(a: DimLike, b: DimLike) -> DimLike:
     p, q = _poly(a), _poly(b)
     if len(p) * len(q) > _MAX_TERMS and isinstance(a, Dim) and isinstance(b, Dim):
-        p, q = ({(d,): 1} if d.op == "add" else _poly(d) for d in (a, b))
+        p, q = _opaque(p), _opaque(q)
     return _dim(_times(p, q))
+
+
+def _opaque(p: Poly) -> Poly:
+    """p as one term: its content times its primitive part."""
+    m, c = _signed_content(p)
+    primitive = _reduced(p, m, c)
+    if isinstance(primitive, Dim):
+        _rank(primitive)
+        m = _merge(m, (primitive,))
+    return {m: c}
 
 
 def _without(m: Monomial, factors: Monomial) -> Monomial | None:
@@ -283,6 +295,12 @@ def _content(*polys: Poly) -> tuple[Monomial, int]:
                 for r in rests:
                     r.remove(atom)
     return tuple(shared), gcd(*(c for p in polys for c in p.values()))
+
+
+def _signed_content(p: Poly) -> tuple[Monomial, int]:
+    """The content, negative where the leading coefficient is."""
+    m, c = _content(p)
+    return m, -c if next(iter(p.values())) < 0 else c
 
 
 def _reduced(p: Poly, m: Monomial, c: int) -> DimLike:
@@ -325,6 +343,24 @@ def _exact_quotient(p: Poly, q: Poly) -> Poly | None:
     return None
 
 
+def _cancel(p: Poly, q: Poly) -> tuple[DimLike, DimLike, DimLike] | None:
+    """(g, p / g, q / g) for a common factor g that is worth it."""
+    m, c = _content(p, q)
+    if m or c > 1:
+        return _dim({m: c}), _reduced(p, m, c), _reduced(q, m, c)
+    if len(p) < 2 or len(q) < 2:
+        return None
+    (m, c), (n, e) = _signed_content(p), _signed_content(q)
+    x, y = _poly(_reduced(p, m, c)), _poly(_reduced(q, n, e))
+    quotient = _exact_quotient(x, y)
+    if quotient is not None:
+        return _dim(y), _mul(_dim({m: c}), _dim(quotient)), _dim({n: e})
+    quotient = _exact_quotient(y, x)
+    if quotient is not None:
+        return _dim(x), _dim({m: c}), _mul(_dim({n: e}), _dim(quotient))
+    return None
+
+
 @_memoised
 def _floordiv(a: DimLike, b: DimLike) -> DimLike:
     if isinstance(b, int):
@@ -332,17 +368,13 @@ def _floordiv(a: DimLike, b: DimLike) -> DimLike:
     if a == 0 or a == b:
         return int(a == b)
     p, q = _poly(a), _poly(b)
-    m, c = _content(p, q)
-    if m or c > 1:
-        return _floordiv(_reduced(p, m, c), _reduced(q, m, c))
+    cancelled = _cancel(p, q)
+    if cancelled:
+        return _floordiv(*cancelled[1:])
     if len(q) == 1:
         quotient, rest = _split(p, q)
         if quotient:
             return _add(_dim(quotient), _floordiv(_dim(rest), b))
-    else:
-        exact = _exact_quotient(p, q)
-        if exact is not None:
-            return _dim(exact)
     lo, hi = _div_range(_range(a), _range(b))
     if lo == hi:
         return int(lo)
@@ -393,15 +425,14 @@ def _mod(a: DimLike, b: DimLike) -> DimLike:
     if a == 0 or a == b:
         return 0
     p, q = _poly(a), _poly(b)
-    m, c = _content(p, q)
-    if m or c > 1:
-        return _mul(_dim({m: c}), _mod(_reduced(p, m, c), _reduced(q, m, c)))
+    cancelled = _cancel(p, q)
+    if cancelled:
+        common, x, y = cancelled
+        return _mul(common, _mod(x, y))
     if len(q) == 1:
         quotient, rest = _split(p, q)
         if quotient:
             return _mod(_dim(rest), b)
-    elif _exact_quotient(p, q) is not None:
-        return 0
     if _lower(p) >= 0 and _lower(_sum(q, p, -1)) >= 1:
         return a
     return _atom("mod", a, b)
@@ -444,9 +475,9 @@ def _ceildiv(a: DimLike, b: DimLike) -> DimLike:
     if a == 0 or not _mentions(down, "floordiv", b):
         return _mul(-1, down)
     p, q = _poly(a), _poly(b)
-    m, c = _content(p, q)
-    if m or c > 1:
-        return ceildiv(_reduced(p, m, c), _reduced(q, m, c))
+    cancelled = _cancel(p, q)
+    if cancelled:
+        return ceildiv(*cancelled[1:])
     if len(q) == 1:
         quotient, rest = _split(p, q)
         if quotient:
@@ -468,15 +499,16 @@ def _extremum(op: str, xs: Iterable[DimLike]) -> DimLike:
                 dims[y] = None
             else:
                 const = y if const is None or sign * y > sign * const else const
-    kept: list[DimLike] = [*sorted(dims, key=lambda d: d._order)]
+    kept: list[DimLike] = [*sorted(dims, key=_rank)]
     if const is not None:
         kept.append(const)
     if not kept:
         raise ValueError(f"{op} of nothing")
     i = 0
     while i < len(kept) and len(kept) <= 16:
-        loses = any(j != i and _lower(_sum(_poly(y), _poly(kept[i]), -1) if sign > 0 else _sum(_poly(kept[i]), _poly(y), -1)) >= 0 for j, y in enumerate(kept))
-        if loses:
+        x = kept[i]
+        pairs = ((x, y) if sign > 0 else (y, x) for j, y in enumerate(kept) if j != i)
+        if any(_lower(_sum(_poly(big), _poly(small), -1)) >= 0 for small, big in pairs):
             del kept[i]
         else:
             i += 1
@@ -816,136 +848,15 @@ _EVALUATE: dict[str, Callable[[list[int]], int]] = {
 
 # Text
 
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
-_FUNCTIONS: dict[str, Callable[..., DimLike]] = {"min": dmin, "max": dmax, "ceildiv": ceildiv, "select": select}
-_COMPARE: dict[str, Callable[[DimLike, DimLike], DimLike]] = {"==": eq, "!=": ne, "<=": le, ">=": ge, "<": lt, ">": gt}
-_TOKEN = re.compile(r"\s*(?:(?P<int>\d+)|(?P<name>[A-Za-z_]\w*)|'(?P<quoted>(?:[^'\\]|\\.)*)'|(?P<op>//|==|!=|<=|>=|[-+*%()<>,])|(?P<end>\Z))", re.DOTALL | re.ASCII)
-
-
-def _text(d: DimLike, level: int = 0) -> str:
-    """Levels: 0 anything, 1 operand of a comparison, 2 left of //, 3 factor or divisor."""
-    if isinstance(d, int):
-        return str(d) if d >= 0 or level < 2 else f"({d})"
-    args = d.args
-    if d.op == "sym":
-        if _IDENTIFIER.match(d.name) and d.name not in _FUNCTIONS:
-            return d.name
-        return "'" + d.name.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    if d.op in _FUNCTIONS:
-        return f"{d.op}({', '.join(_text(a) for a in args)})"
-    if d.op == "add":
-        text, own = _text(args[0], 1), 1
-        for a in args[1:]:
-            t = _text(a, 1)
-            text += f" - {t[1:]}" if t.startswith("-") else f" + {t}"
-    elif d.op == "mul":
-        head = args[0] == -1
-        factors = sorted(args[1:] if head else args, key=lambda a: not (isinstance(a, Dim) and a.op == "add"))
-        text, own = "-" * head + "*".join(_text(a, 3) for a in factors), 1 if head else 2
-    elif d.op in ("floordiv", "mod"):
-        text, own = _text(args[0], 3) + ("//" if d.op == "floordiv" else " % ") + _text(args[1], 3), 2
-    else:
-        text, own = f"{_text(args[0], 1)} {dict(eq='==', lt='<', le='<=')[d.op]} {_text(args[1], 1)}", 0
-    return text if own >= level else f"({text})"
-
 
 def parse(text: str, names: Mapping[str, DimLike] | None = None) -> DimLike:
     """Reads what ``str`` writes. ``names`` gives symbols (or values) by name; others are sizes, ``sym(name)``.
 
-    Pass the symbols that may be negative: the text does not hold bounds. Raises ValueError.
+    The text holds no bounds: pass the symbols that may be negative. Raises ValueError.
     """
+    from .dims_text import Parser
+
     try:
-        return _Parser(text, names or {}).whole()
+        return Parser(text, names or {}).whole()
     except RecursionError:
         raise ValueError("dimension text is nested too deeply") from None
-
-
-class _Parser:
-    def __init__(self, text: str, names: Mapping[str, DimLike]) -> None:
-        self.text, self.names = text, names
-        self.kind, self.value, self.at, self.next = "", "", 0, 0
-        self.advance()
-
-    def advance(self) -> str:
-        old = self.value
-        m = _TOKEN.match(self.text, self.next)
-        if m is None:
-            raise self.error()
-        self.kind = m.lastgroup or ""
-        self.value, self.at, self.next = m[self.kind], m.start(self.kind), m.end()
-        return old
-
-    def error(self) -> ValueError:
-        return ValueError(f"cannot read dimension {self.text!r} at character {max(self.at, self.next)}")
-
-    def takes(self, *ops: str) -> bool:
-        return self.kind == "op" and self.value in ops
-
-    def expect(self, op: str) -> None:
-        if not self.takes(op):
-            raise self.error()
-        self.advance()
-
-    def whole(self) -> DimLike:
-        d = self.comparison()
-        if self.kind != "end":
-            raise self.error()
-        return d
-
-    def comparison(self) -> DimLike:
-        d = self.sum()
-        return _COMPARE[self.advance()](d, self.sum()) if self.takes(*_COMPARE) else d
-
-    def sum(self) -> DimLike:
-        d = self.product()
-        while self.takes("+", "-"):
-            d = d + self.product() if self.advance() == "+" else d - self.product()
-        return d
-
-    def product(self) -> DimLike:
-        if self.takes("-"):
-            self.advance()
-            return -self.product()
-        d = self.factor()
-        while self.takes("*", "//", "%"):
-            op = self.advance()
-            e = self.factor()
-            if op != "*" and e == 0:
-                raise ValueError(f"dimension {self.text!r} divides by 0")
-            d = d * e if op == "*" else d // e if op == "//" else d % e
-        return d
-
-    def factor(self) -> DimLike:
-        kind, value = self.kind, self.value
-        if kind == "end" or (kind == "op" and value not in "(-"):
-            raise self.error()
-        self.advance()
-        if kind == "int":
-            return int(value)
-        if kind == "quoted":
-            return self.symbol(re.sub(r"\\(.)", r"\1", value, flags=re.DOTALL))
-        if value == "-":
-            return -self.factor()
-        if value == "(":
-            d = self.comparison()
-            self.expect(")")
-            return d
-        if value in _FUNCTIONS and self.takes("("):
-            return self.call(value)
-        return self.symbol(value)
-
-    def symbol(self, name: str) -> DimLike:
-        return self.names[name] if name in self.names else sym(name)
-
-    def call(self, name: str) -> DimLike:
-        args: list[DimLike] = []
-        while self.takes("," if args else "("):
-            self.advance()
-            args.append(self.comparison())
-        self.expect(")")
-        if len(args) != {"select": 3, "ceildiv": 2}.get(name, len(args)):
-            raise self.error()
-        try:
-            return _FUNCTIONS[name](*args)
-        except ZeroDivisionError:
-            raise ValueError(f"dimension {self.text!r} divides by 0") from None
