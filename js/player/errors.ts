@@ -8,7 +8,11 @@ export function messageOf(error: unknown): string {
 }
 
 export function size(bytes: number): string {
-  for (const [unit, scale] of [["GB", 2 ** 30], ["MB", 2 ** 20], ["KB", 2 ** 10]] as const)
+  for (const [unit, scale] of [
+    ["GB", 2 ** 30],
+    ["MB", 2 ** 20],
+    ["KB", 2 ** 10],
+  ] as const)
     if (bytes >= scale) return `${(bytes / scale).toFixed(1)} ${unit}`;
   return `${bytes} bytes`;
 }

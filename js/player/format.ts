@@ -55,21 +55,20 @@ const MAX_BLOB_BYTES = 2 ** 47;
 /** The header's length from the file's first bytes; throws an error that says what the file is instead. */
 export function headerLength(start: Uint8Array): number {
   if (start.length === 0) throw new Error("the file is empty");
-  const foreign = recognise(start);
-  if (foreign) throw new Error(foreign);
-  if (start.length <= PREFIX_BYTES) throw new Error(`the file is truncated: it has only ${start.length} bytes`);
-  const view = new DataView(start.buffer, start.byteOffset);
-  const length = view.getUint32(4, true) * 2 ** 32 + view.getUint32(0, true);
-  if (start[PREFIX_BYTES] !== 0x7b || length < 2 || length > MAX_HEADER_BYTES)
-    throw new Error("this is not a compiled model (.ponnx): it does not start with a header length and JSON");
-  return length;
+  if (start[PREFIX_BYTES] === 0x7b) {
+    const view = new DataView(start.buffer, start.byteOffset);
+    const length = view.getUint32(4, true) * 2 ** 32 + view.getUint32(0, true);
+    if (length >= 2 && length <= MAX_HEADER_BYTES) return length;
+  }
+  throw new Error(describe(start));
 }
 
-function recognise(start: Uint8Array): string | undefined {
+function describe(start: Uint8Array): string {
   const text = String.fromCharCode(...start.subarray(0, 40));
   const trimmed = text.trimStart();
   if (trimmed.startsWith("<")) return "the server sent an HTML page, not a model: check the address";
-  if (text.startsWith("version https://git-lfs")) return "this is a Git LFS pointer, not the model: fetch it with `git lfs pull`";
+  if (text.startsWith("version https://git-lfs"))
+    return "this is a Git LFS pointer, not the model: fetch it with `git lfs pull`";
   if (text.slice(4, 8) === "ORTM")
     return "this is an .ort file of onnxruntime: compile its .onnx instead: pyonnx-wasm compile model.onnx";
   // An onnx ModelProto starts with the field ir_version (tag 8, a small varint), then another field of the message.
@@ -77,7 +76,8 @@ function recognise(start: Uint8Array): string | undefined {
     return "this is an ONNX file; compile it first: pyonnx-wasm compile model.onnx";
   if (text.startsWith("PK\x03\x04")) return "this is a zip archive, not a compiled model (.ponnx)";
   if (text.startsWith("\x1f\x8b")) return "this is a gzip file: serve it with Content-Encoding: gzip, or unpack it";
-  return undefined;
+  if (start.length <= PREFIX_BYTES) return `the file is truncated: it has only ${start.length} bytes`;
+  return "this is not a compiled model (.ponnx): it does not start with a header length and JSON";
 }
 
 /** Parses the JSON header; throws an error naming the key that is wrong. */
@@ -90,9 +90,12 @@ export function parseHeader(bytes: Uint8Array): Header {
   }
   const header = object(json, "header");
   const meta = object(header["__metadata__"] ?? {}, "__metadata__");
-  if (meta["format"] !== "ponnx") throw new Error("this is not a compiled model (.ponnx); a safetensors file has no program");
+  if (meta["format"] !== "ponnx")
+    throw new Error("this is not a compiled model (.ponnx); a safetensors file has no program");
   if (meta["version"] !== "1")
-    throw new Error(`the file has format version ${String(meta["version"])}; this player reads version 1: compile it again`);
+    throw new Error(
+      `the file has format version ${String(meta["version"])}; this player reads version 1: compile it again`,
+    );
 
   const inputs = list(header, "inputs").map(valueInfo("inputs"));
   const outputs = list(header, "outputs").map(valueInfo("outputs"));
@@ -100,7 +103,8 @@ export function parseHeader(bytes: Uint8Array): Header {
   const weights = list(header, "weights").map(weightInfo);
   const files = header["files"] === undefined ? [] : list(header, "files").map((f, i) => string(f, `files[${i}]`));
   for (const [k, { name, source, bytes }] of weights.entries()) {
-    if (source.kind === "file" && source.file >= files.length) fail(`weight "${name}": there is no file ${source.file}`);
+    if (source.kind === "file" && source.file >= files.length)
+      fail(`weight "${name}": there is no file ${source.file}`);
     if (source.kind !== "over") continue;
     const under = weights[source.weight];
     if (!under || source.weight === k || under.source.kind === "over" || under.bytes < bytes)
@@ -187,7 +191,13 @@ function programInfo(value: unknown, i: number): ProgramInfo {
   const code = list(p, "code");
   const [start, bytes] = [integer(code[0], `${where}.code`), integer(code[1], `${where}.code`)];
   if (bytes % 4 !== 0 || bytes === 0) fail(`${where}.code: ${bytes} bytes are no list of words`);
-  return { name: string(p["name"], `${where}.name`), start, bytes, messages: texts(p, "messages"), origins: texts(p, "origins") };
+  return {
+    name: string(p["name"], `${where}.name`),
+    start,
+    bytes,
+    messages: texts(p, "messages"),
+    origins: texts(p, "origins"),
+  };
 }
 
 function weightInfo(value: unknown, i: number): WeightInfo {

@@ -1,0 +1,41 @@
+/** Builds js/dist: the player, its declarations and the cores. */
+import { execFileSync } from "node:child_process";
+import { copyFileSync, existsSync, readFileSync, rmSync } from "node:fs";
+import { gzipSync } from "node:zlib";
+import { createRequire } from "node:module";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { build } from "esbuild";
+
+const root = dirname(dirname(fileURLToPath(import.meta.url)));
+const dist = join(root, "js/dist");
+const lib = join(root, "pyonnx_wasm/lib");
+
+rmSync(dist, { recursive: true, force: true });
+await build({
+  entryPoints: ["index.ts", "worker.mts", "thread.mts"].map((file) => join(root, "js/player", file)),
+  outdir: dist,
+  outExtension: { ".js": ".mjs" },
+  bundle: true,
+  external: ["./worker.mjs"],
+  format: "esm",
+  target: ["es2022", "chrome111", "firefox115", "safari16.4"],
+  minify: true,
+  sourcemap: true,
+  legalComments: "none",
+  logLevel: "warning",
+});
+const tsc = join(dirname(createRequire(import.meta.url).resolve("typescript/package.json")), "bin/tsc");
+execFileSync(process.execPath, [tsc, "-p", "js", "--emitDeclarationOnly"], { cwd: root, stdio: "inherit" });
+
+for (const file of ["core.wasm", "core-relaxed.wasm"]) {
+  if (!existsSync(join(lib, file))) {
+    console.error(`pyonnx_wasm/lib/${file} is missing: run \`python -m pyonnx_wasm.toolchain wasm\` first`);
+    process.exit(1);
+  }
+  copyFileSync(join(lib, file), join(dist, file));
+}
+for (const file of ["index.mjs", "worker.mjs", "thread.mjs", "core.wasm", "core-relaxed.wasm"]) {
+  const bytes = readFileSync(join(dist, file));
+  console.log(`${file}\t${bytes.length} bytes, ${gzipSync(bytes).length} gzip`);
+}

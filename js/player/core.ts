@@ -1,0 +1,202 @@
+/** One instance of the C++ core: its memory, its threads, typed access to both. */
+import { CoreLost, messageOf, size } from "./errors.js";
+
+/** What the core exports; addresses are u32 seen as i32, `int64_t` is bigint. */
+export interface CoreExports {
+  pwx_version(): number;
+  pwx_alloc(bytes: number): number;
+  pwx_free(address: number): void;
+  pwx_pool_create(threads: number): number;
+  pwx_pool_destroy(pool: number): void;
+  pwx_create(
+    code: number,
+    words: bigint,
+    weights: number,
+    weightBytes: number,
+    nWeights: bigint,
+    pool: number,
+    error: number,
+  ): number;
+  pwx_bind(session: number, dims: number, inputs: number, error: number): number;
+  pwx_output_dims(session: number): number;
+  pwx_arena_bytes(session: number): bigint;
+  pwx_run(session: number, inputs: number, outputs: number, error: number): number;
+  pwx_run_steps(session: number, inputs: number, outputs: number, first: number, last: number, error: number): number;
+  pwx_step_count(session: number): number;
+  pwx_destroy(session: number): void;
+  pwx_worker(pool: number, index: number): void;
+  _initialize?(): void;
+  __stack_pointer: WebAssembly.Global<"i32">;
+  __tls_size: WebAssembly.Global<"i32">;
+  __tls_align: WebAssembly.Global<"i32">;
+  __wasm_init_tls(address: number): void;
+}
+
+/** What a thread needs to join. */
+export interface ThreadStart {
+  readonly module: WebAssembly.Module;
+  readonly memory: WebAssembly.Memory;
+  readonly pool: number;
+  readonly index: number;
+  readonly stackTop: number;
+  readonly tls: number;
+}
+
+const API_VERSION = 1;
+const PAGE = 2 ** 16;
+const INITIAL_PAGES = 64;
+const THREAD_STACK_BYTES = 2 ** 20;
+const THREAD_START_MS = 10_000;
+export const ERROR_BYTES = 256;
+
+export class Core {
+  readonly #threads: Worker[] = [];
+  readonly #blocks: number[] = [];
+  #view = new Uint8Array();
+  #lost: CoreLost | undefined;
+  pool = 0;
+  threads = 1;
+
+  private constructor(
+    readonly exports: CoreExports,
+    readonly memory: WebAssembly.Memory,
+    readonly maxBytes: number,
+  ) {}
+
+  /** Instantiates the core with up to `threads` threads, fewer where the context allows no more. */
+  static async start(module: WebAssembly.Module, threads: number): Promise<Core> {
+    const { memory, pages } = newMemory();
+    const instance = await WebAssembly.instantiate(module, { env: { memory } });
+    const core = new Core(instance.exports as unknown as CoreExports, memory, pages * PAGE);
+    core.exports._initialize?.();
+    const version = core.exports.pwx_version();
+    if (version !== API_VERSION)
+      throw new Error(`the core has API version ${version}, this player needs ${API_VERSION}`);
+    // The page's main thread must not block in Atomics.wait, and without isolation memory cannot be sent to a worker.
+    const may = globalThis.crossOriginIsolated && typeof Worker === "function" && typeof document === "undefined";
+    await core.#startThreads(module, may ? threads : 1);
+    return core;
+  }
+
+  async #startThreads(module: WebAssembly.Module, threads: number): Promise<void> {
+    this.pool = this.call(() => this.exports.pwx_pool_create(threads));
+    if (!this.pool) throw new Error("out of memory: the thread pool");
+    this.threads = threads;
+    const started: Promise<void>[] = [];
+    for (let index = 1; index < threads; index++) {
+      const tlsAlign = this.exports.__tls_align.value;
+      const tlsRaw = this.#keep(this.exports.__tls_size.value + tlsAlign);
+      const stack = this.#keep(THREAD_STACK_BYTES);
+      const start: ThreadStart = {
+        module,
+        memory: this.memory,
+        pool: this.pool,
+        index,
+        stackTop: stack + THREAD_STACK_BYTES,
+        tls: tlsAlign > 0 ? Math.ceil(tlsRaw / tlsAlign) * tlsAlign : tlsRaw,
+      };
+      started.push(this.#startThread(start));
+    }
+    try {
+      await Promise.all(started);
+    } catch (error) {
+      this.#stopThreads();
+      console.warn(`pyonnx-wasm: running on one thread: ${messageOf(error)}`);
+      this.pool = this.exports.pwx_pool_create(1);
+      this.threads = 1;
+    }
+  }
+
+  #startThread(start: ThreadStart): Promise<void> {
+    const worker = new Worker(new URL("./thread.mjs", import.meta.url), { type: "module", name: "pyonnx-wasm thread" });
+    this.#threads.push(worker);
+    return new Promise((resolve, reject) => {
+      setTimeout(() => reject(new Error("a thread did not start in time")), THREAD_START_MS);
+      worker.onerror = (event) =>
+        reject(new Error(`a thread did not start: ${event.message ?? "its script failed to load"}`));
+      worker.onmessage = () => resolve();
+      worker.postMessage(start);
+    });
+  }
+
+  #stopThreads(): void {
+    for (const worker of this.#threads.splice(0)) worker.terminate();
+  }
+
+  #keep(bytes: number): number {
+    const address = this.alloc(bytes, "a thread's stack");
+    this.#blocks.push(address);
+    return address;
+  }
+
+  /** Ends the threads; the memory goes with the last reference to this object. */
+  stop(): void {
+    this.#stopThreads();
+    this.#lost ??= new CoreLost("the core was stopped");
+  }
+
+  /** Calls into the core. A trap leaves its heap in an unknown state, so all later calls are refused. */
+  call<T>(fn: () => T): T {
+    if (this.#lost) throw this.#lost;
+    try {
+      return fn();
+    } catch (error) {
+      if (error instanceof WebAssembly.RuntimeError || error instanceof RangeError)
+        throw (this.#lost = new CoreLost(
+          `the core stopped by an internal error: ${error.message}; create the session again`,
+        ));
+      throw error;
+    }
+  }
+
+  /** Memory of at least one byte, 64-byte aligned; throws an error that says for `what` it was. */
+  alloc(bytes: number, what: string): number {
+    const fits = bytes <= this.maxBytes;
+    const address = fits ? this.call(() => this.exports.pwx_alloc(Math.max(bytes, 1))) >>> 0 : 0;
+    if (address) return address;
+    const used = size(this.memory.buffer.byteLength);
+    throw new Error(
+      `out of memory: ${what} needs ${size(bytes)}; the core has ${used} of at most ${size(this.maxBytes)}`,
+    );
+  }
+
+  free(address: number): void {
+    if (address && !this.#lost) this.call(() => this.exports.pwx_free(address));
+  }
+
+  destroy(session: number): void {
+    if (session && !this.#lost) this.call(() => this.exports.pwx_destroy(session));
+  }
+
+  /** All of the memory. Growth gives it a new length, so a view must not be kept. */
+  get bytes(): Uint8Array {
+    if (this.#view.buffer !== this.memory.buffer) this.#view = new Uint8Array(this.memory.buffer);
+    return this.#view;
+  }
+
+  view(address: number, bytes: number): DataView {
+    return new DataView(this.memory.buffer, address, bytes);
+  }
+
+  /** A copy in memory of its own, as TextDecoder and transfers want it. */
+  copy(address: number, bytes: number): Uint8Array<ArrayBuffer> {
+    return new Uint8Array(this.bytes.subarray(address, address + bytes));
+  }
+
+  text(address: number, most: number): string {
+    const bytes = this.copy(address, most);
+    const end = bytes.indexOf(0);
+    return new TextDecoder().decode(end < 0 ? bytes : bytes.subarray(0, end));
+  }
+}
+
+function newMemory(): { memory: WebAssembly.Memory; pages: number } {
+  for (let pages = 65536; ; pages /= 2) {
+    try {
+      return { memory: new WebAssembly.Memory({ initial: INITIAL_PAGES, maximum: pages, shared: true }), pages };
+    } catch (error) {
+      // A shared memory reserves its maximum; small devices refuse large reservations.
+      if (pages <= 4096) throw new Error(`the browser gives no WebAssembly memory: ${messageOf(error)}`);
+    }
+  }
+}

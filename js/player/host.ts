@@ -1,0 +1,260 @@
+/** Where engines live: one per page, core and thread count, in a worker or in place. */
+import type { WasmEnv } from "./env.js";
+import { CoreLost } from "./errors.js";
+import type { Feed, Output, Progress } from "./model.js";
+import { compileCore } from "./module.js";
+import type { StepTime } from "./program.js";
+import { absolute, open, servePort, type ModelSource, type Source } from "./source.js";
+import type { Engine, Loaded, Remote, Reply, Request } from "./worker.mjs";
+
+export interface External {
+  readonly path: string;
+  readonly data: ModelSource;
+}
+
+/** What a session asks of its engine. Calls are served in the order in which they are made. */
+export interface Host {
+  load(source: ModelSource, external: readonly External[], onProgress: (p: Progress) => void): Promise<Loaded>;
+  /** Takes a snapshot of the feeds before it returns. */
+  run(session: number, feeds: readonly Feed[], wanted: readonly number[]): Promise<Output[]>;
+  profile(session: number, feeds: readonly Feed[]): Promise<StepTime[]>;
+  release(session: number): Promise<void>;
+  memoryBytes(): Promise<number>;
+  stop(): void;
+  readonly lost: boolean;
+}
+
+interface Shared {
+  readonly module: Promise<WebAssembly.Module>;
+  readonly threads: number;
+  readonly worker: boolean;
+  readonly host: Promise<Host>;
+  users: number;
+  linger: ReturnType<typeof setTimeout> | undefined;
+}
+
+// WebAssembly memory never shrinks: an engine without sessions is stopped, which gives all of it back.
+const LINGER_MS = 1000;
+const shared = new Set<Shared>();
+
+/** The engine for these settings, started if need be, and how to give it back. */
+export async function acquireHost(wasm: WasmEnv, inWorker: boolean): Promise<{ host: Host; giveBack: () => void }> {
+  const worker = inWorker && typeof Worker === "function";
+  const threads = threadCount(wasm);
+  const module = compileCore(wasm);
+  const fits = (s: Shared): boolean => s.module === module && s.threads === threads && s.worker === worker;
+  let entry = [...shared].find(fits);
+  if (entry && (await entry.host).lost) {
+    shared.delete(entry);
+    entry = [...shared].find(fits);
+  }
+  if (!entry) {
+    const host = module.then((compiled) =>
+      worker ? startInWorker(compiled, threads) : startInPlace(compiled, threads),
+    );
+    entry = { module, threads, worker, host, users: 0, linger: undefined };
+    shared.add(entry);
+  }
+  const mine = entry;
+  mine.users++;
+  clearTimeout(mine.linger);
+  const giveBack = (): void => {
+    if (--mine.users > 0) return;
+    mine.linger = setTimeout(() => {
+      shared.delete(mine);
+      void mine.host.then((host) => host.stop());
+    }, LINGER_MS);
+  };
+  try {
+    return { host: await mine.host, giveBack };
+  } catch (error) {
+    shared.delete(mine);
+    throw error;
+  }
+}
+
+function threadCount({ numThreads }: WasmEnv): number {
+  if (numThreads === undefined || numThreads === 0)
+    return Math.min(4, Math.ceil((navigator.hardwareConcurrency || 1) / 2));
+  if (!Number.isInteger(numThreads) || numThreads < 0 || numThreads > 64)
+    throw new RangeError(`env.wasm.numThreads must be an integer from 0 (automatic) to 64, not ${numThreads}`);
+  return numThreads;
+}
+
+async function startInPlace(module: WebAssembly.Module, threads: number): Promise<Host> {
+  const { Engine } = await import("./worker.mjs");
+  return new LocalHost(await Engine.start(module, threads));
+}
+
+class LocalHost implements Host {
+  lost = false;
+
+  constructor(readonly engine: Engine) {}
+
+  async load(source: ModelSource, external: readonly External[], onProgress: (p: Progress) => void): Promise<Loaded> {
+    const find = (file: string): Promise<Source> | undefined => {
+      const found = external.find(({ path }) => path === file);
+      return found && open(found.data);
+    };
+    const opened = await open(source);
+    return this.#watch(() => this.engine.load(opened, { external: find, onProgress }));
+  }
+
+  run(session: number, feeds: readonly Feed[], wanted: readonly number[]): Promise<Output[]> {
+    return this.#watch(() => this.engine.run(session, feeds, wanted));
+  }
+
+  profile(session: number, feeds: readonly Feed[]): Promise<StepTime[]> {
+    return this.#watch(() => this.engine.profile(session, feeds));
+  }
+
+  release(session: number): Promise<void> {
+    return this.#watch(() => this.engine.release(session));
+  }
+
+  async memoryBytes(): Promise<number> {
+    return this.engine.memoryBytes();
+  }
+
+  stop(): void {
+    this.engine.stop();
+  }
+
+  async #watch<T>(fn: () => T | Promise<T>): Promise<T> {
+    try {
+      return await fn();
+    } catch (error) {
+      this.lost ||= error instanceof CoreLost;
+      throw error;
+    }
+  }
+}
+
+/** The worker's script could not be started, as opposed to the engine in it. */
+class NoWorker extends Error {}
+
+async function startInWorker(module: WebAssembly.Module, threads: number): Promise<Host> {
+  try {
+    return await WorkerHost.start(module, threads);
+  } catch (error) {
+    if (!(error instanceof NoWorker)) throw error;
+    console.warn(`pyonnx-wasm: running in the page, which blocks it: ${error.message}`);
+    return startInPlace(module, threads);
+  }
+}
+
+interface Pending {
+  resolve(result: unknown): void;
+  reject(error: Error): void;
+  onProgress?: ((progress: Progress) => void) | undefined;
+}
+
+class WorkerHost implements Host {
+  readonly #pending = new Map<number, Pending>();
+  #next = 1;
+  lost = false;
+
+  private constructor(readonly worker: Worker) {
+    worker.onmessage = ({ data }: MessageEvent<Reply>) => this.#receive(data);
+    worker.onerror = (event) => {
+      event.preventDefault();
+      this.#fail(new NoWorker(event.message || "the worker's script failed to load"));
+    };
+  }
+
+  static async start(module: WebAssembly.Module, threads: number): Promise<Host> {
+    let worker: Worker;
+    try {
+      worker = new Worker(new URL("./worker.mjs", import.meta.url), { type: "module", name: "pyonnx-wasm" });
+    } catch (error) {
+      // A script from another origin cannot be a worker.
+      throw new NoWorker(error instanceof Error ? error.message : String(error));
+    }
+    const host = new WorkerHost(worker);
+    try {
+      await host.#call({ op: "start", module, threads });
+    } catch (error) {
+      worker.terminate();
+      throw error;
+    }
+    return host;
+  }
+
+  async load(source: ModelSource, external: readonly External[], onProgress: (p: Progress) => void): Promise<Loaded> {
+    const remotes = await Promise.all(external.map(async ({ path, data }) => ({ path, ...(await remoteOf(data)) })));
+    const request: Request = { op: "load", source: await remoteOf(source), external: remotes };
+    const ports = [request.source, ...remotes].flatMap(({ port }) => (port ? [port] : []));
+    return (await this.#call(request, ports, onProgress)) as Loaded;
+  }
+
+  async run(session: number, feeds: readonly Feed[], wanted: readonly number[]): Promise<Output[]> {
+    const copies = snapshot(feeds);
+    return (await this.#call({ op: "run", session, feeds: copies, wanted }, buffers(copies))) as Output[];
+  }
+
+  async profile(session: number, feeds: readonly Feed[]): Promise<StepTime[]> {
+    const copies = snapshot(feeds);
+    return (await this.#call({ op: "profile", session, feeds: copies }, buffers(copies))) as StepTime[];
+  }
+
+  async release(session: number): Promise<void> {
+    await this.#call({ op: "release", session });
+  }
+
+  async memoryBytes(): Promise<number> {
+    return (await this.#call({ op: "memory" })) as number;
+  }
+
+  stop(): void {
+    this.worker.terminate();
+    this.#fail(new CoreLost("the engine was stopped"));
+  }
+
+  #call(request: Request, transfer: Transferable[] = [], onProgress?: (progress: Progress) => void): Promise<unknown> {
+    if (this.lost) return Promise.reject(new CoreLost("the engine was stopped; create the session again"));
+    const id = this.#next++;
+    return new Promise((resolve, reject) => {
+      this.#pending.set(id, { resolve, reject, onProgress });
+      this.worker.postMessage({ ...request, id }, transfer);
+    });
+  }
+
+  #receive({ id, result, progress, error, lost }: Reply): void {
+    const pending = this.#pending.get(id);
+    if (!pending) return;
+    if (progress) {
+      pending.onProgress?.(progress);
+      return;
+    }
+    this.#pending.delete(id);
+    if (error === undefined) pending.resolve(result);
+    else pending.reject(lost ? new CoreLost(error) : new Error(error));
+    if (lost) {
+      this.worker.terminate();
+      this.#fail(new CoreLost(error ?? ""));
+    }
+  }
+
+  #fail(error: Error): void {
+    this.lost = true;
+    for (const { reject } of this.#pending.values()) reject(error);
+    this.#pending.clear();
+  }
+}
+
+function snapshot(feeds: readonly Feed[]): Feed[] {
+  return feeds.map(({ data, type, dims }) => ({ data: data.slice(), type, dims }));
+}
+
+function buffers(feeds: readonly Feed[]): Transferable[] {
+  return feeds.map(({ data }) => data.buffer as ArrayBuffer);
+}
+
+/** Addresses are fetched by the worker; other sources are read here and sent chunk by chunk. */
+async function remoteOf(source: ModelSource): Promise<Remote> {
+  if (typeof source === "string" || source instanceof URL) return { name: absolute(source) };
+  const opened = await open(source);
+  const { port1, port2 } = new MessageChannel();
+  servePort(opened, port1);
+  return { name: opened.name, port: port2, ...(opened.url && { url: opened.url }) };
+}

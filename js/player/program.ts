@@ -1,0 +1,250 @@
+/** One Program inside the core: staging memory, binding, running, errors with names. */
+import { bytesOf, codeOf, elements, typeOfCode, type Type } from "./dtypes.js";
+import { ERROR_BYTES, type Core } from "./core.js";
+import type { ProgramInfo } from "./format.js";
+
+/** A tensor in core memory. */
+export interface Slot {
+  readonly address: number;
+  readonly bytes: number;
+  readonly type: Type;
+  readonly dims: readonly number[];
+}
+
+export interface StepTime {
+  /** The ONNX nodes that the step came from. */
+  readonly name: string;
+  readonly kernel: string;
+  readonly ms: number;
+}
+
+/** Core memory that grows to what is asked and is reused. */
+export class Staging {
+  #address = 0;
+  #capacity = 0;
+
+  constructor(readonly core: Core) {}
+
+  reserve(bytes: number, what: string): number {
+    if (this.#address && bytes <= this.#capacity) return this.#address;
+    this.free();
+    this.#address = this.core.alloc(bytes, what);
+    this.#capacity = bytes;
+    return this.#address;
+  }
+
+  free(): void {
+    this.core.free(this.#address);
+    this.#address = 0;
+    this.#capacity = 0;
+  }
+}
+
+export interface WeightTable {
+  readonly addresses: readonly number[];
+  readonly bytes: readonly number[];
+}
+
+// Word offsets in a Program's head (PROGRAM.md §2).
+const KERNELS = 3;
+const INPUTS = 5;
+const OUTPUTS = 7;
+const STORAGES = 11;
+const STEPS = 15;
+const WEIGHT_STORAGE = 1;
+
+interface Port {
+  readonly code: number;
+  readonly rank: number;
+}
+
+export class Program {
+  readonly inputs: readonly Port[];
+  readonly outputs: readonly Port[];
+  /** Weights that this Program's storages refer to. */
+  readonly uses: ReadonlySet<number>;
+  readonly #steps: readonly { kernel: string; origin: string }[];
+  readonly #staging: Staging[];
+  readonly #session: number;
+  #frame = 0;
+
+  /** Creates the Program from its verified words at `code`; throws an error that names kernel or step. */
+  constructor(
+    readonly core: Core,
+    readonly info: ProgramInfo,
+    code: number,
+    weights: WeightTable,
+  ) {
+    this.#session = this.#create(code, weights);
+    // The core has verified the words by now.
+    const words = new Int32Array(core.copy(code, info.bytes).buffer);
+    const kernels = readKernels(words);
+    this.inputs = readPorts(words, INPUTS, false);
+    this.outputs = readPorts(words, OUTPUTS, true);
+    this.uses = readWeights(words);
+    this.#steps = readSteps(words).map(([kernel, origin]) => ({
+      kernel: kernels[kernel] ?? "",
+      origin: info.origins[origin] ?? "",
+    }));
+    this.#staging = this.outputs.map(() => new Staging(core));
+    const dims = this.inputs.reduce((n, { rank }) => n + rank, 0);
+    try {
+      this.#frame = core.alloc(ERROR_BYTES + 8 * dims + 4 * (this.inputs.length + this.outputs.length), "a call frame");
+    } catch (error) {
+      this.free();
+      throw error;
+    }
+  }
+
+  #create(code: number, { addresses, bytes }: WeightTable): number {
+    const { core, info } = this;
+    const n = addresses.length;
+    const frame = core.alloc(ERROR_BYTES + 12 * n, "the weight table");
+    try {
+      const view = core.view(frame, ERROR_BYTES + 12 * n);
+      bytes.forEach((b, i) => view.setBigInt64(ERROR_BYTES + 8 * i, BigInt(b), true));
+      addresses.forEach((a, i) => view.setUint32(ERROR_BYTES + 8 * n + 4 * i, a, true));
+      const sizes = frame + ERROR_BYTES;
+      const words = BigInt(info.bytes / 4);
+      view.setInt32(0, 0, true);
+      const session = core.call(() =>
+        core.exports.pwx_create(code, words, sizes + 8 * n, sizes, BigInt(n), core.pool, frame),
+      );
+      if (!session) throw this.#error(frame);
+      return session;
+    } finally {
+      core.free(frame);
+    }
+  }
+
+  /** Binds to the inputs' sizes and runs; the slots returned are valid until the next run. */
+  run(inputs: readonly Slot[]): Slot[] {
+    const { core, exports } = this.#prepare(inputs);
+    return this.#finish(inputs, (ins, outs) => {
+      const error = this.#frame;
+      if (core.call(() => exports.pwx_run(this.#session, ins, outs, error))) throw this.#error(error);
+    });
+  }
+
+  /** Like `run`, one step at a time, and adds what each took to `times`. */
+  profile(inputs: readonly Slot[], times: StepTime[]): Slot[] {
+    const { core, exports } = this.#prepare(inputs);
+    return this.#finish(inputs, (ins, outs) => {
+      const error = this.#frame;
+      for (const [i, { kernel, origin }] of this.#steps.entries()) {
+        const start = performance.now();
+        if (core.call(() => exports.pwx_run_steps(this.#session, ins, outs, i, i + 1, error))) throw this.#error(error);
+        times.push({ name: origin || kernel, kernel, ms: performance.now() - start });
+      }
+    });
+  }
+
+  #prepare(inputs: readonly Slot[]): { core: Core; exports: Core["exports"] } {
+    inputs.forEach(({ type, dims }, i) => {
+      const port = this.inputs[i];
+      if (!port || codeOf(type) !== port.code || dims.length !== port.rank)
+        throw new Error(
+          `program "${this.info.name}": input ${i} is a ${type} of rank ${dims.length}, which it does not take`,
+        );
+    });
+    return { core: this.core, exports: this.core.exports };
+  }
+
+  #finish(inputs: readonly Slot[], execute: (ins: number, outs: number) => void): Slot[] {
+    const { core } = this;
+    const error = this.#frame;
+    const dimsAt = error + ERROR_BYTES;
+    const all = inputs.flatMap(({ dims }) => dims);
+    const ins = dimsAt + 8 * all.length;
+    const outs = ins + 4 * inputs.length;
+    const frame = core.view(error, outs - error + 4 * this.outputs.length);
+    frame.setInt32(0, 0, true);
+    all.forEach((dim, i) => frame.setBigInt64(ERROR_BYTES + 8 * i, BigInt(dim), true));
+    inputs.forEach(({ address }, i) => frame.setUint32(ins - error + 4 * i, address, true));
+    if (core.call(() => core.exports.pwx_bind(this.#session, dimsAt, ins, error))) throw this.#error(error);
+
+    const outputs = this.#stageOutputs();
+    outputs.forEach(({ address }, i) => frame.setUint32(outs - error + 4 * i, address, true));
+    execute(ins, outs);
+    return outputs;
+  }
+
+  #stageOutputs(): Slot[] {
+    const { core } = this;
+    const address = core.exports.pwx_output_dims(this.#session) >>> 0;
+    const view = core.view(address, 8 * this.outputs.reduce((n, { rank }) => n + rank, 0));
+    let at = 0;
+    const shapes = this.outputs.map(({ rank }) =>
+      Array.from({ length: rank }, () => Number(view.getBigInt64(8 * at++, true))),
+    );
+    return this.outputs.map(({ code }, i) => {
+      const type = typeOfCode(code) as Type;
+      const dims = shapes[i] as number[];
+      const bytes = bytesOf(type, elements(dims));
+      const staging = this.#staging[i] as Staging;
+      return { address: staging.reserve(bytes, `output ${i} of [${dims}]`), bytes, type, dims };
+    });
+  }
+
+  #error(address: number): Error {
+    const { core, info } = this;
+    const view = core.view(address, ERROR_BYTES);
+    const [code, step, message] = [view.getInt32(0, true), view.getInt32(4, true), view.getInt32(8, true)];
+    const text = core.text(address + 16, ERROR_BYTES - 16);
+    const what = code === 3 ? (info.messages[message] ?? text) : text;
+    const at = code >= 3 ? this.#steps?.[step] : undefined;
+    const where = !at || code === 3 ? "" : at.origin ? `node ${at.origin}: ` : `${at.kernel}: `;
+    return new Error(where + (what || `error ${code} in program "${info.name}"`));
+  }
+
+  free(): void {
+    this.core.destroy(this.#session);
+    for (const staging of this.#staging) staging.free();
+    this.core.free(this.#frame);
+  }
+}
+
+function table(words: Int32Array, head: number): { count: number; at: number } {
+  return { count: words[head] as number, at: words[head + 1] as number };
+}
+
+function readKernels(words: Int32Array): string[] {
+  let { count, at } = table(words, KERNELS);
+  const bytes = new Uint8Array(words.buffer);
+  const names: string[] = [];
+  for (; count > 0; count--) {
+    const length = words[at + 1] as number;
+    names.push(new TextDecoder().decode(bytes.subarray(4 * at + 8, 4 * at + 8 + length)));
+    at += 2 + Math.ceil(length / 4);
+  }
+  return names;
+}
+
+function readPorts(words: Int32Array, head: number, withDims: boolean): Port[] {
+  let { count, at } = table(words, head);
+  const ports: Port[] = [];
+  for (; count > 0; count--) {
+    const rank = words[at + 1] as number;
+    ports.push({ code: words[at] as number, rank });
+    at += 3 + (withDims ? rank : 0);
+  }
+  return ports;
+}
+
+function readWeights(words: Int32Array): Set<number> {
+  const { count, at } = table(words, STORAGES);
+  const used = new Set<number>();
+  for (let i = at; i < at + 6 * count; i += 6) if (words[i] === WEIGHT_STORAGE) used.add(words[i + 1] as number);
+  return used;
+}
+
+function readSteps(words: Int32Array): [kernel: number, origin: number][] {
+  let { count, at } = table(words, STEPS);
+  const steps: [number, number][] = [];
+  for (; count > 0; count--) {
+    const [kernel, buffers, params, origin] = words.subarray(at, at + 4) as unknown as [number, number, number, number];
+    steps.push([kernel, origin]);
+    at += 4 + buffers + params;
+  }
+  return steps;
+}

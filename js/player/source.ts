@@ -1,0 +1,197 @@
+/** Byte sources: where a model comes from, read in order, chunk by chunk. */
+import { messageOf } from "./errors.js";
+
+/** Yields the bytes in order; undefined at the end. A chunk is only valid until the next call. */
+export interface Source {
+  /** For error messages. */
+  readonly name: string;
+  /** Address that thin files' source files are relative to, if there is one. */
+  readonly url?: string;
+  read(): Promise<Uint8Array | undefined>;
+  cancel(): void;
+}
+
+export type ModelSource =
+  string | URL | Response | Blob | ReadableStream<Uint8Array> | ArrayBufferLike | ArrayBufferView;
+
+const SLICE = 2 ** 22;
+
+export function bytesSource(bytes: Uint8Array, name: string): Source {
+  let at = 0;
+  return {
+    name,
+    read: async () => (at < bytes.length ? bytes.subarray(at, (at = Math.min(at + SLICE, bytes.length))) : undefined),
+    cancel: () => {},
+  };
+}
+
+export function streamSource(stream: ReadableStream<Uint8Array>, name: string, url?: string): Source {
+  const reader = stream.getReader();
+  return {
+    name,
+    ...(url && { url }),
+    async read() {
+      const { done, value } = await reader.read().catch((error: unknown) => {
+        throw new Error(`the transfer broke off: ${messageOf(error)}`);
+      });
+      if (done) return undefined;
+      if (!(value instanceof Uint8Array)) throw new Error("the stream must yield Uint8Array chunks");
+      return value;
+    },
+    cancel: () => void reader.cancel().catch(() => {}),
+  };
+}
+
+export function responseSource(response: Response, name: string): Source {
+  if (!response.ok) throw new Error(`${name}: HTTP ${response.status} ${response.statusText}`.trimEnd());
+  if (response.bodyUsed) throw new Error(`${name}: the body of this Response was read before`);
+  if (!response.body) return bytesSource(new Uint8Array(), name);
+  return streamSource(response.body, name, response.url || undefined);
+}
+
+export async function urlSource(url: string): Promise<Source> {
+  let response: Response;
+  try {
+    response = await fetch(url);
+  } catch (error) {
+    throw new Error(`${url}: cannot be fetched: ${messageOf(error)}`);
+  }
+  return responseSource(response, url);
+}
+
+/** Opens what a caller may hand over. */
+export async function open(source: ModelSource): Promise<Source> {
+  if (typeof source === "string" || source instanceof URL) return urlSource(absolute(source));
+  if (source instanceof Response) return responseSource(source, source.url || "Response");
+  if (source instanceof Blob) return streamSource(source.stream(), source instanceof File ? source.name : "Blob");
+  if (source instanceof ReadableStream) {
+    if (source.locked) throw new Error("the ReadableStream is locked by another reader");
+    return streamSource(source, "stream");
+  }
+  const bytes = asBytes(source);
+  if (!bytes)
+    throw new TypeError(
+      "a model is an address, a Response, Blob, ReadableStream, ArrayBuffer or typed array of a .ponnx file",
+    );
+  return bytesSource(bytes, "model");
+}
+
+export function asBytes(value: unknown): Uint8Array | undefined {
+  if (ArrayBuffer.isView(value)) return new Uint8Array(value.buffer, value.byteOffset, value.byteLength);
+  const tag = Object.prototype.toString.call(value);
+  if (tag === "[object ArrayBuffer]" || tag === "[object SharedArrayBuffer]")
+    return new Uint8Array(value as ArrayBuffer);
+  return undefined;
+}
+
+export function absolute(url: string | URL): string {
+  const base = typeof document === "object" ? document.baseURI : globalThis.location?.href;
+  try {
+    return new URL(url, base).href;
+  } catch {
+    throw new TypeError(`"${url}" is not an address`);
+  }
+}
+
+interface Pulled {
+  chunk?: Uint8Array<ArrayBuffer>;
+  error?: string;
+}
+
+/** Serves a source to the far end of a message channel, one chunk per request; chunks are transferred. */
+export function servePort(source: Source, port: MessagePort): void {
+  port.onmessage = async ({ data }: MessageEvent<"read" | "cancel">) => {
+    if (data === "cancel") {
+      source.cancel();
+      port.close();
+      return;
+    }
+    try {
+      const view = await source.read();
+      if (!view) return port.postMessage({} satisfies Pulled);
+      const chunk = view.slice() as Uint8Array<ArrayBuffer>;
+      port.postMessage({ chunk } satisfies Pulled, [chunk.buffer]);
+    } catch (error) {
+      port.postMessage({ error: messageOf(error) } satisfies Pulled);
+    }
+  };
+}
+
+export function portSource(port: MessagePort, name: string, url?: string): Source {
+  return {
+    name,
+    ...(url && { url }),
+    read: () =>
+      new Promise((resolve, reject) => {
+        port.onmessage = ({ data }: MessageEvent<Pulled>) =>
+          data.error === undefined ? resolve(data.chunk) : reject(new Error(data.error));
+        port.postMessage("read");
+      }),
+    cancel: () => port.postMessage("cancel"),
+  };
+}
+
+/** Reads exact counts of bytes from a source, and tells how far it is. */
+export class Reader {
+  #rest: Uint8Array = new Uint8Array();
+  position = 0;
+
+  constructor(readonly source: Source) {}
+
+  /** The next `count` bytes, fewer only at the end of the source, without moving on. */
+  async peek(count: number): Promise<Uint8Array> {
+    if (this.#rest.length >= count) return this.#rest.subarray(0, count);
+    const parts = [this.#rest.slice()];
+    let have = this.#rest.length;
+    while (have < count) {
+      const part = await this.source.read();
+      if (!part) break;
+      parts.push(part.slice());
+      have += part.length;
+    }
+    this.#rest = new Uint8Array(have);
+    let at = 0;
+    for (const part of parts) {
+      this.#rest.set(part, at);
+      at += part.length;
+    }
+    return this.#rest.subarray(0, count);
+  }
+
+  /** The next `count` bytes, all of them. */
+  async take(count: number): Promise<Uint8Array> {
+    const have = (await this.peek(count)).length;
+    if (have < count) throw truncated(this.position + have, this.position + count);
+    return this.#take(count);
+  }
+
+  /** Calls `sink` with the chunks up to `end` and their positions. */
+  async pump(end: number, sink: (chunk: Uint8Array, position: number) => void): Promise<void> {
+    while (this.position < end) {
+      const at = this.position;
+      const chunk = await this.#next(end - at);
+      if (!chunk) throw truncated(at, end);
+      sink(chunk, at);
+    }
+  }
+
+  async #next(most: number): Promise<Uint8Array | undefined> {
+    while (this.#rest.length === 0) {
+      const chunk = await this.source.read();
+      if (!chunk) return undefined;
+      this.#rest = chunk;
+    }
+    return this.#take(Math.min(most, this.#rest.length));
+  }
+
+  #take(count: number): Uint8Array {
+    const taken = this.#rest.subarray(0, count);
+    this.#rest = this.#rest.subarray(count);
+    this.position += count;
+    return taken;
+  }
+}
+
+function truncated(at: number, end: number): Error {
+  return new Error(`the file is truncated: it ends after ${at} of ${end} bytes`);
+}
