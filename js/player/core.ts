@@ -46,12 +46,10 @@ const API_VERSION = 1;
 const PAGE = 2 ** 16;
 const INITIAL_PAGES = 64;
 const THREAD_STACK_BYTES = 2 ** 20;
-const THREAD_START_MS = 10_000;
 export const ERROR_BYTES = 256;
 
 export class Core {
   readonly #threads: Worker[] = [];
-  readonly #blocks: number[] = [];
   #view = new Uint8Array();
   #lost: CoreLost | undefined;
   pool = 0;
@@ -72,66 +70,37 @@ export class Core {
     const version = core.exports.pwx_version();
     if (version !== API_VERSION)
       throw new Error(`the core has API version ${version}, this player needs ${API_VERSION}`);
-    // The page's main thread must not block in Atomics.wait, and without isolation memory cannot be sent to a worker.
-    const may = globalThis.crossOriginIsolated && typeof Worker === "function" && typeof document === "undefined";
-    await core.#startThreads(module, may ? threads : 1);
+    // Without isolation memory cannot be sent to a worker.
+    const may = globalThis.crossOriginIsolated && typeof Worker === "function";
+    core.#startThreads(module, may ? threads : 1);
     return core;
   }
 
-  async #startThreads(module: WebAssembly.Module, threads: number): Promise<void> {
-    this.pool = this.call(() => this.exports.pwx_pool_create(threads));
+  /** The core never waits for a thread that has not joined, so nothing waits for them to start. */
+  #startThreads(module: WebAssembly.Module, threads: number): void {
+    const { exports, memory } = this;
+    this.pool = exports.pwx_pool_create(threads);
     if (!this.pool) throw new Error("out of memory: the thread pool");
     this.threads = threads;
-    const started: Promise<void>[] = [];
+    const align = Math.max(exports.__tls_align.value, 1);
     for (let index = 1; index < threads; index++) {
-      const tlsAlign = this.exports.__tls_align.value;
-      const tlsRaw = this.#keep(this.exports.__tls_size.value + tlsAlign);
-      const stack = this.#keep(THREAD_STACK_BYTES);
-      const start: ThreadStart = {
-        module,
-        memory: this.memory,
-        pool: this.pool,
-        index,
-        stackTop: stack + THREAD_STACK_BYTES,
-        tls: tlsAlign > 0 ? Math.ceil(tlsRaw / tlsAlign) * tlsAlign : tlsRaw,
-      };
-      started.push(this.#startThread(start));
-    }
-    try {
-      await Promise.all(started);
-    } catch (error) {
-      this.#stopThreads();
-      console.warn(`pyonnx-wasm: running on one thread: ${messageOf(error)}`);
-      this.pool = this.exports.pwx_pool_create(1);
-      this.threads = 1;
+      const stackTop = this.alloc(THREAD_STACK_BYTES, "a thread's stack") + THREAD_STACK_BYTES;
+      const tls = Math.ceil(this.alloc(exports.__tls_size.value + align, "a thread's variables") / align) * align;
+      this.#startThread({ module, memory, pool: this.pool, index, stackTop, tls });
     }
   }
 
-  #startThread(start: ThreadStart): Promise<void> {
+  #startThread(start: ThreadStart): void {
     const worker = new Worker(new URL("./thread.mjs", import.meta.url), { type: "module", name: "pyonnx-wasm thread" });
+    worker.onerror = (event) =>
+      console.warn(`pyonnx-wasm: a thread failed: ${event.message || "its script did not load"}`);
+    worker.postMessage(start);
     this.#threads.push(worker);
-    return new Promise((resolve, reject) => {
-      setTimeout(() => reject(new Error("a thread did not start in time")), THREAD_START_MS);
-      worker.onerror = (event) =>
-        reject(new Error(`a thread did not start: ${event.message ?? "its script failed to load"}`));
-      worker.onmessage = () => resolve();
-      worker.postMessage(start);
-    });
-  }
-
-  #stopThreads(): void {
-    for (const worker of this.#threads.splice(0)) worker.terminate();
-  }
-
-  #keep(bytes: number): number {
-    const address = this.alloc(bytes, "a thread's stack");
-    this.#blocks.push(address);
-    return address;
   }
 
   /** Ends the threads; the memory goes with the last reference to this object. */
   stop(): void {
-    this.#stopThreads();
+    for (const worker of this.#threads.splice(0)) worker.terminate();
     this.#lost ??= new CoreLost("the core was stopped");
   }
 

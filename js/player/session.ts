@@ -48,6 +48,7 @@ export class InferenceSession {
   readonly outputNames: readonly string[];
   readonly inputMetadata: readonly ValueMetadata[];
   readonly outputMetadata: readonly ValueMetadata[];
+  readonly backend = "wasm";
   /** Threads that the core runs on. */
   readonly threads: number;
   readonly #host: Host;

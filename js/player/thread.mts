@@ -7,7 +7,6 @@ onmessage = async ({ data }: MessageEvent<ThreadStart>): Promise<void> => {
   const core = instance.exports as unknown as CoreExports;
   core.__stack_pointer.value = stackTop;
   if (core.__tls_size.value > 0) core.__wasm_init_tls(tls);
-  (postMessage as (message: unknown) => void)("ready");
   core.pwx_worker(pool, index);
   close();
 };
