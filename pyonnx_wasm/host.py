@@ -8,13 +8,14 @@ import numpy as np
 
 from .ponnx import weight_bytes
 from .program import Program, Weight
-from .runtimes.core import Core
 
 
 class Executor:
     """A model ready to run on the core. Not re-entrant: its owner serialises calls."""
 
     def __init__(self, main: Program, init: Program | None, weights: Sequence[Weight], threads: int = 1) -> None:
+        from .runtimes.core import Core
+
         memory = _weights(weights)
         if init is not None:
             core = Core(init.code, memory, init.messages, init.origins, threads)

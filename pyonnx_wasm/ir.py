@@ -144,7 +144,13 @@ class Node:
 
     @property
     def const(self) -> bool:
-        return all(v.storage.const for v in self.inputs()) and not any(isinstance(p, Dim) for p in flatten(self.params))
+        """Depends on constants alone, shapes included: belongs to the init Program."""
+        return all(v.storage.const for v in self.outs.values())
+
+    def fixed(self) -> bool:
+        """True when every input is a constant and nothing about the call is symbolic."""
+        views = [[v.offset, v.shape, v.strides] for v in (*self.inputs(), *self.outs.values())]
+        return all(v.storage.const for v in self.inputs()) and not any(isinstance(p, Dim) for p in flatten([self.params, views]))
 
 
 class Graph:
@@ -176,9 +182,9 @@ class Graph:
         for name, (dtype, shape) in outs.items():
             storage = Storage(dtype, dims.product(shape), "temp", producer=node)
             node.outs[name] = Value(storage, dtype, shape)
-        node_const = node.const
+        fixed = node.fixed()
         for value in node.outs.values():
-            value.storage.const = node_const and all(isinstance(s, int) for s in value.shape)
+            value.storage.const = fixed
         self.nodes.append(node)
         values = tuple(node.outs.values())
         return values[0] if len(values) == 1 else values

@@ -265,6 +265,15 @@ class Assembler:
             self.buffer_rows.append((at, self.register(0), self.storages[at][2], int(storage.dtype)))
         return self.buffers[storage]
 
+    def part(self, value: Value) -> int:
+        """A buffer that spans just a contiguous view."""
+        if not value.contiguous:
+            raise IRError(f"{value} must be contiguous")
+        each = value.dtype.bits // 8
+        row = (self.storage_of[value.storage], self.register(value.offset * each), self.register(value.size * each), int(value.dtype))
+        self.buffer_rows.append(row)
+        return len(self.buffer_rows) - 1
+
     def aliases(self) -> dict[Storage, Storage]:
         """Outputs that may live where an input of the same layout dies."""
         last: dict[Storage, int] = {}
@@ -299,7 +308,8 @@ class Assembler:
                 bufs.append(-1)
                 continue
             for value in [got] if isinstance(got, Value) else got:
-                bufs.append(self.touch(at, value.storage, aliases))
+                index = self.touch(at, value.storage, aliases)
+                bufs.append(index if "strided" in kernel.traits or value.whole else self.part(value))
         params = [self.register(p) for p in kernel.raw_params(node)]
         self.origins.append(node.origin)
         return [self.kernels.index(kernel), len(bufs), len(params), len(self.origins) - 1, *bufs, *params]

@@ -147,5 +147,5 @@ class Tracer:
 
 def _elements(name: str, sizes: Sequence[DimLike], count: int) -> np.ndarray:
     items = np.empty(count, object)
-    items[:] = [dims.sym(f"{name}[{i}]", lo=-(2**62), hi=2**62) for i in range(count)]
+    items[:] = [dims.sym(f"{name}{{{i}}}", lo=-(2**62), hi=2**62) for i in range(count)]
     return items.reshape([int(s) for s in sizes])  # type: ignore[arg-type]

@@ -1,0 +1,210 @@
+"""Convolutions, 1-D to 3-D."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from .. import dims
+from ..dims import DimLike
+from ..dtypes import DType
+from ..ir import IRError, Node, Value
+from ..op import Kernel, op
+from ..tensor import HALVES, cast, contiguous, map_, reshape, unsqueeze
+from .matmul import activation_params
+
+
+def spatial(values: Sequence[DimLike], default: int = 1) -> list[DimLike]:
+    """One to three spatial entries, right-aligned in three."""
+    return [default] * (3 - len(values)) + list(values)
+
+
+def _params(node: Node) -> dict[str, Any]:
+    x, w, y, p = node.ins["x"], node.ins["w"], node.out, node.params
+    return {
+        "n": x.shape[0], "c": x.shape[1], "m": y.shape[1], "group": p["group"], "in": spatial(x.shape[2:]), "kernel": spatial(w.shape[2:]),
+        "stride": spatial(p["strides"]), "dilation": spatial(p["dilations"]), "pad": spatial(p["pads"], 0), "out": spatial(y.shape[2:]),
+        **(activation_params(node) if node.kernel is CONV else {}),
+    }  # fmt: skip
+
+
+CONV = Kernel(
+    "conv",
+    ">y x w bias? residual?",
+    "n c m group in[3] kernel[3] stride[3] dilation[3] pad[3] out[3] act act_a:f act_b:f",
+    _params,
+    ("epilogue",),
+)
+CONV_TRANSPOSE = Kernel(
+    "conv_transpose", ">y x w bias?", "n c m group in[3] kernel[3] stride[3] dilation[3] pad[3] out[3]", _params
+)
+
+
+def window(
+    size: DimLike, kernel: int, stride: int, dilation: int, begin: DimLike, end: DimLike, auto_pad: str, ceil_mode: bool = False
+) -> tuple[DimLike, DimLike, DimLike]:
+    """Output size and resolved pads of one axis (ONNX Conv and pooling, ``auto_pad`` and ``ceil_mode`` included)."""
+    reach = (kernel - 1) * dilation + 1
+    if auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+        out = dims.ceildiv(size, stride)
+        total = dims.dmax((out - 1) * stride + reach - size, 0)
+        small = total // 2
+        return (out, small, total - small) if auto_pad == "SAME_UPPER" else (out, total - small, small)
+    if auto_pad == "VALID":
+        begin = end = 0
+    span = size + begin + end - reach
+    if not ceil_mode:
+        return span // stride + 1, begin, end
+    out = dims.ceildiv(span, stride) + 1
+    return dims.select(dims.ge((out - 1) * stride, size + begin), out - 1, out), begin, end
+
+
+def attributes(rank: int, kernel: Sequence[int], strides: Any, dilations: Any, pads: Any) -> tuple[list[int], list[int], list[int]]:
+    """Strides, dilations and pads with their defaults; raises IRError when their lengths do not fit."""
+    n = rank - 2
+    strides, dilations, pads = list(strides or [1] * n), list(dilations or [1] * n), list(pads or [0] * 2 * n)
+    if not 1 <= n <= 3:
+        raise IRError(f"{n} spatial dimensions are not supported (1 to 3 are)")
+    for what, got, want in (("kernel_shape", kernel, n), ("strides", strides, n), ("dilations", dilations, n), ("pads", pads, 2 * n)):
+        if len(got) != want:
+            raise IRError(f"{what} {list(got)} must have {want} entries")
+    if any(s < 1 for s in [*strides, *dilations, *kernel]):
+        raise IRError(f"strides {strides}, dilations {dilations} and kernel {list(kernel)} must be positive")
+    return strides, dilations, pads
+
+
+@op()
+def Conv(
+    X: Value,
+    W: Value,
+    B: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Value:
+    if X.dtype in HALVES:
+        wide = [None if v is None else cast(v, DType.float32) for v in (X, W, B)]
+        return cast(Conv(*wide, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides), X.dtype)
+    kernel = [k for k in W.shape[2:] if isinstance(k, int)]
+    if X.rank != W.rank or len(kernel) != W.rank - 2:
+        raise IRError(f"weights {W} do not fit input {X}")
+    steps, spread, edges = attributes(X.rank, kernel, strides, dilations, pads)
+    if not dims.same(W.shape[1] * group, X.shape[1]) and isinstance(X.shape[1], int):
+        raise IRError(f"input has {X.shape[1]} channels, the weights take {W.shape[1] * group}")
+    n = X.rank - 2
+    sized = [window(X.shape[2 + i], kernel[i], steps[i], spread[i], edges[i], edges[i + n], auto_pad) for i in range(n)]
+    y: Value = CONV(
+        {"y": (X.dtype, [X.shape[0], W.shape[0], *[s[0] for s in sized]])},
+        {"x": contiguous(X), "w": contiguous(W), "bias": None if B is None else contiguous(B)},
+        group=group,
+        strides=tuple(steps),
+        dilations=tuple(spread),
+        pads=tuple(s[1] for s in sized),
+    )
+    return y
+
+
+@op()
+def ConvTranspose(
+    X: Value,
+    W: Value,
+    B: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    output_padding: Sequence[int] | None = None,
+    output_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Value:
+    if X.dtype in HALVES:
+        raise IRError(f"{X.dtype.name} is not supported")
+    kernel = [k for k in W.shape[2:] if isinstance(k, int)]
+    steps, spread, edges = attributes(X.rank, kernel, strides, dilations, pads)
+    n = X.rank - 2
+    extra = list(output_padding or [0] * n)
+    begins, sizes = [], []
+    for i in range(n):
+        full = (X.shape[2 + i] - 1) * steps[i] + (kernel[i] - 1) * spread[i] + 1 + extra[i]
+        if output_shape is not None or auto_pad in ("SAME_UPPER", "SAME_LOWER"):
+            size = list(output_shape)[-n:][i] if output_shape is not None else X.shape[2 + i] * steps[i]
+            total = dims.dmax(full - size, 0)
+            begins.append(total // 2 if auto_pad == "SAME_UPPER" else total - total // 2)
+            sizes.append(size)
+        else:
+            begin, end = (0, 0) if auto_pad == "VALID" else (edges[i], edges[i + n])
+            begins.append(begin)
+            sizes.append(full - begin - end)
+    y: Value = CONV_TRANSPOSE(
+        {"y": (X.dtype, [X.shape[0], W.shape[1] * group, *sizes])},
+        {"x": contiguous(X), "w": contiguous(W), "bias": None if B is None else contiguous(B)},
+        group=group,
+        strides=tuple(steps),
+        dilations=tuple(spread),
+        pads=tuple(begins),
+    )
+    return y
+
+
+@op()
+def ConvInteger(
+    x: Value,
+    w: Value,
+    x_zero_point: Value | None = None,
+    w_zero_point: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Value:
+    """Exact in float32 while sums stay under 2^24; float64 carries the rest."""
+    wide, weights = cast(x, DType.float64), cast(w, DType.float64)
+    if x_zero_point is not None:
+        wide = map_("sub", wide, cast(reshape(x_zero_point, ()), DType.float64))
+    if w_zero_point is not None:
+        zero = cast(w_zero_point, DType.float64)
+        weights = map_("sub", weights, unsqueeze(zero, list(range(1, w.rank))) if zero.rank == 1 and zero.size != 1 else reshape(zero, ()))
+    y = Conv(wide, weights, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides)
+    return cast(y, DType.int32)
+
+
+@op()
+def QLinearConv(
+    x: Value,
+    x_scale: Value,
+    x_zero_point: Value,
+    w: Value,
+    w_scale: Value,
+    w_zero_point: Value,
+    y_scale: Value,
+    y_zero_point: Value,
+    B: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Value:
+    from .elementwise import QuantizeLinear
+
+    y = ConvInteger(
+        x, w, x_zero_point, w_zero_point, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides
+    )  # fmt: skip
+    if B is not None:
+        y = map_("add", y, unsqueeze(B, list(range(1, x.rank - 1))))
+    per_channel = unsqueeze(w_scale, list(range(1, x.rank - 1))) if w_scale.rank == 1 and w_scale.size != 1 else reshape(w_scale, ())
+    scale = map_("mul", cast(reshape(x_scale, ()), DType.float32), cast(per_channel, DType.float32))
+    return QuantizeLinear(map_("mul", cast(y, DType.float32), scale), y_scale, y_zero_point)  # type: ignore[no-any-return]
+
+

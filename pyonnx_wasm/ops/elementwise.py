@@ -1,0 +1,313 @@
+"""Element-wise operators: a table row each where one instruction says it, a few lines where not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import DType, to_numpy
+from ..ir import IRError, Value
+from ..op import Context, op
+from ..tensor import broadcast_shapes, broadcast_to, cast, content, like, map_, reshape, scalar_of, unsqueeze
+
+UNARY = {
+    "Neg": "neg", "Abs": "abs", "Sign": "sign", "Floor": "floor", "Ceil": "ceil", "Round": "round", "Sqrt": "sqrt", "Reciprocal": "recip",
+    "Exp": "exp", "Log": "log", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan", "Sinh": "sinh",
+    "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh", "Erf": "erf", "Sigmoid": "sigmoid", "Relu": "relu",
+    "Softplus": "softplus", "HardSwish": "hardswish", "Not": "not", "BitwiseNot": "bitnot", "IsNaN": "isnan",
+}  # fmt: skip
+BINARY = {
+    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "And": "and", "Or": "or", "Xor": "xor", "BitwiseAnd": "bitand",
+    "BitwiseOr": "bitor", "BitwiseXor": "bitxor", "Equal": "eq", "Less": "lt", "LessOrEqual": "le", "PRelu": "prelu",
+}  # fmt: skip
+SWAPPED = {"Greater": "lt", "GreaterOrEqual": "le"}
+VARIADIC = {"Min": "min", "Max": "max", "Sum": "add", "Mean": "add"}
+BROADCAST_ATTRIBUTE = ("Add", "Sub", "Mul", "Div", "And", "Or", "Xor", "Equal", "Less", "Greater", "Pow", "PRelu")
+
+
+def _unary(instruction: str) -> Callable[..., Value]:
+    def run(X: Value, *, consumed_inputs: Any = None) -> Value:
+        return map_(instruction, X)
+
+    return run
+
+
+def _binary(instruction: str, swapped: bool = False) -> Callable[..., Value]:
+    def run(A: Value, B: Value) -> Value:
+        _same_dtype(A, B)
+        return map_(instruction, B, A) if swapped else map_(instruction, A, B)
+
+    return run
+
+
+def _old_binary(instruction: str, swapped: bool = False) -> Callable[..., Value]:
+    """Before opset 7 the second operand is placed at ``axis`` and broadcast only when asked."""
+
+    def run(A: Value, B: Value, *, axis: int | None = None, broadcast: int = 0, consumed_inputs: Any = None) -> Value:
+        if broadcast and axis is not None:
+            B = unsqueeze(B, list(range(B.rank, A.rank - (axis if axis >= 0 else axis + A.rank))))
+        return map_(instruction, B, A) if swapped else map_(instruction, A, B)
+
+    return run
+
+
+def _same_dtype(A: Value, B: Value) -> None:
+    if A.dtype is not B.dtype:
+        raise IRError(f"operands have dtypes {A.dtype.name} and {B.dtype.name}; insert a Cast")
+
+
+def _variadic(name: str, instruction: str) -> Callable[..., Value]:
+    def run(*data: Value, consumed_inputs: Any = None) -> Value:
+        out = data[0]
+        for x in data[1:]:
+            out = map_(instruction, out, x)
+        return map_("div", out, like(out, len(data))) if name == "Mean" and len(data) > 1 else out
+
+    return run
+
+
+for _name, _code in UNARY.items():
+    op(_name)(_unary(_code))
+for _name, _code in {**BINARY, **SWAPPED}.items():
+    old = _name in BROADCAST_ATTRIBUTE
+    op(_name, since=7 if old else 1)(_binary(_code, _name in SWAPPED))
+    if old:
+        op(_name, since=1, until=6)(_old_binary(_code, _name in SWAPPED))
+for _name, _code in VARIADIC.items():
+    op(_name)(_variadic(_name, _code))
+
+
+@op(since=7)
+def Pow(X: Value, Y: Value) -> Value:
+    known = content(Y)
+    if known is not None and known.size == 1 and X.dtype.is_float:
+        exponent = float(known.item())
+        if exponent == 2:
+            return _shaped(map_("mul", X, X), Y)
+        if exponent == 0.5:
+            return _shaped(map_("sqrt", X), Y)
+        if exponent == 1:
+            return _shaped(X, Y)
+    if X.dtype in (DType.float16, DType.bfloat16):
+        return cast(map_("pow", cast(X, DType.float32), _exponent(Y)), X.dtype)
+    return map_("pow", X, _exponent(Y))
+
+
+def _exponent(Y: Value) -> Value:
+    return cast(Y, DType.float32) if Y.dtype in (DType.float16, DType.bfloat16) else Y
+
+
+def _shaped(X: Value, Y: Value) -> Value:
+    return broadcast_to(X, broadcast_shapes(X.shape, Y.shape))
+
+
+@op("Pow", since=1, until=6)
+def Pow_1(X: Value, Y: Value, *, axis: int | None = None, broadcast: int = 0) -> Value:
+    return _old_binary("pow")(X, Y, axis=axis, broadcast=broadcast)  # type: ignore[no-any-return]
+
+
+@op("PRelu", since=7)
+def PRelu(X: Value, slope: Value) -> Value:
+    return map_("prelu", X, slope)
+
+
+@op("PRelu", since=1, until=6)
+def PRelu_1(X: Value, slope: Value, *, consumed_inputs: Any = None) -> Value:
+    if slope.rank == 1 and X.rank > 1 and slope.shape[0] != 1:
+        slope = unsqueeze(slope, list(range(1, X.rank - 1)))
+    return map_("prelu", X, slope)
+
+
+@op()
+def Mod(A: Value, B: Value, *, fmod: int = 0) -> Value:
+    return map_("fmod" if fmod else "mod", A, B)
+
+
+@op()
+def BitShift(X: Value, Y: Value, *, direction: str) -> Value:
+    return map_("shl" if direction == "LEFT" else "shr", X, Y)
+
+
+@op()
+def Where(condition: Value, X: Value, Y: Value) -> Value:
+    return map_("where", condition, X, Y)
+
+
+@op(since=11)
+def Clip(input: Value, min: Value | None = None, max: Value | None = None) -> Value:  # noqa: A002 - the standard's names
+    if min is not None and max is not None:
+        return map_("clamp", input, min, max)
+    if min is not None:
+        return map_("max", input, min)
+    return input if max is None else map_("min", input, max)
+
+
+@op("Clip", since=1, until=10)
+def Clip_6(input: Value, *, min: float | None = None, max: float | None = None, consumed_inputs: Any = None) -> Value:  # noqa: A002
+    return Clip(input, None if min is None else like(input, min), None if max is None else like(input, max))  # type: ignore[no-any-return]
+
+
+@op()
+def Identity(input: Value) -> Value:  # noqa: A002
+    return input
+
+
+@op()
+def Cast(input: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:  # noqa: A002
+    return _converted(input, DType(to))
+
+
+@op("Cast", since=1, until=5)
+def Cast_1(input: Value, *, to: str) -> Value:  # noqa: A002
+    return _converted(input, DType[{"FLOAT": "float32", "DOUBLE": "float64"}.get(to, to.lower())])
+
+
+@op()
+def CastLike(input: Value, target_type: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:  # noqa: A002
+    return _converted(input, target_type.dtype)
+
+
+_CASTABLE = {d for d in DType if d.bits in (8, 16, 32, 64)} - {DType.complex64, DType.float8e4m3fn, DType.float8e4m3fnuz, DType.float8e5m2, DType.float8e5m2fnuz, DType.float8e8m0}
+
+
+def _converted(x: Value, to: DType) -> Value:
+    for dtype in (x.dtype, to):
+        if dtype not in _CASTABLE:
+            raise IRError(f"casts from or to {dtype.name} are not supported")
+    return cast(x, to)
+
+
+@op()
+def LeakyRelu(X: Value, *, alpha: float = 0.01, consumed_inputs: Any = None) -> Value:
+    return map_("prelu", X, like(X, alpha))
+
+
+@op()
+def Elu(X: Value, *, alpha: float = 1.0, consumed_inputs: Any = None) -> Value:
+    return map_("elu", X, like(X, alpha))
+
+
+@op()
+def Selu(X: Value, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875, consumed_inputs: Any = None) -> Value:
+    return map_("mul", map_("elu", X, like(X, alpha)), like(X, gamma))
+
+
+@op()
+def Celu(X: Value, *, alpha: float = 1.0) -> Value:
+    return map_("mul", map_("elu", map_("div", X, like(X, alpha)), like(X, 1.0)), like(X, alpha))
+
+
+@op()
+def ThresholdedRelu(X: Value, *, alpha: float = 1.0) -> Value:
+    return map_("where", map_("lt", like(X, alpha), X), X, like(X, 0))
+
+
+@op()
+def HardSigmoid(X: Value, *, alpha: float = 0.2, beta: float = 0.5, consumed_inputs: Any = None) -> Value:
+    return map_("clamp", map_("add", map_("mul", X, like(X, alpha)), like(X, beta)), like(X, 0), like(X, 1))
+
+
+@op()
+def Softsign(input: Value) -> Value:  # noqa: A002
+    return map_("div", input, map_("add", map_("abs", input), like(input, 1)))
+
+
+@op()
+def Gelu(X: Value, *, approximate: str = "none") -> Value:
+    return map_("gelu_tanh" if approximate == "tanh" else "gelu", X)
+
+
+@op()
+def Swish(X: Value, *, alpha: float = 1.0) -> Value:
+    if alpha == 1.0:
+        return map_("silu", X)
+    return map_("mul", X, map_("sigmoid", map_("mul", X, like(X, alpha))))
+
+
+@op()
+def Mish(X: Value) -> Value:
+    return map_("mul", X, map_("tanh", map_("softplus", X)))
+
+
+@op()
+def Shrink(input: Value, *, bias: float = 0.0, lambd: float = 0.5) -> Value:  # noqa: A002
+    high = map_("where", map_("lt", like(input, lambd), input), map_("sub", input, like(input, bias)), like(input, 0))
+    return map_("where", map_("lt", input, like(input, -lambd)), map_("add", input, like(input, bias)), high)
+
+
+@op()
+def IsInf(X: Value, *, detect_negative: int = 1, detect_positive: int = 1) -> Value:
+    if X.dtype in (DType.float16, DType.bfloat16):
+        X = cast(X, DType.float32)
+    infinite = []
+    if detect_positive:
+        infinite.append(map_("eq", X, like(X, np.inf)))
+    if detect_negative:
+        infinite.append(map_("eq", X, like(X, -np.inf)))
+    if not infinite:
+        return map_("xor", *[map_("eq", X, X)] * 2)
+    return infinite[0] if len(infinite) == 1 else map_("or", *infinite)
+
+
+@op(since=12)
+def Dropout(data: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int | None = None, ctx: Context) -> tuple[Value, ...]:
+    if training_mode is not None and scalar_of(training_mode, "training_mode") and (ratio is None or scalar_of(ratio, "ratio")):
+        raise IRError("Dropout in training mode is not supported; export the model for inference")
+    return data, broadcast_to(_true(), data.shape)
+
+
+@op("Dropout", since=1, until=11)
+def Dropout_1(data: Value, *, ratio: float = 0.5, is_test: int = 1, consumed_inputs: Any = None, ctx: Context) -> tuple[Value, ...]:
+    mask = broadcast_to(_true(), data.shape)
+    return data, mask if ctx.opset >= 10 else cast(mask, data.dtype)
+
+
+def _true() -> Value:
+    from ..tensor import constant
+
+    return constant(np.array(True))
+
+
+@op()
+def QuantizeLinear(
+    x: Value, y_scale: Value, y_zero_point: Value | None = None, *, axis: int = 1, saturate: int = 1, block_size: int = 0, output_dtype: int = 0, precision: int = 0
+) -> Value:  # fmt: skip
+    target = y_zero_point.dtype if y_zero_point is not None else DType(output_dtype) if output_dtype else DType.uint8
+    if target not in (DType.uint8, DType.int8, DType.uint16, DType.int16):
+        raise IRError(f"quantizing to {target.name} is not supported")
+    scale = _per_axis(cast(y_scale, DType.float32), x, axis, block_size)
+    q = map_("round", map_("div", cast(x, DType.float32), scale))
+    if y_zero_point is not None:
+        q = map_("add", q, cast(_per_axis(y_zero_point, x, axis, block_size), DType.float32))
+    info = np.iinfo(to_numpy(target))
+    return cast(map_("clamp", q, like(q, float(info.min)), like(q, float(info.max))), target)
+
+
+@op()
+def DequantizeLinear(
+    x: Value, x_scale: Value, x_zero_point: Value | None = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
+) -> Value:
+    if x.dtype not in (DType.uint8, DType.int8, DType.uint16, DType.int16, DType.int32):
+        raise IRError(f"dequantizing {x.dtype.name} is not supported")
+    scale = _per_axis(cast(x_scale, DType.float32), x, axis, block_size)
+    wide = cast(x, DType.int32)
+    if x_zero_point is not None:
+        wide = map_("sub", wide, cast(_per_axis(x_zero_point, x, axis, block_size), DType.int32))
+    return cast(map_("mul", cast(wide, DType.float32), scale), DType(output_dtype) if output_dtype else x_scale.dtype)
+
+
+def _per_axis(p: Value, x: Value, axis: int, block_size: int) -> Value:
+    """Scales and zero points: one for all, one per slice of an axis, or one per block of an axis."""
+    if p.rank == 0 or p.size == 1:
+        return reshape(p, ())
+    axis += x.rank if axis < 0 else 0
+    if not block_size:
+        return reshape(p, [p.size if a == axis else 1 for a in range(x.rank)])
+    blocks = unsqueeze(p, [axis + 1])
+    spread = broadcast_to(blocks, [*p.shape[: axis + 1], block_size, *p.shape[axis + 1 :]])
+    joined = reshape(spread, [*p.shape[:axis], p.shape[axis] * block_size, *p.shape[axis + 1 :]])
+    from ..tensor import slice_
+
+    return slice_(joined, axis, 0, x.shape[axis])

@@ -1,0 +1,174 @@
+"""Reductions, arg-reductions, cumulative sums, top-k."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import dims
+from ..dtypes import DType
+from ..ir import Value
+from ..op import Kernel, op
+from ..tensor import HALVES, axis_of, cast, contiguous, dims_of, ints_of, like, map_, reduce, reshape
+
+ARGREDUCE = Kernel("argreduce", ">y x", "op select_last outer n inner")
+CUMULATIVE = Kernel("cumulative", ">y x", "op exclusive reverse outer n inner")
+TOPK = Kernel("topk", ">values >indices x", "outer n inner k largest")
+
+
+def _plain(name: str) -> Callable[[Value, Sequence[int], bool], Value]:
+    return lambda x, axes, keep: reduce(name, x, axes, keep)
+
+
+def _l2(x: Value, axes: Sequence[int], keep: bool) -> Value:
+    return map_("sqrt", reduce("sumsq", x, axes, keep))
+
+
+def _log_sum(x: Value, axes: Sequence[int], keep: bool) -> Value:
+    return map_("log", reduce("sum", x, axes, keep))
+
+
+def _log_sum_exp(x: Value, axes: Sequence[int], keep: bool) -> Value:
+    """Shifted by the maximum where that is finite, so that exp cannot overflow."""
+    top = reduce("max", x, axes, True)
+    finite = map_("lt", map_("abs", top), like(top, np.inf))
+    shift = map_("where", finite, top, like(top, 0))
+    total = map_("log", reduce("sum", map_("exp", map_("sub", x, shift)), axes, True))
+    y = map_("add", total, shift)
+    drop = {axis_of(a, x.rank) for a in axes}
+    return y if keep else reshape(y, [s for a, s in enumerate(x.shape) if a not in drop])
+
+
+REDUCE = {
+    "ReduceSum": _plain("sum"), "ReduceMean": _plain("mean"), "ReduceMax": _plain("max"), "ReduceMin": _plain("min"),
+    "ReduceProd": _plain("prod"), "ReduceSumSquare": _plain("sumsq"), "ReduceL1": _plain("sumabs"), "ReduceL2": _l2,
+    "ReduceLogSum": _log_sum, "ReduceLogSumExp": _log_sum_exp,
+}  # fmt: skip
+WITHOUT_AXES = {"ReduceSumSquare": "sumsq", "ReduceL1": "abs", "ReduceL2": "abs", "ReduceLogSum": "log"}
+
+
+def _reduction(name: str, fn: Callable[[Value, Sequence[int], bool], Value]) -> tuple[Callable[..., Value], Callable[..., Value]]:
+    def apply(x: Value, axes: Sequence[int] | None, keep: bool, noop: bool) -> Value:
+        if x.dtype in HALVES:
+            return cast(apply(cast(x, DType.float32), axes, keep, noop), x.dtype)
+        if not axes:
+            if noop:
+                special = WITHOUT_AXES.get(name)
+                return x if special is None else map_("mul", x, x) if special == "sumsq" else map_(special, x)
+            axes = list(range(x.rank))
+        if x.dtype.is_int and fn in (_l2, _log_sum, _log_sum_exp):
+            return cast(fn(cast(x, DType.float64), axes, keep), x.dtype)
+        return fn(x, axes, keep)
+
+    def with_input(data: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Value:
+        which = None if axes is None or axes.size == 0 else ints_of(axes, "axes")
+        return apply(data, which, bool(keepdims), bool(noop_with_empty_axes))
+
+    def with_attribute(data: Value, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Value:
+        return apply(data, axes, bool(keepdims), False)
+
+    return with_input, with_attribute
+
+
+for _name, _fn in REDUCE.items():
+    _new, _old = _reduction(_name, _fn)
+    _since = 13 if _name == "ReduceSum" else 18
+    op(_name, since=_since)(_new)
+    op(_name, since=1, until=_since - 1)(_old)
+
+
+def _around(x: Value, axis: int) -> tuple[Any, Any, Any]:
+    return dims.product(x.shape[:axis]), x.shape[axis], dims.product(x.shape[axis + 1 :])
+
+
+def _arg(kind: int, data: Value, axis: int, keepdims: int, select_last_index: int) -> Value:
+    at = axis_of(axis, data.rank)
+    if data.dtype in HALVES:
+        data = cast(data, DType.float32)
+    outer, n, inner = _around(data, at)
+    shape = [*data.shape[:at], *([1] if keepdims else []), *data.shape[at + 1 :]]
+    y: Value = ARGREDUCE({"y": (DType.int64, shape)}, {"x": contiguous(data)}, op=kind, select_last=select_last_index, outer=outer, n=n, inner=inner)
+    return y
+
+
+@op()
+def ArgMax(data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Value:
+    return _arg(0, data, axis, keepdims, select_last_index)
+
+
+@op()
+def ArgMin(data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Value:
+    return _arg(1, data, axis, keepdims, select_last_index)
+
+
+def _cumulative(kind: int, x: Value, axis: Value, exclusive: int, reverse: int) -> Value:
+    if x.dtype in HALVES:
+        return cast(_cumulative(kind, cast(x, DType.float32), axis, exclusive, reverse), x.dtype)
+    outer, n, inner = _around(x, axis_of(ints_of(axis, "axis")[0], x.rank))
+    y: Value = CUMULATIVE(
+        {"y": (x.dtype, x.shape)}, {"x": contiguous(x)}, op=kind, exclusive=exclusive, reverse=reverse, outer=outer, n=n, inner=inner
+    )
+    return y
+
+
+@op()
+def CumSum(x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
+    return _cumulative(0, x, axis, exclusive, reverse)
+
+
+@op()
+def CumProd(x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
+    return _cumulative(1, x, axis, exclusive, reverse)
+
+
+def _topk(x: Value, k: Any, axis: int, largest: int) -> tuple[Value, Value]:
+    at = axis_of(axis, x.rank)
+    if x.dtype is DType.bfloat16:
+        values, indices = _topk(cast(x, DType.float32), k, axis, largest)
+        return cast(values, x.dtype), indices
+    from ..ir import Graph
+
+    Graph.current().check(dims.le(k, x.shape[at]), f"k {k} exceeds the axis's size {x.shape[at]}")
+    outer, n, inner = _around(x, at)
+    shape = [*x.shape[:at], k, *x.shape[at + 1 :]]
+    values, indices = TOPK(
+        {"values": (x.dtype, shape), "indices": (DType.int64, shape)}, {"x": contiguous(x)}, outer=outer, n=n, inner=inner, k=k, largest=largest
+    )
+    return values, indices
+
+
+@op(since=10)
+def TopK(X: Value, K: Value, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Value, Value]:  # noqa: A002
+    return _topk(X, dims_of(K, "K")[0], axis, largest)
+
+
+@op("TopK", since=1, until=9)
+def TopK_1(X: Value, *, k: int, axis: int = -1) -> tuple[Value, Value]:
+    return _topk(X, k, axis, 1)
+
+
+@op(since=13)
+def Hardmax(input: Value, *, axis: int = -1) -> Value:  # noqa: A002
+    from ..tensor import index
+
+    at = axis_of(axis, input.rank)
+    first = _arg(0, input, at, 1, 0)
+    return cast(map_("eq", index(at, input.shape), first), input.dtype)
+
+
+@op("Hardmax", since=1, until=12)
+def Hardmax_1(input: Value, *, axis: int = 1) -> Value:  # noqa: A002
+    at = axis_of(axis, input.rank)
+    flat = reshape(input, [dims.product(input.shape[:at]), dims.product(input.shape[at:])])
+    return reshape(Hardmax(flat, axis=1), input.shape)
+
+
+@op()
+def MeanVarianceNormalization(X: Value, *, axes: Sequence[int] = (0, 2, 3)) -> Value:
+    centred = map_("sub", X, reduce("mean", X, axes, True))
+    deviation = map_("sqrt", reduce("mean", map_("mul", centred, centred), axes, True))
+    return map_("div", centred, map_("add", deviation, like(X, 1e-9)))
+
+

@@ -1,0 +1,150 @@
+"""Resampling."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .. import dims
+from ..dims import Dim, DimLike
+from ..dtypes import DType
+from ..ir import IRError, Value
+from ..op import Kernel, op
+from ..tensor import HALVES, axis_of, cast, contiguous, dims_of, floats_of
+
+RESIZE = Kernel(
+    "resize",
+    ">y x",
+    "rank mode coord nearest exclude_outside antialias in[8] out[8] cubic_a:f extrapolation:f scale[8]:f roi_start[8]:f roi_end[8]:f",
+)
+MODES = ("nearest", "linear", "cubic")
+COORDINATES = (
+    "half_pixel", "asymmetric", "pytorch_half_pixel", "align_corners", "tf_crop_and_resize", "half_pixel_symmetric", "tf_half_pixel_for_nn"
+)  # fmt: skip
+NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
+
+
+def resize(
+    x: Value, sizes: Sequence[DimLike], scales: Sequence[float], mode: str, coordinates: str, nearest: str = "round_prefer_floor",
+    cubic_a: float = -0.75, exclude_outside: int = 0, antialias: int = 0, extrapolation: float = 0.0, roi: Sequence[float] = (),
+) -> Value:  # fmt: skip
+    """Resamples every axis to ``sizes``; a scale of 0 means size out / size in, taken when shapes are bound."""
+    if x.dtype in HALVES and mode != "nearest":
+        y = resize(cast(x, DType.float32), sizes, scales, mode, coordinates, nearest, cubic_a, exclude_outside, antialias, extrapolation, roi)
+        return cast(y, x.dtype)
+    for given, known, what in ((mode, MODES, "mode"), (coordinates, COORDINATES, "coordinate_transformation_mode"), (nearest, NEAREST, "nearest_mode")):
+        if given not in known:
+            raise IRError(f"{what} {given!r} is not one of {', '.join(known)}")
+    rank = x.rank
+    y = RESIZE(
+        {"y": (x.dtype, sizes)},
+        {"x": contiguous(x)},
+        rank=rank,
+        mode=MODES.index(mode),
+        coord=COORDINATES.index(coordinates),
+        nearest=NEAREST.index(nearest),
+        exclude_outside=exclude_outside,
+        antialias=antialias,
+        **{"in": x.shape, "out": tuple(sizes)},
+        cubic_a=cubic_a,
+        extrapolation=extrapolation,
+        scale=tuple(scales),
+        roi_start=tuple(roi[:rank]) or (0.0,) * rank,
+        roi_end=tuple(roi[rank:]) or (1.0,) * rank,
+    )
+    result: Value = y
+    return result
+
+
+def _scaled(size: DimLike, scale: float) -> DimLike:
+    """floor(size * scale), exactly for symbolic sizes when the scale is a small fraction."""
+    if isinstance(size, int):
+        return int(np.floor(size * np.float32(scale)))
+    from fractions import Fraction
+
+    exact = Fraction(scale).limit_denominator(1 << 12)
+    if abs(float(exact) - scale) > 1e-6 * scale:
+        raise IRError(f"scale {scale} of the symbolic size {size} is no simple fraction")
+    return size * exact.numerator // exact.denominator
+
+
+@op(since=11)
+def Resize(
+    X: Value,
+    roi: Value | None = None,
+    scales: Value | None = None,
+    sizes: Value | None = None,
+    *,
+    antialias: int = 0,
+    axes: Sequence[int] | None = None,
+    coordinate_transformation_mode: str = "half_pixel",
+    cubic_coeff_a: float = -0.75,
+    exclude_outside: int = 0,
+    extrapolation_value: float = 0.0,
+    keep_aspect_ratio_policy: str = "stretch",
+    mode: str = "nearest",
+    nearest_mode: str = "round_prefer_floor",
+) -> Value:
+    rank = X.rank
+    which = [axis_of(a, rank) for a in axes] if axes is not None else list(range(rank))
+    out: list[DimLike] = list(X.shape)
+    factor = [1.0] * rank
+    if scales is not None and scales.size != 0:
+        for axis, scale in zip(which, floats_of(scales, "scales"), strict=True):
+            factor[axis] = scale
+            out[axis] = _scaled(X.shape[axis], scale)
+    elif sizes is not None:
+        want = dims_of(sizes, "sizes")
+        if keep_aspect_ratio_policy != "stretch":
+            want, ratio = _same_ratio(X, which, want, keep_aspect_ratio_policy)
+        for i, axis in enumerate(which):
+            out[axis] = want[i]
+            if keep_aspect_ratio_policy != "stretch":
+                factor[axis] = ratio
+            elif isinstance(want[i], Dim) or isinstance(X.shape[axis], Dim):
+                factor[axis] = 1.0 if dims.same(want[i], X.shape[axis]) else 0.0
+            else:
+                factor[axis] = float(want[i]) / float(X.shape[axis])  # type: ignore[arg-type]
+    else:
+        raise IRError("neither scales nor sizes is given")
+    region: list[float] = []
+    if coordinate_transformation_mode == "tf_crop_and_resize" and roi is not None:
+        given = floats_of(roi, "roi")
+        start, end = [0.0] * rank, [1.0] * rank
+        for i, axis in enumerate(which):
+            start[axis], end[axis] = given[i], given[i + len(which)]
+        region = start + end
+    return resize(
+        X, out, factor, mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, exclude_outside, antialias, extrapolation_value, region
+    )
+
+
+def _same_ratio(x: Value, axes: Sequence[int], want: Sequence[DimLike], policy: str) -> tuple[list[DimLike], float]:
+    if any(isinstance(s, Dim) for s in (*want, *[x.shape[a] for a in axes])):
+        raise IRError("keep_aspect_ratio_policy needs sizes that are known when the model is compiled")
+    ratios = [float(w) / float(x.shape[a]) for w, a in zip(want, axes, strict=True)]  # type: ignore[arg-type]
+    ratio = min(ratios) if policy == "not_larger" else max(ratios)
+    return [int(np.floor(float(x.shape[a]) * ratio + 0.5)) for a in axes], ratio  # type: ignore[arg-type]
+
+
+@op("Resize", since=10, until=10)
+def Resize_10(X: Value, scales: Value, *, mode: str = "nearest") -> Value:
+    return _upsampled(X, floats_of(scales, "scales"), mode)
+
+
+@op("Upsample", since=9, until=10)
+def Upsample(X: Value, scales: Value, *, mode: str = "nearest") -> Value:
+    return _upsampled(X, floats_of(scales, "scales"), mode)
+
+
+@op("Upsample", since=7, until=8)
+def Upsample_7(X: Value, *, scales: Sequence[float], mode: str = "nearest") -> Value:
+    return _upsampled(X, scales, mode)
+
+
+def _upsampled(x: Value, scales: Sequence[float], mode: str) -> Value:
+    sizes = [_scaled(s, f) for s, f in zip(x.shape, scales, strict=True)]
+    return resize(x, sizes, list(scales), mode, "asymmetric", "floor")
+
+

@@ -1,0 +1,384 @@
+"""Operators that move, view or measure: no arithmetic on data."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import dims
+from ..dims import Dim, DimLike
+from ..dtypes import DType, to_numpy
+from ..ir import Graph, IRError, Node, Value
+from ..op import Context, Kernel, op
+from ..tensor import (
+    axis_of,
+    broadcast_shapes,
+    broadcast_to,
+    cast,
+    concat,
+    constant,
+    content,
+    contiguous,
+    dims_of,
+    fill,
+    index,
+    ints_of,
+    literal,
+    map_,
+    reshape,
+    scalar_of,
+    slice_,
+    split,
+    squeeze,
+    transpose,
+    unsqueeze,
+)
+
+PAD_MODES = ("constant", "reflect", "edge", "wrap")
+
+
+def _pad_params(node: Node) -> dict[str, Any]:
+    x, p = node.ins["x"], node.params
+    return {
+        "mode": PAD_MODES.index(p["mode"]), "rank": x.rank, "xoff": x.offset, "xshape": x.shape, "xstride": x.strides,
+        "before": p["before"], "yshape": node.out.shape, "value": p["value"],
+    }  # fmt: skip
+
+
+PAD = Kernel("pad", ">y x value?", "mode rank xoff xshape[8] xstride[8] before[8] yshape[8] value:f", _pad_params, ("strided",))
+
+
+@op()
+def Constant(
+    *,
+    value: Value | None = None,
+    sparse_value: Value | None = None,
+    value_float: float | None = None,
+    value_floats: Sequence[float] | None = None,
+    value_int: int | None = None,
+    value_ints: Sequence[int] | None = None,
+    value_string: str | None = None,
+    value_strings: Sequence[str] | None = None,
+) -> Value:
+    for given in (value, sparse_value):
+        if given is not None:
+            return given
+    for number, dtype in ((value_float, np.float32), (value_floats, np.float32), (value_int, np.int64), (value_ints, np.int64)):
+        if number is not None:
+            return constant(np.array(number, dtype))
+    raise IRError("string constants are not supported")
+
+
+@op()
+def ConstantOfShape(input: Value, *, value: Value | None = None) -> Value:  # noqa: A002
+    shape = dims_of(input, "the shape")
+    if value is None:
+        return fill(shape, 0, DType.float32)
+    return broadcast_to(reshape(value, ()), shape)
+
+
+@op()
+def Shape(data: Value, *, start: int = 0, end: int | None = None) -> Value:
+    return literal(data.shape[slice(start, end)])
+
+
+@op()
+def Size(data: Value) -> Value:
+    return reshape(literal([data.size]), ())
+
+
+@op(since=5)
+def Reshape(data: Value, shape: Value, *, allowzero: int = 0) -> Value:
+    return reshape(data, _target(data, dims_of(shape, "the shape"), bool(allowzero)))
+
+
+@op("Reshape", since=1, until=4)
+def Reshape_1(data: Value, *, shape: Sequence[int], consumed_inputs: Any = None) -> Value:
+    return reshape(data, _target(data, list(shape), False))
+
+
+def _target(x: Value, want: Sequence[DimLike], allowzero: bool) -> list[DimLike]:
+    """Resolves 0 (keep) and -1 (infer), in sizes that may be known only when shapes are bound."""
+    sizes: list[DimLike] = []
+    for axis, size in enumerate(want):
+        if not allowzero and _may_be(size, 0):
+            kept = x.shape[axis] if axis < x.rank else 0
+            size = dims.select(dims.eq(size, 0), kept, size)
+        sizes.append(size)
+    maybe = [axis for axis, size in enumerate(sizes) if _may_be(size, -1)]
+    if not maybe:
+        Graph.current().check(dims.eq(dims.product(sizes), x.size), f"cannot reshape [{_text(x.shape)}] to [{_text(sizes)}]")
+        return sizes
+    if [a for a in maybe if sizes[a] == -1]:
+        maybe = [a for a in maybe if sizes[a] == -1 or not _is_size(sizes[a])]
+    known = dims.product([dims.select(dims.eq(s, -1), 1, s) if a in maybe else s for a, s in enumerate(sizes)])
+    if known == 0:
+        rest: DimLike = 0
+    elif isinstance(known, int) or (len(maybe) == 1 and sizes[maybe[0]] == -1):
+        rest = x.size // known
+    else:
+        rest = x.size // dims.dmax(known, 1)
+    out = [dims.select(dims.eq(s, -1), rest, s) if a in maybe else s for a, s in enumerate(sizes)]
+    if isinstance(known, int) and isinstance(x.size, int) and known * (rest if isinstance(rest, int) else 1) != x.size:
+        raise IRError(f"cannot reshape [{_text(x.shape)}] to [{_text(want)}]")
+    if not (dims.same(dims.product(out), x.size)):
+        Graph.current().check(dims.eq(dims.product(out), x.size), f"cannot reshape [{_text(x.shape)}] to [{_text(want)}]")
+    return out
+
+
+def _may_be(size: DimLike, value: int) -> bool:
+    if isinstance(size, int):
+        return size == value
+    if _is_size(size):
+        return False
+    low, high = dims.bounds(size)
+    return (low is None or low <= value) and (high is None or value <= high)
+
+
+def _is_size(size: DimLike) -> bool:
+    """True for what is made of tensor sizes alone, which are neither 0 to keep nor -1 to infer; elements end in a brace."""
+    return isinstance(size, Dim) and not any(s.endswith("}") for s in dims.symbols(size))
+
+
+def _text(shape: Sequence[Any]) -> str:
+    return ", ".join(map(str, shape))
+
+
+@op()
+def Flatten(input: Value, *, axis: int = 1) -> Value:  # noqa: A002
+    axis += input.rank if axis < 0 else 0
+    return reshape(input, [dims.product(input.shape[:axis]), dims.product(input.shape[axis:])])
+
+
+@op()
+def Transpose(data: Value, *, perm: Sequence[int] | None = None) -> Value:
+    return transpose(data, list(perm) if perm is not None else list(range(data.rank))[::-1])
+
+
+@op(since=13)
+def Squeeze(data: Value, axes: Value | None = None) -> Value:
+    return _squeeze(data, None if axes is None else ints_of(axes, "axes"))
+
+
+@op("Squeeze", since=1, until=12)
+def Squeeze_1(data: Value, *, axes: Sequence[int] | None = None) -> Value:
+    return _squeeze(data, axes)
+
+
+def _squeeze(data: Value, axes: Sequence[int] | None) -> Value:
+    if axes is None:
+        axes = [a for a, s in enumerate(data.shape) if s == 1]
+    return squeeze(data, axes)
+
+
+@op(since=13)
+def Unsqueeze(data: Value, axes: Value) -> Value:
+    return unsqueeze(data, ints_of(axes, "axes"))
+
+
+@op("Unsqueeze", since=1, until=12)
+def Unsqueeze_1(data: Value, *, axes: Sequence[int]) -> Value:
+    return unsqueeze(data, axes)
+
+
+@op(since=10)
+def Slice(data: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None) -> Value:
+    first, last = dims_of(starts, "starts"), dims_of(ends, "ends")
+    which = list(range(len(first))) if axes is None else ints_of(axes, "axes")
+    stride = [1] * len(first) if steps is None else ints_of(steps, "steps")
+    return _slice(data, first, last, which, stride)
+
+
+@op("Slice", since=1, until=9)
+def Slice_1(data: Value, *, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None) -> Value:
+    return _slice(data, starts, ends, list(axes) if axes is not None else list(range(len(starts))), [1] * len(starts))
+
+
+def _slice(x: Value, starts: Sequence[DimLike], ends: Sequence[DimLike], axes: Sequence[int], steps: Sequence[int]) -> Value:
+    for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
+        at = axis_of(axis, x.rank)
+        size = x.shape[at]
+        if step == 0:
+            raise IRError("a step is 0")
+        first = _clamp(start, size, 0 if step > 0 else -1, size if step > 0 else size - 1)
+        stop = _clamp(end, size, 0 if step > 0 else -1, size if step > 0 else size - 1)
+        if step > 0:
+            count = dims.dmax(dims.ceildiv(stop - first, step) if step != 1 else stop - first, 0)
+        else:
+            first = dims.dmax(first, 0)
+            count = dims.dmax(dims.ceildiv(first - stop, -step), 0)
+        x = slice_(x, at, dims.dmin(first, dims.dmax(size - 1, 0)) if step > 0 and not isinstance(first, int) else first, count, step)
+    return x
+
+
+def _clamp(at: DimLike, size: DimLike, low: DimLike, high: DimLike) -> DimLike:
+    """A position counted from the end when negative, limited to [low, high]."""
+    if isinstance(at, int):
+        if at >= 2**31 - 1:
+            return high
+        if at <= -(2**31) + 1:
+            return low
+        at = at + size if at < 0 else at
+    elif dims.bounds(at)[0] is None or dims.bounds(at)[0] < 0:  # type: ignore[operator]
+        at = dims.select(dims.lt(at, 0), at + size, at)
+    return dims.dmin(dims.dmax(at, low), high)
+
+
+@op()
+def Concat(*inputs: Value, axis: int = 1) -> Value:
+    return concat(inputs, axis_of(axis, inputs[0].rank))
+
+
+@op(since=13)
+def Split(input: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None, ctx: Context) -> list[Value]:  # noqa: A002
+    return _split(input, None if split is None else dims_of(split, "split"), axis, num_outputs or len(ctx.outputs))
+
+
+@op("Split", since=1, until=12)
+def Split_1(input: Value, *, axis: int = 0, split: Sequence[int] | None = None, ctx: Context) -> list[Value]:  # noqa: A002
+    return _split(input, split, axis, len(ctx.outputs))
+
+
+def _split(x: Value, sizes: Sequence[DimLike] | None, axis: int, count: int) -> list[Value]:
+    axis = axis_of(axis, x.rank)
+    total = x.shape[axis]
+    if sizes is None:
+        each = dims.ceildiv(total, count)
+        sizes = [each] * (count - 1) + [total - each * (count - 1)]
+    else:
+        Graph.current().check(dims.eq(sum(sizes[1:], sizes[0]), total), f"split sizes [{_text(sizes)}] do not add up to {total}")
+    return split(x, axis, sizes)
+
+
+@op()
+def Expand(input: Value, shape: Value) -> Value:  # noqa: A002
+    return broadcast_to(input, broadcast_shapes(input.shape, dims_of(shape, "the shape")))
+
+
+@op(since=6)
+def Tile(input: Value, repeats: Value) -> Value:  # noqa: A002
+    times = dims_of(repeats, "repeats")
+    shape = [d for t, s in zip(times, input.shape, strict=True) for d in (t, s)]
+    spread = broadcast_to(unsqueeze(input, list(range(0, 2 * input.rank, 2))), shape)
+    return reshape(spread, [t * s for t, s in zip(times, input.shape, strict=True)])
+
+
+@op(since=11)
+def Pad(data: Value, pads: Value, constant_value: Value | None = None, axes: Value | None = None, *, mode: str = "constant") -> Value:
+    rank = data.rank
+    which = [axis_of(a, rank) for a in ints_of(axes, "axes")] if axes is not None else list(range(rank))
+    given = dims_of(pads, "pads")
+    before: list[DimLike] = [0] * rank
+    after: list[DimLike] = [0] * rank
+    for i, axis in enumerate(which):
+        before[axis], after[axis] = given[i], given[i + len(which)]
+    return pad(data, before, after, mode, constant_value)
+
+
+@op("Pad", since=1, until=10)
+def Pad_2(data: Value, *, pads: Sequence[int], mode: str = "constant", value: float = 0.0) -> Value:
+    return pad(data, pads[: data.rank], pads[data.rank :], mode, constant(np.array(value, to_numpy(data.dtype))))
+
+
+def pad(x: Value, before: Sequence[DimLike], after: Sequence[DimLike], mode: str = "constant", value: Value | None = None) -> Value:
+    """Elements put around (or, where negative, taken off) each axis."""
+    if mode not in PAD_MODES:
+        raise IRError(f"pad mode {mode!r} is not one of {', '.join(PAD_MODES)}")
+    if all(b == 0 for b in before) and all(a == 0 for a in after):
+        return x
+    shape = [b + s + a for b, s, a in zip(before, x.shape, after, strict=True)]
+    known = None if value is None else content(value)
+    number = known.item() if known is not None and not isinstance(known.item(), Dim) else None
+    y: Value = PAD(
+        {"y": (x.dtype, shape)},
+        {"x": x, "value": contiguous(value) if value is not None and number is None else None},
+        mode=mode,
+        before=tuple(before),
+        value=float(number or 0),
+    )
+    return y
+
+
+@op()
+def DepthToSpace(input: Value, *, blocksize: int, mode: str = "DCR") -> Value:  # noqa: A002
+    n, c, h, w = input.shape
+    b = blocksize
+    if mode == "DCR":
+        x = transpose(reshape(input, [n, b, b, c // (b * b), h, w]), [0, 3, 4, 1, 5, 2])
+    else:
+        x = transpose(reshape(input, [n, c // (b * b), b, b, h, w]), [0, 1, 4, 2, 5, 3])
+    return reshape(x, [n, c // (b * b), h * b, w * b])
+
+
+@op()
+def SpaceToDepth(input: Value, *, blocksize: int, mode: str = "DCR") -> Value:  # noqa: A002
+    n, c, h, w = input.shape
+    b = blocksize
+    x = reshape(input, [n, c, h // b, b, w // b, b])
+    x = transpose(x, [0, 3, 5, 1, 2, 4] if mode == "DCR" else [0, 1, 3, 5, 2, 4])
+    return reshape(x, [n, c * b * b, h // b, w // b])
+
+
+@op()
+def Range(start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> Value:
+    dtype = start.dtype
+    if dtype.is_int:
+        first, stop, step = (dims_of(v, what)[0] for v, what in ((start, "start"), (limit, "limit"), (delta, "delta")))
+        if step == 1:
+            count = dims.dmax(stop - first, 0)
+        elif isinstance(step, int) and step != 0:
+            count = dims.dmax(dims.ceildiv(stop - first, step) if step > 0 else dims.ceildiv(first - stop, -step), 0)
+        else:
+            count = dims.dmax(dims.select(dims.gt(step, 0), dims.ceildiv(stop - first, dims.dmax(step, 1)), dims.ceildiv(first - stop, dims.dmax(0 - step, 1))), 0)
+    else:
+        low, high, by = (scalar_of(v, what) for v, what in ((start, "start"), (limit, "limit"), (delta, "delta")))
+        count = max(int(np.ceil((high - low) / by)), 0)
+    wide = dtype if dtype in (DType.int32, DType.int64, DType.float64) else DType.int64 if dtype.is_int else DType.float32
+    steps = map_("mul", cast(index(0, [count]), wide), cast(reshape(delta, ()), wide))
+    return cast(map_("add", steps, cast(reshape(start, ()), wide)), dtype)
+
+
+@op()
+def EyeLike(input: Value, *, dtype: int | None = None, k: int = 0) -> Value:  # noqa: A002
+    to = DType(dtype) if dtype else input.dtype
+    row, column = index(0, input.shape), index(1, input.shape)
+    return cast(map_("eq", map_("add", row, constant(np.int64(k))), column), to)
+
+
+@op()
+def Trilu(input: Value, k: Value | None = None, *, upper: int = 1) -> Value:  # noqa: A002
+    rank = input.rank
+    row, column = index(rank - 2, input.shape), index(rank - 1, input.shape)
+    edge = row if k is None else map_("add", row, reshape(k, ()))
+    keep = map_("le", edge, column) if upper else map_("le", column, edge)
+    return map_("where", keep, input, constant(np.array(0, to_numpy(input.dtype)), input.dtype))
+
+
+@op()
+def OneHot(indices: Value, depth: Value, values: Value, *, axis: int = -1) -> Value:
+    size = dims_of(depth, "depth")[0]
+    rank = indices.rank + 1
+    axis = axis_of(axis, rank)
+    at = unsqueeze(cast(indices, DType.int64), [axis])
+    shape = [size if a == axis else s for a, s in enumerate(at.shape)]
+    wrapped = map_("where", map_("lt", at, constant(np.int64(0))), map_("add", at, reshape(literal([size]), ())), at)
+    hit = map_("eq", broadcast_to(wrapped, shape), index(axis, shape))
+    off, on = (reshape(v, ()) for v in split(values, 0, [1, 1]))
+    return map_("where", hit, on, off)
+
+
+@op()
+def CenterCropPad(input_data: Value, shape: Value, *, axes: Sequence[int] | None = None) -> Value:
+    which = [axis_of(a, input_data.rank) for a in axes] if axes is not None else list(range(input_data.rank))
+    x = input_data
+    before: list[DimLike] = [0] * x.rank
+    after: list[DimLike] = [0] * x.rank
+    for axis, want in zip(which, dims_of(shape, "the shape"), strict=True):
+        extra = want - x.shape[axis]
+        crop = dims.dmax(0 - extra, 0)
+        x = slice_(x, axis, crop // 2, x.shape[axis] - crop)
+        more = dims.dmax(extra, 0)
+        before[axis], after[axis] = more // 2, more - more // 2
+    return pad(x, before, after)
