@@ -40,6 +40,8 @@ export interface ThreadStart {
   readonly index: number;
   readonly stackTop: number;
   readonly tls: number;
+  /** Told of a trap: the thread that waits for this one hears nothing any more. */
+  readonly alarm: MessagePort | undefined;
 }
 
 const API_VERSION = 1;
@@ -62,7 +64,7 @@ export class Core {
   ) {}
 
   /** Instantiates the core with up to `threads` threads, fewer where the context allows no more. */
-  static async start(module: WebAssembly.Module, threads: number): Promise<Core> {
+  static async start(module: WebAssembly.Module, threads: number, alarms: readonly MessagePort[] = []): Promise<Core> {
     const { memory, pages } = newMemory();
     const instance = await WebAssembly.instantiate(module, { env: { memory } });
     const core = new Core(instance.exports as unknown as CoreExports, memory, pages * PAGE);
@@ -72,12 +74,12 @@ export class Core {
       throw new Error(`the core has API version ${version}, this player needs ${API_VERSION}`);
     // Without isolation memory cannot be sent to a worker.
     const may = globalThis.crossOriginIsolated && typeof Worker === "function";
-    core.#startThreads(module, may ? threads : 1);
+    core.#startThreads(module, may ? threads : 1, alarms);
     return core;
   }
 
   /** The core never waits for a thread that has not joined, so nothing waits for them to start. */
-  #startThreads(module: WebAssembly.Module, threads: number): void {
+  #startThreads(module: WebAssembly.Module, threads: number, alarms: readonly MessagePort[]): void {
     const { exports, memory } = this;
     this.pool = exports.pwx_pool_create(threads);
     if (!this.pool) throw new Error("out of memory: the thread pool");
@@ -86,7 +88,7 @@ export class Core {
     for (let index = 1; index < threads; index++) {
       const stackTop = this.alloc(THREAD_STACK_BYTES, "a thread's stack") + THREAD_STACK_BYTES;
       const tls = Math.ceil(this.alloc(exports.__tls_size.value + align, "a thread's variables") / align) * align;
-      this.#startThread({ module, memory, pool: this.pool, index, stackTop, tls });
+      this.#startThread({ module, memory, pool: this.pool, index, stackTop, tls, alarm: alarms[index - 1] });
     }
   }
 
@@ -94,7 +96,7 @@ export class Core {
     const worker = new Worker(new URL("./thread.mjs", import.meta.url), { type: "module", name: "pyonnx-wasm thread" });
     worker.onerror = (event) =>
       console.warn(`pyonnx-wasm: a thread failed: ${event.message || "its script did not load"}`);
-    worker.postMessage(start);
+    worker.postMessage(start, start.alarm ? [start.alarm] : []);
     this.#threads.push(worker);
   }
 

@@ -102,12 +102,10 @@ export function parseHeader(bytes: Uint8Array): Header {
   const programs = list(header, "programs").map(programInfo);
   const weights = list(header, "weights").map(weightInfo);
   const files = header["files"] === undefined ? [] : list(header, "files").map((f, i) => string(f, `files[${i}]`));
-  for (const [k, { name, source, bytes }] of weights.entries()) {
+  for (const { name, source, bytes } of weights) {
     if (source.kind === "file" && source.file >= files.length)
       fail(`weight "${name}": there is no file ${source.file}`);
-    if (source.kind !== "over") continue;
-    const under = weights[source.weight];
-    if (!under || source.weight === k || under.source.kind === "over" || under.bytes < bytes)
+    if (source.kind === "over" && !(bytes <= (weights[homeOf(weights, source.weight)]?.bytes ?? -1)))
       fail(`weight "${name}" cannot lie over weight ${source.weight}`);
   }
   const init = header["init"] ?? null;
@@ -141,6 +139,17 @@ export function parseHeader(bytes: Uint8Array): Header {
   ];
   const dataBytes = ends.reduce((a, b) => Math.max(a, b), 0);
   return { inputs, outputs, programs, init: init as number | null, script, results, slots, weights, files, dataBytes };
+}
+
+/** The weight whose memory weight `k` has; -1 where there is none. */
+export function homeOf(weights: readonly WeightInfo[], k: number): number {
+  for (let hops = 0; hops <= weights.length; hops++) {
+    const source = weights[k]?.source;
+    if (!source) return -1;
+    if (source.kind !== "over") return k;
+    k = source.weight;
+  }
+  return -1;
 }
 
 function fail(text: string): never {

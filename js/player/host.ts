@@ -158,7 +158,7 @@ class WorkerHost implements Host {
     worker.onmessage = ({ data }: MessageEvent<Reply>) => this.#receive(data);
     worker.onerror = (event) => {
       event.preventDefault();
-      this.#fail(new NoWorker(event.message || "the worker's script failed to load"));
+      this.#lose(new NoWorker(event.message || "the worker's script failed to load"));
     };
   }
 
@@ -171,13 +171,22 @@ class WorkerHost implements Host {
       throw new NoWorker(error instanceof Error ? error.message : String(error));
     }
     const host = new WorkerHost(worker);
+    const alarms = Array.from({ length: threads - 1 }, () => host.#alarm());
     try {
-      await host.#call({ op: "start", module, threads });
+      await host.#call({ op: "start", module, threads, alarms }, alarms);
     } catch (error) {
       worker.terminate();
       throw error;
     }
     return host;
+  }
+
+  /** A port over which a thread says that it died, past the engine, which waits for it for ever. */
+  #alarm(): MessagePort {
+    const { port1, port2 } = new MessageChannel();
+    port1.onmessage = ({ data }: MessageEvent<string>) =>
+      this.#lose(new CoreLost(`a thread of the core failed: ${data}`));
+    return port2;
   }
 
   async load(source: ModelSource, external: readonly External[], onProgress: (p: Progress) => void): Promise<Loaded> {
@@ -206,8 +215,7 @@ class WorkerHost implements Host {
   }
 
   stop(): void {
-    this.worker.terminate();
-    this.#fail(new CoreLost("the engine was stopped"));
+    this.#lose(new CoreLost("the engine was stopped"));
   }
 
   #call(request: Request, transfer: Transferable[] = [], onProgress?: (progress: Progress) => void): Promise<unknown> {
@@ -229,14 +237,12 @@ class WorkerHost implements Host {
     this.#pending.delete(id);
     if (error === undefined) pending.resolve(result);
     else pending.reject(lost ? new CoreLost(error) : new Error(error));
-    if (lost) {
-      this.worker.terminate();
-      this.#fail(new CoreLost(error ?? ""));
-    }
+    if (lost) this.#lose(new CoreLost(error));
   }
 
-  #fail(error: Error): void {
+  #lose(error: Error): void {
     this.lost = true;
+    this.worker.terminate();
     for (const { reject } of this.#pending.values()) reject(error);
     this.#pending.clear();
   }

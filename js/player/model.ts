@@ -1,7 +1,15 @@
 /** A compiled model in core memory: streamed in, initialised, run step by step of its script. */
 import type { Core } from "./core.js";
 import type { Type } from "./dtypes.js";
-import { headerLength, parseHeader, PREFIX_BYTES, type Header, type ProgramInfo, type WeightInfo } from "./format.js";
+import {
+  headerLength,
+  homeOf,
+  parseHeader,
+  PREFIX_BYTES,
+  type Header,
+  type ProgramInfo,
+  type WeightInfo,
+} from "./format.js";
 import { Program, Staging, type Slot, type StepTime } from "./program.js";
 import { Reader, urlSource, type Source } from "./source.js";
 
@@ -129,8 +137,7 @@ export class Model {
     const { weights } = this.header;
     for (const [k, { name, bytes, source }] of weights.entries())
       if (source.kind !== "over") this.#weights[k] = this.#own(bytes, `weight "${name}"`);
-    for (const [k, { source }] of weights.entries())
-      if (source.kind === "over") this.#weights[k] = this.#weights[source.weight] as number;
+    for (const k of weights.keys()) this.#weights[k] = this.#weights[homeOf(weights, k)] as number;
   }
 
   /** The files of a thin model that weights come from, and how far each is read. */
@@ -177,7 +184,9 @@ export class Model {
 
   #program(index: number, code: readonly number[], inputs: number, outputs: number): Program {
     const info = this.header.programs[index] as ProgramInfo;
-    const bytes = this.header.weights.map((w) => w.bytes);
+    // Negative counts tell the core that no step may write: only init does.
+    const sign = index === this.header.init ? 1 : -1;
+    const bytes = this.header.weights.map((w) => sign * w.bytes);
     const program = new Program(this.core, info, code[index] as number, { addresses: this.#weights, bytes });
     if (program.inputs.length === inputs && program.outputs.length === outputs) return program;
     const has = `${program.inputs.length} inputs and ${program.outputs.length} outputs`;

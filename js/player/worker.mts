@@ -20,8 +20,8 @@ export class Engine {
 
   private constructor(readonly core: Core) {}
 
-  static async start(module: WebAssembly.Module, threads: number): Promise<Engine> {
-    return new Engine(await Core.start(module, threads));
+  static async start(module: WebAssembly.Module, threads: number, alarms?: readonly MessagePort[]): Promise<Engine> {
+    return new Engine(await Core.start(module, threads, alarms));
   }
 
   async load(source: Source, options: LoadOptions): Promise<Loaded> {
@@ -69,7 +69,12 @@ export interface Remote {
 }
 
 export type Request =
-  | { readonly op: "start"; readonly module: WebAssembly.Module; readonly threads: number }
+  | {
+      readonly op: "start";
+      readonly module: WebAssembly.Module;
+      readonly threads: number;
+      readonly alarms: readonly MessagePort[];
+    }
   | { readonly op: "load"; readonly source: Remote; readonly external: readonly (Remote & { readonly path: string })[] }
   | {
       readonly op: "run";
@@ -101,7 +106,7 @@ function serve(port: MessagePort): void {
     const { id } = data;
     try {
       if (data.op === "start") {
-        engine = await Engine.start(data.module, data.threads);
+        engine = await Engine.start(data.module, data.threads, data.alarms);
         port.postMessage({ id } satisfies Reply);
         return;
       }
