@@ -1,0 +1,226 @@
+#include "program.h"
+
+#define ENTRY(name, ...) extern const Kernel kernel_##name;
+#include "kernels.inc"
+#undef ENTRY
+
+namespace {
+
+#define ENTRY(name, ...) {#name, &kernel_##name, __VA_ARGS__},
+const KernelEntry entries[] = {
+#include "kernels.inc"
+    {nullptr, nullptr, 0, 0, false, false, nullptr}};
+#undef ENTRY
+
+constexpr int32_t MAGIC = 0x50585057, VERSION = 1, HEADER = 19;
+constexpr i64 MAX_WORDS = i64(1) << 28, MAX_RANK = 64;
+
+struct Loader {
+  Program& p;
+  const i64* weight_bytes;
+  Error* e;
+  const int32_t* w;
+  i64 n;
+
+  template <class... Parts> int32_t bad(Parts... parts) { return fail(e, MALFORMED, -1, parts...); }
+  int32_t no_memory() { return fail(e, NO_MEMORY, -1, "no memory for the program's tables"); }
+  bool fits(i64 at, i64 count, i64 per) const { return at >= HEADER && count >= 0 && count <= n && at + count * per <= n; }
+  bool is_register(i64 r) const { return r >= 0 && r < p.n_regs; }
+
+  int32_t run() {
+    if (n < HEADER) return bad("the program is cut short: ", n, " words");
+    if (w[0] != MAGIC) return bad("not a program: its first word is wrong");
+    if (w[1] != VERSION) return bad("program version ", i64(w[1]), ", this core runs version ", i64(VERSION));
+    if (w[2] != n) return bad("the program says it has ", i64(w[2]), " words, there are ", n);
+    p.n_inputs = w[5], p.n_regs = w[9], p.n_storages = w[11], p.n_buffers = w[13];
+    static const struct { const char* name; int at, per; } tables[] = {{"kernel", 3, 0}, {"input", 5, 3},   {"output", 7, 0}, {"shape code", 9, 4},
+                                                                       {"storage", 11, 6}, {"buffer", 13, 4}, {"step", 15, 0}};
+    for (auto& t : tables)
+      if (!fits(w[t.at + 1], w[t.at], t.per)) return bad("the ", t.name, " table leaves the program");
+    if (w[17] != p.n_weights) return bad("the program has ", i64(w[17]), " weights, ", p.n_weights, " were given");
+    p.inputs = reinterpret_cast<const InputRow*>(w + w[6]);
+    p.code = reinterpret_cast<const Instr*>(w + w[10]);
+    p.storages = reinterpret_cast<const StorageRow*>(w + w[12]);
+    p.buffers = reinterpret_cast<const BufferRow*>(w + w[14]);
+    int32_t err = kernels();
+    if (!err) err = inputs();
+    if (!err) err = shape_code();
+    if (!err) err = storages();
+    if (!err) err = outputs();
+    if (!err) err = steps();
+    return err;
+  }
+
+  int32_t kernels() {
+    i64 count = w[3], at = w[4];
+    if (!p.kernels.resize(count)) return no_memory();
+    for (i64 i = 0; i < count; i++) {
+      if (at + 2 > n) return bad("the kernel table leaves the program");
+      uint32_t abi = uint32_t(w[at]);
+      i64 length = w[at + 1], words = (length + 3) / 4;
+      if (length < 1 || length > 64 || at + 2 + words > n) return bad("kernel ", i, " has a bad name");
+      char name[65] = {};
+      __builtin_memcpy(name, w + at + 2, length);
+      const KernelEntry* k = entries;
+      while (k->name && __builtin_strcmp(k->name, name)) k++;
+      if (!k->name) return fail(e, UNKNOWN_KERNEL, -1, "unknown kernel ", name, ": the file needs a newer core");
+      if (k->abi != abi) return fail(e, UNKNOWN_KERNEL, -1, "kernel ", name, " has another ABI here: compile the model again");
+      p.kernels[i] = k;
+      at += 2 + words;
+    }
+    return 0;
+  }
+
+  int32_t inputs() {
+    if (!p.dim_at.resize(p.n_inputs)) return no_memory();
+    p.n_dims = 0;
+    for (i64 i = 0; i < p.n_inputs; i++) {
+      const InputRow& in = p.inputs[i];
+      if (dtype_bits(in.dtype) < 0 || in.rank < 0 || in.rank > MAX_RANK) return bad("input ", i, " has a bad dtype or rank");
+      if (in.buffer < -1 || in.buffer >= p.n_buffers) return bad("input ", i, " names buffer ", i64(in.buffer));
+      p.dim_at[i] = int32_t(p.n_dims);
+      p.n_dims += in.rank;
+    }
+    return 0;
+  }
+
+  int32_t shape_code() {
+    p.n_elems = 0;
+    i64 live = 0;
+    for (i64 i = 0; i < p.n_regs; i++) {
+      const Instr& c = p.code[i];
+      auto earlier = [&](int32_t r) { return r >= 0 && r < i; };
+      bool ok;
+      switch (c.op) {
+        case CONST: ok = true; break;
+        case DIM: ok = c.a >= 0 && c.a < p.n_inputs && c.b >= 0 && c.b < p.inputs[c.a].rank; break;
+        case ELEM: ok = c.a >= 0 && c.a < p.n_inputs && c.b >= 0 && is_whole(p.inputs[c.a].dtype), p.n_elems++; break;
+        case SELECT: ok = earlier(c.a) && earlier(c.b) && earlier(c.c); break;
+        case CHECK: ok = earlier(c.a) && c.b >= 0; break;
+        default: ok = c.op > 0 && c.op < N_SHAPE_OPS && earlier(c.a) && earlier(c.b);
+      }
+      if (!ok) return bad("shape instruction ", i, " (operation ", i64(c.op), ") is wrong");
+      live += c.op != CONST;
+    }
+    if (!p.live.resize(live)) return no_memory();
+    live = 0;
+    for (i64 i = 0; i < p.n_regs; i++)
+      if (p.code[i].op != CONST) p.live[live++] = {p.code[i], int32_t(i)};
+    return 0;
+  }
+
+  static bool is_whole(int32_t t) {
+    switch (t) {
+      case BOOL: case U8: case I8: case U16: case I16: case U32: case I32: case U64: case I64: return true;
+      default: return false;
+    }
+  }
+
+  int32_t storages() {
+    Array<int32_t> home;  // per output: its storage
+    if (!home.resize(w[7])) return no_memory();
+    for (auto& h : home) h = -1;
+    for (i64 i = 0; i < p.n_storages; i++) {
+      const StorageRow& s = p.storages[i];
+      const i64 limits[] = {HUGE_COUNT, p.n_weights, p.n_inputs, w[7]};
+      if (s.kind < ARENA || s.kind > OUTPUT || !is_register(s.size)) return bad("storage ", i, " is wrong");
+      if (s.kind != ARENA && (s.index < 0 || s.index >= limits[s.kind])) return bad("storage ", i, " has index ", i64(s.index), " out of range");
+      if (s.kind == ARENA && (s.first < 0 || s.first > s.last || (s.last > 0 && s.last >= w[15]))) return bad("storage ", i, " has a bad lifetime");
+      if (s.kind == OUTPUT && home[s.index] >= 0) return bad("output ", i64(s.index), " has two storages");
+      if (s.kind == OUTPUT) home[s.index] = int32_t(i);
+    }
+    for (i64 i = 0; i < p.n_buffers; i++) {
+      const BufferRow& b = p.buffers[i];
+      if (b.storage < 0 || b.storage >= p.n_storages || !is_register(b.offset) || !is_register(b.size) || dtype_bits(b.dtype) < 0)
+        return bad("buffer ", i, " is wrong");
+    }
+    for (i64 i = 0; i < p.n_inputs; i++) {
+      if (p.inputs[i].buffer < 0) continue;
+      const StorageRow& s = p.storages[p.buffers[p.inputs[i].buffer].storage];
+      if (s.kind != INPUT || s.index != i) return bad("the buffer of input ", i, " lies elsewhere");
+    }
+    return 0;
+  }
+
+  int32_t outputs() {
+    i64 count = w[7], at = w[8];
+    if (!p.outputs.resize(count)) return no_memory();
+    p.n_output_dims = 0;
+    for (i64 i = 0; i < count; i++) {
+      if (at + 3 > n) return bad("the output table leaves the program");
+      Output o{w[at], w[at + 1], w[at + 2], w + at + 3};
+      if (dtype_bits(o.dtype) < 0 || o.rank < 0 || o.rank > MAX_RANK || at + 3 + o.rank > n) return bad("output ", i, " has a bad dtype or rank");
+      for (i64 d = 0; d < o.rank; d++)
+        if (!is_register(o.dims[d])) return bad("output ", i, " names register ", i64(o.dims[d]));
+      if (o.buffer < 0 || o.buffer >= p.n_buffers) return bad("output ", i, " names buffer ", i64(o.buffer));
+      const StorageRow& s = p.storages[p.buffers[o.buffer].storage];
+      if (s.kind != OUTPUT || s.index != i) return bad("the buffer of output ", i, " lies elsewhere");
+      p.outputs[i] = o;
+      p.n_output_dims += o.rank;
+      at += 3 + o.rank;
+    }
+    return 0;
+  }
+
+  int32_t steps() {
+    i64 count = w[15], at = w[16];
+    if (!p.steps.resize(count)) return no_memory();
+    p.fixed_bufs = p.fixed_params = p.live_bufs = p.live_params = 0;
+    for (i64 i = 0; i < count; i++) {
+      if (at + 4 > n) return bad("the step table leaves the program");
+      i64 kernel = w[at], n_bufs = w[at + 1], n_params = w[at + 2];
+      if (kernel < 0 || kernel >= p.kernels.size) return bad("step ", i, " names kernel ", kernel);
+      if (n_bufs < 0 || n_params < 0 || at + 4 + n_bufs + n_params > n) return bad("step ", i, " leaves the program");
+      if (w[at + 3] < 0) return bad("step ", i, " has a negative origin");
+      Step& s = p.steps[i];
+      s = {p.kernels[kernel], w + at + 4, w + at + 4 + n_bufs, int32_t(n_bufs), int32_t(n_params), 0, true, 0, 0};
+      if (int32_t err = step(i, s)) return err;
+      (s.fixed ? p.fixed_bufs : p.live_bufs) += n_bufs;
+      (s.fixed ? p.fixed_params : p.live_params) += n_params;
+      at += 4 + n_bufs + n_params;
+    }
+    return 0;
+  }
+
+  int32_t step(i64 i, Step& s) {
+    const KernelEntry& k = *s.kernel;
+    auto wrong = [&](auto... parts) { return fail(e, MALFORMED, int32_t(i), "step ", i, " (", k.name, "): ", parts...); };
+    if (s.n_params < k.n_params || (s.n_params > k.n_params && !k.tail)) return wrong("has ", i64(s.n_params), " parameters, not ", i64(k.n_params));
+    const char* spec = k.bufs;
+    for (int32_t b = 0; b < s.n_bufs; b++) {
+      if (!*spec) return wrong("has too many buffers");
+      bool output = *spec == '>' || *spec == 'o';
+      s.n_outputs += output;
+      if (s.bufs[b] == -1) {
+        if (*spec != '?' && *spec != 'o') return wrong("lacks buffer ", i64(b));
+      } else {
+        if (s.bufs[b] < 0 || s.bufs[b] >= p.n_buffers) return wrong("names buffer ", i64(s.bufs[b]));
+        const BufferRow& row = p.buffers[s.bufs[b]];
+        const StorageRow& storage = p.storages[row.storage];
+        if (storage.kind == ARENA && (i < storage.first || i > storage.last)) return wrong("uses storage ", i64(row.storage), " outside its life");
+        if (output && (storage.kind == INPUT || (storage.kind == WEIGHT && weight_bytes[storage.index] < 0)))
+          return wrong("writes to ", storage.kind == INPUT ? "an input" : "a read-only weight");
+        s.fixed &= p.code[row.offset].op == CONST && p.code[row.size].op == CONST && p.code[storage.size].op == CONST;
+      }
+      if (*spec != '*') spec++;
+    }
+    if (*spec && *spec != '*') return wrong("has too few buffers");
+    for (int32_t j = 0; j < s.n_params; j++) {
+      if (!is_register(s.params[j])) return wrong("names register ", i64(s.params[j]));
+      s.fixed &= p.code[s.params[j]].op == CONST;
+    }
+    s.buf_at = s.fixed ? p.fixed_bufs : p.live_bufs;
+    s.param_at = s.fixed ? p.fixed_params : p.live_params;
+    return 0;
+  }
+};
+
+}  // namespace
+
+int32_t load(Program& p, const int32_t* words, i64 n, const i64* weight_bytes, i64 n_weights, Error* e) {
+  if (n < 0 || n > MAX_WORDS) return fail(e, MALFORMED, -1, "a program of ", n, " words");
+  if (!p.words.resize(n)) return fail(e, NO_MEMORY, -1, "no memory for a program of ", n, " words");
+  if (n) __builtin_memcpy(p.words.data, words, size_t(n) * 4);
+  p.n_weights = n_weights;
+  return Loader{p, weight_bytes, e, p.words.data, n}.run();
+}

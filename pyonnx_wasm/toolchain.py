@@ -1,0 +1,280 @@
+"""Builds the C++ core with the compiler that PyPI's ``ziglang`` carries: ``python -m pyonnx_wasm.toolchain [native|wasm|all]``.
+
+Kernels are found by presence: ``kernels/cpp/<name>.cpp`` is built when a kernel ``<name>`` is declared in Python. The
+declarations generate ``build/gen/params.h`` (the structs that sources overlay) and ``kernels.inc`` (the table that the
+core looks names up in). Objects are kept under the hash of all that goes into them, so a build that changes nothing
+compiles nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import importlib
+import os
+import platform
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from importlib import metadata
+from pathlib import Path
+
+from .op import KERNELS, Kernel
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCES = ROOT / "kernels" / "cpp"
+BUILD = ROOT / "build"
+LIB = Path(__file__).resolve().parent / "lib"
+
+FLAGS = ("-std=c++20", "-O3", "-fno-exceptions", "-fno-rtti", "-ffp-contract=fast", "-fno-math-errno", "-fvisibility=hidden",
+         "-ffunction-sections", "-fdata-sections", "-Wall", "-Wextra", "-Wno-c99-designator", "-Wno-missing-field-initializers", "-Werror=return-type")  # fmt: skip
+WASM_FEATURES = "generic+simd128+atomics+bulk_memory+nontrapping_fptoint"
+WASM_LINK = ("-mexec-model=reactor", "-Wl,--no-entry", "-Wl,--import-memory", "-Wl,--shared-memory", "-Wl,--initial-memory=4194304",
+             "-Wl,--max-memory=4294901760", "-Wl,-z,stack-size=1048576",
+             *(f"-Wl,--export={s}" for s in ("__stack_pointer", "__wasm_init_tls", "__tls_size", "__tls_align")))  # fmt: skip
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
+
+
+class ToolchainError(Exception):
+    """A build that cannot go on; the text names the source and the cure."""
+
+
+@dataclass(frozen=True)
+class Target:
+    """One library to build.
+
+    Attributes:
+        file: name of the result.
+        triple: what zig calls the platform.
+        cpu: instruction set of the objects; the link uses the platform's own default.
+    """
+
+    file: str
+    triple: str
+    cpu: str
+    out: Path
+    flags: tuple[str, ...] = ()
+    link: tuple[str, ...] = field(default=())
+
+    @property
+    def is_wasm(self) -> bool:
+        return self.triple.startswith("wasm")
+
+
+def host() -> str:
+    """This machine as ``--target`` spells it: ``x86_64-linux``, ``aarch64-macos``, ``x86_64-windows``."""
+    arch = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
+    return f"{arch}-{ {'Darwin': 'macos'}.get(platform.system(), platform.system().lower()) }"
+
+
+def native_targets(platform_name: str, out: Path, guard: bool = False) -> list[Target]:
+    """One library per instruction set of a platform."""
+    arch, _, system = platform_name.partition("-")
+    isas = {"x86_64": {"sse4": "x86_64_v2", "avx2": "x86_64_v3", "avx512": "x86_64_v4"}, "aarch64": {"neon": "generic"}}.get(arch)
+    triple, suffix = {"linux": ("linux-gnu.2.17", "so"), "macos": ("macos.11.0", "dylib"), "windows": ("windows-gnu", "dll")}.get(system, ("", ""))
+    if isas is None or not triple:
+        raise ToolchainError(f"no native core for {platform_name}: there are x86_64 and aarch64 on linux, macos and windows")
+    flags = ("-DPWX_GUARD",) if guard else ()
+    flags += ("-fPIC",) if system != "windows" else ()
+    link = ("-shared", "-lm", "-lpthread") if system == "linux" else ("-shared",)
+    return [Target(f"core-{isa}.{suffix}", f"{arch}-{triple}", cpu, out, flags, link) for isa, cpu in isas.items()]
+
+
+def wasm_targets(out: Path) -> list[Target]:
+    """The two modules: 128-bit SIMD, and the same with relaxed SIMD."""
+    return [
+        Target("core.wasm", "wasm32-wasi", WASM_FEATURES, out, (), WASM_LINK),
+        Target("core-relaxed.wasm", "wasm32-wasi", WASM_FEATURES + "+relaxed_simd", out, (), WASM_LINK),
+    ]
+
+
+def declared() -> dict[str, Kernel]:
+    """All kernel declarations of the package."""
+    importlib.import_module("pyonnx_wasm.tensor")
+    importlib.import_module("pyonnx_wasm.ops").load_all()
+    return dict(sorted(KERNELS.items()))
+
+
+def unmatched(kernels: Iterable[str]) -> tuple[list[str], list[str]]:
+    """Kernels declared without a source, and sources without a declaration."""
+    names, files = set(kernels), {p.stem for p in SOURCES.glob("*.cpp")}
+    return sorted(names - files), sorted(files - names)
+
+
+# ---- generated text ----
+
+
+def struct_name(kernel: Kernel) -> str:
+    """``gather_nd`` becomes ``GatherNd``."""
+    return "".join(part.title() for part in kernel.name.split("_"))
+
+
+def structs(kernel: Kernel) -> str:
+    """The C++ structs that overlay a kernel's parameters and buffers."""
+    params = "".join(
+        f" {'double' if p.is_float else 'i64'} {p.name}{'[]' if p.count < 0 else f'[{p.count}]' if p.count else ''};" for p in kernel.params
+    )
+    bufs = "".join(f" Buf {b.name}{'[]' if b.variadic else ''};" for b in kernel.buffers)
+    return f"struct {struct_name(kernel)}Params {{{params} }};\nstruct {struct_name(kernel)}Bufs {{{bufs} }};\n"
+
+
+def params_header(kernels: Iterable[Kernel]) -> str:
+    """``params.h``."""
+    return '// Generated from the kernel declarations.\n#pragma once\n#include "kernel.h"\n\n' + "\n".join(map(structs, kernels))
+
+
+def table_row(kernel: Kernel) -> str:
+    """A row of ``kernels.inc``: name, ABI hash, fixed parameters, tail, in place, buffers (see ``core/program.h``)."""
+    fixed = sum(max(p.count, 1) for p in kernel.params if p.count >= 0)
+    tail = any(p.count < 0 for p in kernel.params)
+    marks = "".join("*" if b.variadic else "o" if b.output and b.optional else ">" if b.output else "?" if b.optional else "." for b in kernel.buffers)
+    return f'ENTRY({kernel.name}, 0x{kernel.abi:08x}u, {fixed}, {str(tail).lower()}, {str("inplace" in kernel.traits).lower()}, "{marks}")\n'
+
+
+def abi_report(kernels: Iterable[Kernel]) -> str:
+    """All declarations, one per line with its hash: committed, so that reviews see every change of the ABI."""
+    return "".join(f"{k.abi:08x} {k.text}\n" for k in kernels)
+
+
+# ---- building ----
+
+
+class Builder:
+    """Compiles what changed and links what follows from it.
+
+    Args:
+        say: receives one line per thing done.
+        jobs: compilers at a time.
+    """
+
+    def __init__(self, kernels: dict[str, Kernel], say: Callable[[str], None] = print, jobs: int | None = None) -> None:
+        missing, undeclared = unmatched(kernels)
+        if missing:
+            say(f"kernels without a source, unknown to this core: {', '.join(missing)}")
+        if undeclared:
+            say(f"sources without a declaration, left out: {', '.join(undeclared)}")
+        built = [k for k in kernels.values() if k.name not in missing]
+        self.say, self.jobs = say, jobs or os.cpu_count() or 1
+        self.generated = BUILD / "gen"
+        self.texts = {k.name: structs(k) for k in built}
+        self.struct_names = {struct_name(k): k.name for k in built}
+        _write(self.generated / "params.h", params_header(built))
+        _write(self.generated / "kernels.inc", "".join(map(table_row, built)))
+        self.sources = [SOURCES / f"{k.name}.cpp" for k in built] + sorted((SOURCES / "core").glob("*.cpp"))
+        self.zig = metadata.version("ziglang")
+
+    def build(self, targets: Sequence[Target]) -> int:
+        """Builds all targets; returns how many objects and libraries had to be made."""
+        jobs = {self.object_path(t, s): (t, s) for t in targets for s in self.sources}
+        todo = [(path, *what) for path, what in jobs.items() if not path.exists()]
+        errors = []
+        with ThreadPoolExecutor(self.jobs) as pool:
+            for done in [pool.submit(self.compile, *job) for job in todo]:
+                if isinstance(error := done.exception(), ToolchainError):
+                    errors.append(str(error))
+                elif error:
+                    raise error
+        if errors:
+            raise ToolchainError("\n\n".join(errors))
+        return len(todo) + sum(self.link(t) for t in targets)
+
+    def object_path(self, target: Target, source: Path) -> Path:
+        digest = hashlib.sha256(repr((self.zig, target.triple, target.cpu, target.flags, FLAGS)).encode())
+        for text in self.parts(source, set()):
+            digest.update(text)
+        return BUILD / "obj" / f"{source.stem}-{digest.hexdigest()[:20]}.o"
+
+    def parts(self, path: Path, seen: set[Path]) -> Iterable[bytes]:
+        """All that a source depends on. Of ``params.h`` only the structs that are named count, so one declaration recompiles one kernel."""
+        if path in seen:
+            return
+        seen.add(path)
+        data = path.read_bytes()
+        yield data
+        text = data.decode()
+        for match in re.findall(r"\b(\w+?)(?:Params|Bufs)\b", text):
+            if match in self.struct_names:
+                yield self.texts[self.struct_names[match]].encode()
+        for name in INCLUDE.findall(text):
+            near = [d / name for d in (path.parent, SOURCES, self.generated) if (d / name).is_file()]
+            if near and near[0].name != "params.h":
+                yield from self.parts(near[0].resolve(), seen)
+
+    def compile(self, path: Path, target: Target, source: Path) -> None:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_suffix(f".{os.getpid()}.tmp.o")
+        begin = time.perf_counter()
+        command = ["c++", "-target", target.triple, f"-mcpu={target.cpu}", *FLAGS, *target.flags]
+        _zig([*command, "-I", str(SOURCES), "-I", str(self.generated), "-c", str(source), "-o", str(temporary)], source.name)
+        os.replace(temporary, path)
+        self.say(f"compiled {source.name} for {target.file} in {time.perf_counter() - begin:.1f} s")
+
+    def link(self, target: Target) -> int:
+        objects = [self.object_path(target, s) for s in self.sources]
+        out, stamp = target.out / target.file, BUILD / "obj" / f"{target.file}-{hashlib.sha256(str(target.out).encode()).hexdigest()[:8]}.linked"
+        wanted = "\n".join([*map(str, objects), *target.link, self.zig])
+        if out.exists() and stamp.exists() and stamp.read_text() == wanted:
+            return 0
+        target.out.mkdir(parents=True, exist_ok=True)
+        temporary = out.with_suffix(f".{os.getpid()}.tmp{out.suffix}")
+        # The cpu matters to the objects alone; sharing one here lets zig build its runtime libraries once.
+        cpu = [f"-mcpu={WASM_FEATURES}"] if target.is_wasm else []
+        begin = time.perf_counter()
+        _zig(["cc", "-target", target.triple, *cpu, *target.link, "-s", "-Wl,--gc-sections", "-o", str(temporary), *map(str, objects)], target.file)
+        os.replace(temporary, out)
+        for leftover in target.out.glob(f"{temporary.stem}.*"):
+            leftover.unlink()
+        stamp.write_text(wanted)
+        self.say(f"linked {target.file}, {out.stat().st_size:,} bytes, in {time.perf_counter() - begin:.1f} s")
+        return 1
+
+
+def _zig(arguments: list[str], what: str) -> None:
+    done = subprocess.run([sys.executable, "-m", "ziglang", *arguments], capture_output=True, text=True)
+    if done.returncode:
+        raise ToolchainError(f"{what}: the compiler says\n{done.stderr.strip()}")
+    if done.stderr.strip():
+        print(done.stderr.strip(), file=sys.stderr)
+
+
+def _write(path: Path, text: str) -> None:
+    if path.exists() and path.read_text() == text:
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m pyonnx_wasm.toolchain", description="Build the C++ core.")
+    parser.add_argument("what", nargs="?", default="all", choices=["native", "wasm", "all"])
+    parser.add_argument("--target", default=host(), help="platform of the native core: {x86_64,aarch64}-{linux,macos,windows} (default: this one)")
+    parser.add_argument("--isa", help="only this instruction set: sse4, avx2, avx512, neon")
+    parser.add_argument("--guard", action="store_true", help="native core that keeps every buffer beside an unmapped page, in build/guard")
+    parser.add_argument("-j", "--jobs", type=int, help="compilers at a time (default: one per core)")
+    parser.add_argument("--abi", metavar="FILE", help="write the list of kernel declarations and stop")
+    options = parser.parse_args(argv)
+    kernels = declared()
+    if options.abi:
+        Path(options.abi).write_text(abi_report(kernels.values()))
+        return 0
+    here = LIB if options.target == host() else BUILD / options.target
+    try:
+        targets = native_targets(options.target, BUILD / "guard" if options.guard else here, options.guard) if options.what != "wasm" else []
+        if options.isa:
+            targets = [t for t in targets if t.file.startswith(f"core-{options.isa}.")]
+        if options.what != "native" and not options.guard:
+            targets += wasm_targets(LIB)
+        made = Builder(kernels, lambda line: print(line, flush=True), options.jobs).build(targets)
+    except ToolchainError as error:
+        print(error, file=sys.stderr)
+        return 1
+    print("nothing to do" if not made else f"built {', '.join(t.file for t in targets)}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
