@@ -697,9 +697,10 @@ def _lower(p: Poly, depth: int = 4) -> float:
     if not found:
         return best
     atom, m = max(found, key=lambda am: am[0]._order)
-    rest = {_without(m, (atom,)) or (): p[m]}
-    if len(m) > 1 and any(_range(a)[0] < 0 for a in m if a is not atom):
+    cofactor = _without(m, (atom,)) or ()
+    if any(_range(a)[0] < 0 for a in cofactor):
         return best
+    rest = {cofactor: p[m]}
     others = _sum(p, {m: p[m]}, -1)
     up = p[m] > 0
     if atom.op == "floordiv":
@@ -720,7 +721,7 @@ def _interval_lower(p: Poly) -> float:
         for a in m:
             r = _mul_range(r, _range(a))
         total += r[0]
-    if len(p) < 2 or total == -inf or max(map(len, p)) < 2:
+    if len(p) < 2 or total == -inf or max(map(len, p)) < 2 or any(_range(a)[0] == -inf for m in p for a in m):
         return _cap(total)
     # Measure every atom from its lower bound: a*b - b becomes b*a' where a = 1 + a'.
     shifted: Poly = {}
@@ -733,7 +734,8 @@ def _interval_lower(p: Poly) -> float:
     from_lo: float = shifted.get((), 0)
     for m, c in shifted.items():
         if m and c < 0:
-            from_lo += _cap(c * prod(r[1] - r[0] for r in map(_range, m)))
+            widths = [r[1] - r[0] for r in map(_range, m)]
+            from_lo += _cap(c * prod(widths)) if all(widths) else 0
     return _cap(max(total, from_lo))
 
 
