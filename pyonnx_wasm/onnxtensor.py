@@ -347,11 +347,12 @@ def _decode(buf: Buffer, dtype: DType, number: int, fields: list[Field]) -> npt.
     else:
         values = np.concatenate([np.array([a], np.uint64) if k & 7 == VARINT else varints(buf, a, b) for k, a, b in fields])
     if dtype is DType.bool:
-        return (values != 0).view(np.uint8)
+        return (values != 0).astype(np.uint8)
     if dtype.bits == 6:
         return pack((values & np.uint64(63)).astype(np.uint8), 6)
     words: npt.NDArray[Any] = values.astype(f"<u{max(dtype.bits // 8, 1)}")
-    return np.frombuffer(words, np.uint8)
+    packed: npt.NDArray[np.uint8] = words.view(np.uint8)
+    return packed
 
 
 def read_sparse(files: Files, pos: int, end: int) -> SparseTensor:
