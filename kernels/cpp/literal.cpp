@@ -23,8 +23,8 @@ void run(Call& call) {
     const i64 v = p.tail[i];
     switch (b.y.dtype) {
       case F32: b.y.as<float>()[i] = float(as_f64(v)); break;
-      case F16: b.y.as<uint16_t>()[i] = f32_to_f16(float(as_f64(v))); break;
-      case BF16: b.y.as<uint16_t>()[i] = f32_to_bf16(float(as_f64(v))); break;
+      case F16: b.y.as<uint16_t>()[i] = float_to_half(double_to_float_odd(as_f64(v))); break;
+      case BF16: b.y.as<uint16_t>()[i] = float_to_bf16(double_to_float_odd(as_f64(v))); break;
       case BOOL: b.y.as<uint8_t>()[i] = v != 0; break;
       case I8: case U8: b.y.as<uint8_t>()[i] = uint8_t(v); break;
       case I16: case U16: b.y.as<uint16_t>()[i] = uint16_t(v); break;

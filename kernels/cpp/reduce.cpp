@@ -139,8 +139,8 @@ struct Store {
     switch (dtype) {
       case F32: reinterpret_cast<float*>(y)[i] = float(v); break;
       case F64: reinterpret_cast<double*>(y)[i] = double(v); break;
-      case F16: reinterpret_cast<uint16_t*>(y)[i] = f32_to_f16(float(v)); break;
-      case BF16: reinterpret_cast<uint16_t*>(y)[i] = f32_to_bf16(float(v)); break;
+      case F16: reinterpret_cast<uint16_t*>(y)[i] = float_to_half(double_to_float_odd(double(v))); break;
+      case BF16: reinterpret_cast<uint16_t*>(y)[i] = float_to_bf16(double_to_float_odd(double(v))); break;
       case I32: case U32: reinterpret_cast<uint32_t*>(y)[i] = uint32_t(i64(v)); break;
       case I64: case U64: reinterpret_cast<uint64_t*>(y)[i] = uint64_t(v); break;
       default: y[i] = char(i64(v));
@@ -254,8 +254,8 @@ void run(Call& call) {
   };
   switch (t) {
     case F32: return real(widen<float, float>, true);
-    case F16: return real(widen_half<f16_to_f32>, false);
-    case BF16: return real(widen_half<bf16_to_f32>, false);
+    case F16: return real(widen_half<half_to_float>, false);
+    case BF16: return real(widen_half<bf16_to_float>, false);
     case F64: return dispatch<double>(call.pool, p.op, {keep, red, reds, size, widen<double, double>, true, x}, store);
     case I8: return whole(int8_t());
     case I32: return whole(int32_t());
