@@ -46,7 +46,9 @@ export interface ThreadStart {
 
 const API_VERSION = 1;
 const PAGE = 2 ** 16;
+// As the modules are linked (toolchain.py): at least the one, at most the other.
 const INITIAL_PAGES = 64;
+const MAX_PAGES = 65535;
 const THREAD_STACK_BYTES = 2 ** 20;
 export const ERROR_BYTES = 256;
 
@@ -162,7 +164,7 @@ export class Core {
 }
 
 function newMemory(): { memory: WebAssembly.Memory; pages: number } {
-  for (let pages = 65536; ; pages /= 2) {
+  for (let pages = MAX_PAGES; ; pages = Math.floor(pages / 2)) {
     try {
       return { memory: new WebAssembly.Memory({ initial: INITIAL_PAGES, maximum: pages, shared: true }), pages };
     } catch (error) {
