@@ -175,6 +175,8 @@ def _sorted(graph: Graph) -> list[Node]:
         previous = next(j for j in needs[path[-1]] if waiting[j])
         if previous in path:
             cycle = path[path.index(previous) :][::-1]
+            first = cycle.index(min(cycle))
+            cycle = cycle[first:] + cycle[:first]
             shown = " -> ".join(str(nodes[i]) for i in cycle[:6]) + (" -> ..." if len(cycle) > 6 else "")
             raise ReadError(f"the graph is cyclic: {shown} -> {nodes[cycle[0]]}")
         path.append(previous)

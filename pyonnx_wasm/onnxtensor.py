@@ -342,12 +342,13 @@ def _decode(buf: Buffer, dtype: DType, number: int, fields: list[Field]) -> npt.
         return strings
     if number in (_FLOAT, _DOUBLE):
         return np.concatenate([_bytes(buf, a, b) for _, a, b in fields])
+    values: npt.NDArray[np.uint64]
     if all(key & 7 == VARINT for key, _, _ in fields):
         values = np.array([a for _, a, _ in fields], np.uint64)
     else:
         values = np.concatenate([np.array([a], np.uint64) if k & 7 == VARINT else varints(buf, a, b) for k, a, b in fields])
     if dtype is DType.bool:
-        return (values != 0).astype(np.uint8)
+        values = np.minimum(values, np.uint64(1))
     if dtype.bits == 6:
         return pack((values & np.uint64(63)).astype(np.uint8), 6)
     words: npt.NDArray[Any] = values.astype(f"<u{max(dtype.bits // 8, 1)}")

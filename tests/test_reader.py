@@ -1,20 +1,16 @@
-import os
-import random
 import struct
-import time
+import sys
 import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper, numpy_helper, parser
+from onnx import TensorProto, helper, numpy_helper
 from onnx.backend.test.loader import load_model_tests
-from onnx.reference import ReferenceEvaluator
 
-from pyonnx_wasm import protobuf, reader
+from pyonnx_wasm import reader
 from pyonnx_wasm.dtypes import DType
 from pyonnx_wasm.onnxtensor import pack, unpack
 from pyonnx_wasm.reader import ReadError, Tensor, read
@@ -316,7 +312,7 @@ def test_sources(wrap: Any, tmp_path: Path) -> None:
 def test_without_mmap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "m.onnx"
     path.write_bytes(holding(numpy_helper.from_array(np.arange(5), "t")))
-    monkeypatch.setitem(__import__("sys").modules, "mmap", None)
+    monkeypatch.setitem(sys.modules, "mmap", None)
     assert read(path).graph.initializers["t"].numpy().tolist() == [0, 1, 2, 3, 4]
 
 

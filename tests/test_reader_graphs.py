@@ -1,0 +1,599 @@
+"""Order, scopes and functions; external data; damaged, hostile and foreign input."""
+
+import io
+import json
+import os
+import pickle
+import random
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper, parser
+from onnx.reference import ReferenceEvaluator
+
+from pyonnx_wasm import reader
+from pyonnx_wasm.reader import ReadError, read
+
+
+def number(value: int) -> bytes:
+    out = bytearray()
+    value &= (1 << 64) - 1
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    return bytes([*out, value])
+
+
+def part(field: int, payload: bytes | str | int) -> bytes:
+    """One wire field: a varint for an int, else length-delimited."""
+    if isinstance(payload, int):
+        return number(field << 3) + number(payload)
+    payload = payload.encode() if isinstance(payload, str) else payload
+    return number(field << 3 | 2) + number(len(payload)) + payload
+
+
+def wired(graph: bytes, ir: int = 10, opset: int = 21) -> bytes:
+    return part(1, ir) + part(7, graph) + part(8, part(2, opset))
+
+
+def parsed(source: str, *, ir: int = 10, opsets: str = '"": 21') -> onnx.ModelProto:
+    return parser.parse_model(f"<ir_version: {ir}, opset_import: [{opsets}]>\n{source}")
+
+
+def load(source: str, **options: Any) -> reader.Model:
+    return read(parsed(source, **options).SerializeToString())
+
+
+def ops(nodes: list[reader.Node]) -> list[str]:
+    return [n.op_type for n in nodes]
+
+
+# --- order and scopes
+
+
+def test_nodes_are_sorted() -> None:
+    proto = parsed("g (float[2] x) => (float[2] y) { a = Relu(x)  b = Neg(a)  c = Abs(x)  y = Add(b, c) }")
+    nodes = list(proto.graph.node)
+    for seed in range(20):
+        random.Random(seed).shuffle(nodes)
+        del proto.graph.node[:]
+        proto.graph.node.extend(nodes)
+        model = read(proto.SerializeToString())
+        seen = {"x"}
+        for node in model.graph.nodes:
+            assert seen.issuperset(node.inputs)
+            assert nodes[node.index].output[0] == node.outputs[0]
+            seen.update(node.outputs)
+
+
+def test_captures_count_as_inputs() -> None:
+    model = load("""g (bool c, float[2] x) => (float[2] y) {
+        y = If (c) <then_branch = t () => (float[2] r) { r = Add(late, x) }, else_branch = e () => (float[2] late) { }>
+        late = Neg(x) }""")
+    assert ops(model.graph.nodes) == ["Neg", "If"]
+    then, other = (model.graph.nodes[1].attrs[k] for k in ("then_branch", "else_branch"))
+    assert set(then.captures) == {"late", "x"}
+    assert set(other.captures) == {"late"}
+    assert model.graph.captures == {}
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("g (float[2] x) => (float[2] y) { y = Add(x, z) }", "node 0 (Add) reads 'z', which nothing defines"),
+        ("g (float[2] x) => (float[2] y) { z = Neg(x) }", "the output list of graph 'g' reads 'y', which nothing defines"),
+        ("g (float[2] x) => (float[2] y) { y = Neg(x)  y = Abs(x) }", "node 1 (Abs) defines 'y', which is already defined"),
+        ("g (float[2] x) => (float[2] x) { x = Neg(x) }", "node 0 (Neg) defines 'x'"),
+        ("g (float[2] x) => (float[2] y) { y = Neg(y) }", "cyclic: node 0 (Neg) -> node 0 (Neg)"),
+        ("g (float[2] x) => (float[2] y) { a = Add(x, c)  b = Neg(a)  c = Abs(b)  y = Relu(a) }", "cyclic: node 0 (Add) -> node 1 (Neg)"),
+        (
+            "g (bool c, float[2] x) => (float[2] y) { y = If (c) <then_branch = t () => (float[2] r) { r = Neg(gone) }, "
+            "else_branch = e () => (float[2] s) { s = Neg(x) }> }",
+            "node 0 (Neg) inside node 0 (If) reads 'gone'",
+        ),
+        (
+            "g (bool c, float[2] x) => (float[2] y) { y = If (c) <then_branch = t () => (float[2] r) { r = Neg(y) }, "
+            "else_branch = e () => (float[2] s) { s = Neg(x) }> }",
+            "cyclic: node 0 (If)",
+        ),
+        ("g (float[2] x, float[2] x) => () { }", "two inputs named 'x'"),
+    ],
+)
+def test_bad_graphs(source: str, message: str) -> None:
+    with pytest.raises(ReadError) as error:
+        load(source)
+    assert message in str(error.value)
+
+
+def test_initializers_as_inputs() -> None:
+    for ir, overridable in ((3, []), (4, ["w"])):
+        proto = parsed("g (float[2] x, float[2] w) => (float[2] y) { y = Add(x, w) }", ir=ir)
+        proto.graph.initializer.append(numpy_helper.from_array(np.ones(2, np.float32), "w"))
+        graph = read(proto.SerializeToString()).graph
+        assert [i.name for i in graph.inputs] == ["x"]
+        assert [i.name for i in graph.overridable] == overridable
+        assert list(graph.initializers) == ["w"]
+
+
+def test_opsets() -> None:
+    proto = parsed("g (float[2] x) => (float[2] y) { y = Neg(x)  z = com.lab.Op(x) }")
+    proto.opset_import.extend([helper.make_opsetid("ai.onnx", 17), helper.make_opsetid("ai.onnx.ml", 3)])
+    proto.graph.node[0].domain = "ai.onnx"
+    model = read(proto.SerializeToString())
+    assert model.opsets == {"": 21, "ai.onnx.ml": 3, "com.lab": 1}
+    assert [n.domain for n in model.graph.nodes] == ["", "com.lab"]
+    for bad in (5, 29):
+        with pytest.raises(ReadError, match=f"opset {bad}; opsets 6 to 28 are supported"):
+            load("g () => () { }", opsets=f'"": {bad}')
+    with pytest.raises(ReadError, match="its opset_import lacks the domain"):
+        load("g (float[2] x) => (float[2] y) { y = Neg(x) }", opsets='"ai.onnx.ml": 3')
+
+
+def test_ir_versions() -> None:
+    with pytest.raises(ReadError, match="IR version 2; versions from 3 on"):
+        load("g () => () { }", ir=2)
+    with pytest.warns(UserWarning, match="IR version 15 is newer than 14"):
+        assert load("g () => () { }", ir=15).ir_version == 15
+
+
+def test_metadata_and_documentation_are_skipped() -> None:
+    proto = parsed("g (float[2] x) => (float[2] y) { y = Neg(x) }")
+    proto.graph.node[0].metadata_props.add(key="stack", value="\N{SNOWMAN}" * 10_000)
+    proto.graph.node[0].doc_string = "text"
+    proto.metadata_props.add(key="task", value="none")
+    proto.producer_name, proto.producer_version = "maker", "2"
+    model = read(proto.SerializeToString())
+    assert (model.metadata, model.producer) == ({"task": "none"}, "maker 2")
+    assert "SNOWMAN" not in repr(model)
+    assert "\N{SNOWMAN}" not in repr(model)
+
+
+# --- functions
+
+
+def evaluate(model: reader.Model, feed: dict[str, Any]) -> list[Any]:
+    """Runs a model as the reader gave it."""
+
+    def attribute(value: Any) -> Any:
+        if isinstance(value, reader.Graph):
+            return proto(value)
+        return numpy_helper.from_array(value.numpy()) if isinstance(value, reader.Tensor) else value
+
+    def proto(graph: reader.Graph) -> onnx.GraphProto:
+        nodes = []
+        for node in graph.nodes:
+            attrs = {k: attribute(v) for k, v in node.attrs.items()}
+            nodes.append(helper.make_node(node.op_type, node.inputs, node.outputs, node.name, domain=node.domain, **attrs))
+        infos = [[helper.make_tensor_value_info(i.name, i.type.dtype or 1, None) for i in side] for side in (graph.inputs, graph.outputs)]
+        return helper.make_graph(nodes, "g", *infos, [numpy_helper.from_array(t.numpy(), n) for n, t in graph.initializers.items()])
+
+    built = helper.make_model(proto(model.graph), opset_imports=[helper.make_opsetid(d, v) for d, v in model.opsets.items()])
+    onnx.checker.check_model(built)
+    return ReferenceEvaluator(built).run(None, feed)
+
+
+FUNCTIONS = """
+g (bool c, float[2] x) => (float[2] y, float[2] z) {
+    y = lab.twice <k = 3.0> (x)
+    t = lab.twice (y)
+    unused, z = lab.choose <n = 2> (c, t, x)
+}
+<domain: "lab", opset_import: ["": 21, "lab": 1]>
+twice <k: float = 5.0> (a) => (b) {
+    f = Constant <value_float: float = @k> ()
+    d = lab.scale (a, f)
+    b = Add(d, a)
+}
+<domain: "lab", opset_import: ["": 21]>
+scale (a, f) => (b) { t = Mul(a, f)  b = Identity(t) }
+<domain: "lab", opset_import: ["": 21, "lab": 1]>
+choose <n> (c, a, b) => (first, r) {
+    first = Identity(a)
+    r = If (c) <
+        then_branch = t () => (u) { k = Constant <value_int: int = @n> ()  f = Cast <to = 1> (k)  u = lab.scale (first, f) },
+        else_branch = e () => (u) { u = Sub(b, a) }>
+}
+"""
+
+
+@pytest.mark.parametrize("condition", [True, False])
+def test_functions_are_inlined(condition: bool) -> None:
+    model = load(FUNCTIONS, opsets='"": 21, "lab": 1')
+    assert not any(n.domain == "lab" for n in model.graph.nodes)
+    x = np.array([1, -2], np.float32)
+    y, z = evaluate(model, {"c": np.array(condition), "x": x})
+    assert np.array_equal(y, 4 * x)
+    assert np.array_equal(z, 48 * x if condition else -23 * x)
+    defined = [o for n in model.graph.nodes for o in n.outputs if o]
+    assert len(defined) == len(set(defined))
+
+
+def test_function_details() -> None:
+    model = load(
+        """g (float[2] x, float[2] "f/t") => (float[2] y, float[2] z) {
+            [f] y, z = lab.f <s = "given"> (x)
+        }
+        <domain: "lab", opset_import: ["": 17, "other": 2]>
+        f <s, absent> (a, b) => (t, a) {
+            t = Op1 <p: string = @s, q: int = @absent> (a, b)
+            u = other.Op2 (t)
+        }""",
+        opsets='"": 21, "lab": 1',
+    )
+    first, second, alias = model.graph.nodes
+    assert (first.inputs, first.outputs, first.attrs, first.opset) == (("x", ""), ("y",), {"p": "given"}, 17)
+    assert (second.inputs, second.outputs, second.opset) == (("y",), ("f/u",), 2)
+    assert (alias.op_type, alias.inputs, alias.outputs) == ("Identity", ("x",), ("z",))
+
+
+def test_inlined_names_do_not_clash() -> None:
+    model = load(
+        """g (float[2] x) => (float[2] y) { "f/t" = Neg(x)  "f/t_1" = Neg(x)  a = lab.f(x)  b = lab.f("f/t")  y = Add(a, b) }
+        <domain: "lab", opset_import: ["": 21]>
+        f (a) => (b) { t = Abs(a)  b = Exp(t) }""",
+        opsets='"": 21, "lab": 1',
+    )
+    assert [n.outputs[0] for n in model.graph.nodes if n.op_type == "Abs"] == ["f/t_2", "f_1/t"]
+
+
+def test_overloads_and_overriding() -> None:
+    proto = parsed(
+        """g (float[2] x) => (float[2] y) { a = Relu(x)  y = lab.f(a) }
+        <domain: "", opset_import: ["": 21]> Relu (a) => (b) { b = Neg(a) }
+        <domain: "lab", opset_import: ["": 21]> f (a) => (b) { b = Abs(a) }
+        <domain: "lab", opset_import: ["": 21]> f (a) => (b) { b = Exp(a) }""",
+        opsets='"": 21, "lab": 1',
+    )
+    proto.functions[2].overload = proto.graph.node[1].overload = "second"
+    assert ops(read(proto.SerializeToString()).graph.nodes) == ["Neg", "Exp"]
+
+
+def chain(links: int, calls: int) -> onnx.ModelProto:
+    text = "g (float[2] x) => (float[2] y) { y = lab.f0(x) }\n"
+    for i in range(links):
+        body = "  ".join(f"t{k} = lab.f{i + 1}(a)" for k in range(calls - 1)) + f"  b = lab.f{i + 1}(a)"
+        text += f'<domain: "lab", opset_import: ["": 21, "lab": 1]> f{i} (a) => (b) {{ {body} }}\n'
+    text += f'<domain: "lab", opset_import: ["": 21]> f{links} (a) => (b) {{ b = Neg(a) }}'
+    return parsed(text, opsets='"": 21, "lab": 1')
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("{ y = lab.f(x) } <domain: 'lab', opset_import: ['': 21, 'lab': 1]> f (a) => (b) { b = lab.f(a) }", "function 'f' calls itself"),
+        ("{ y = lab.f(x, x) } <domain: 'lab', opset_import: ['': 21]> f (a) => (b) { b = Neg(a) }", "2 inputs and 1 outputs given to"),
+        ("{ y = lab.f(x) } <domain: 'lab', opset_import: ['': 40]> f (a) => (b) { b = Neg(a) }", "function 'f' imports opset 40"),
+        ("{ y = lab.f(x) } <domain: 'lab', opset_import: ['': 21]> f (a) => (b) { c = Neg(a) }", "reads 'y', which nothing defines"),
+    ],
+)
+def test_bad_functions(source: str, message: str) -> None:
+    with pytest.raises(ReadError) as error:
+        load("g (float[2] x) => (float[2] y) " + source.replace("'", '"'), opsets='"": 21, "lab": 1')
+    assert message in str(error.value)
+
+
+def test_functions_that_explode() -> None:
+    with pytest.raises(ReadError, match="nest deeper than 64"):
+        read(chain(70, 1).SerializeToString())
+    assert len(read(chain(60, 1).SerializeToString()).graph.nodes) == 1
+
+
+def test_functions_that_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyonnx_wasm.onnxgraph.MAX_INLINED_NODES", 1000)
+    with pytest.raises(ReadError, match="expand to more than 1000 nodes"):
+        read(chain(40, 3).SerializeToString())
+
+
+def test_a_reference_outside_a_function() -> None:
+    node = part(4, "Op") + part(5, part(1, "a") + part(21, "k"))
+    with pytest.raises(ReadError, match="attribute 'a' refers to 'k' of a function, but is in none"):
+        read(wired(part(1, node)))
+
+
+# --- external data
+
+
+def stored_outside(location: str, array: Any = None, **entries: Any) -> onnx.ModelProto:
+    array = np.arange(4, dtype=np.float32) if array is None else array
+    tensor = numpy_helper.from_array(array, "w")
+    tensor.ClearField("raw_data")
+    tensor.data_location = TensorProto.EXTERNAL
+    for key, entry in {"location": location, **entries}.items():
+        tensor.external_data.add(key=key, value=str(entry))
+    proto = parsed("g () => () { }")
+    proto.graph.initializer.append(tensor)
+    return proto
+
+
+def test_external_data(tmp_path: Path) -> None:
+    array = np.arange(4, dtype=np.float32)
+    (tmp_path / "deep").mkdir()
+    (tmp_path / "deep" / "w.bin").write_bytes(b"xyz" + array.tobytes())
+    path = tmp_path / "m.onnx"
+    for proto in (stored_outside("deep/w.bin", offset=3, length=16, checksum="f00"), stored_outside("./deep/w.bin", offset=3)):
+        inner = helper.make_node("Constant", [], ["c"], value=proto.graph.initializer[0])
+        body = helper.make_graph([inner], "body", [], [helper.make_tensor_value_info("c", 1, [4])])
+        proto.graph.input.append(helper.make_tensor_value_info("b", TensorProto.BOOL, []))
+        proto.graph.node.append(helper.make_node("If", ["b"], ["y"], then_branch=body, else_branch=body))
+        path.write_bytes(proto.SerializeToString())
+        with read(path) as model:
+            constant = model.graph.nodes[0].attrs["then_branch"].nodes[0].attrs["value"]
+            for tensor in (model.graph.initializers["w"], constant):
+                assert (tensor.file, tensor.offset, tensor.nbytes) == (1, 3, 16)
+                assert np.array_equal(tensor.numpy(), array)
+            assert model.files[0] == str(path)
+            assert os.path.samefile(model.files[1], tmp_path / "deep" / "w.bin")
+        data = (tmp_path / "deep" / "w.bin").read_bytes()
+        mapped = read(path.read_bytes(), external={"deep/w.bin": data})
+        assert np.array_equal(mapped.graph.initializers["w"].numpy(), array)
+
+
+def test_saved_by_onnx_in_one_file(tmp_path: Path) -> None:
+    proto = parsed("g () => () { }")
+    arrays = [np.arange(n, dtype=t) for n, t in ((3, np.int8), (1000, np.float32), (0, np.float32), (5, np.float64))]
+    proto.graph.initializer.extend(numpy_helper.from_array(a, str(i)) for i, a in enumerate(arrays))
+    onnx.save(proto, tmp_path / "m.onnx", save_as_external_data=True, location="m.data", size_threshold=0)
+    with read(tmp_path / "m.onnx") as model:
+        for tensor, array in zip(model.graph.initializers.values(), arrays, strict=True):
+            assert tensor.file == 1
+            assert np.array_equal(tensor.numpy(), array)
+
+
+@pytest.mark.parametrize(
+    ("location", "entries", "message"),
+    [
+        ("/etc/hostname", {}, "'/etc/hostname' is an absolute path"),
+        ("\\\\server\\w.bin", {}, "is an absolute path"),
+        ("C:w.bin", {}, "is an absolute path"),
+        ("../w.bin", {}, "leaves the model's directory"),
+        ("deep/..\\..\\w.bin", {}, "leaves the model's directory"),
+        ("gone.bin", {}, "'gone.bin' is missing"),
+        ("outward.bin", {}, "outside the model's directory"),
+        ("outward/w.bin", {}, "outside the model's directory"),
+        ("deep", {}, "is a directory"),
+        ("pipe", {}, "is not a regular file"),
+        ("", {}, "is no file name"),
+        ("w.bin", {"offset": 1}, "bytes 1 to 17 of external data 'w.bin', which ends at 16"),
+        ("w.bin", {"offset": 10**17}, "which ends at 16"),
+        ("w.bin", {"offset": -4}, "offset '-4' is no number of bytes"),
+        ("w.bin", {"length": "many"}, "length 'many' is no number of bytes"),
+        ("w.bin", {"length": 12}, "float32 of shape [4] takes 16 bytes, its external data has 12"),
+    ],
+)
+def test_bad_external_data(tmp_path: Path, location: str, entries: dict[str, Any], message: str) -> None:
+    folder = tmp_path / "model"
+    (folder / "deep").mkdir(parents=True)
+    os.mkfifo(folder / "pipe")
+    for place in (folder, tmp_path):
+        (place / "w.bin").write_bytes(bytes(16))
+    (folder / "outward.bin").symlink_to(tmp_path / "w.bin")
+    (folder / "outward").symlink_to(tmp_path)
+    path = folder / "m.onnx"
+    path.write_bytes(stored_outside(location, **entries).SerializeToString())
+    with pytest.raises(ReadError) as error:
+        read(path)
+    assert message in str(error.value)
+    assert str(error.value).startswith(f"{path}: tensor 'w' at byte ")
+
+
+def test_external_data_of_a_model_in_memory() -> None:
+    with pytest.raises(ReadError, match=r"pass external=\{'w.bin': bytes\}"):
+        read(stored_outside("w.bin").SerializeToString())
+
+
+def test_linked_model_finds_its_linked_data(tmp_path: Path) -> None:
+    blobs, snapshot = tmp_path / "blobs", tmp_path / "snapshot"
+    blobs.mkdir()
+    snapshot.mkdir()
+    (blobs / "1").write_bytes(stored_outside("w.bin").SerializeToString())
+    (blobs / "2").write_bytes(np.arange(4, dtype=np.float32).tobytes())
+    (snapshot / "m.onnx").symlink_to("../blobs/1")
+    (snapshot / "w.bin").symlink_to("../blobs/2")
+    with read(snapshot / "m.onnx") as model:
+        assert model.graph.initializers["w"].numpy().tolist() == [0, 1, 2, 3]
+
+
+# --- damaged tensors and wire
+
+
+def tensor(*parts: bytes) -> bytes:
+    return wired(part(5, b"".join(parts)))
+
+
+NAMED = part(8, "w")
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (tensor(part(1, -1), part(2, 1), NAMED, part(9, b"")), "tensor 'w' at byte 6 has the impossible shape [-1]"),
+        (tensor(part(1, 1 << 40), part(1, 1 << 40), part(2, 1), NAMED), "has the impossible shape [1099511627776, 1099511627776]"),
+        (tensor(part(1, 0), part(1, 1 << 62), part(2, 1), NAMED), "has the impossible shape"),
+        (tensor(part(1, 3), part(2, 1), NAMED, part(9, bytes(8))), "float32 of shape [3] takes 12 bytes, raw_data has 8"),
+        (tensor(part(1, 3), part(2, 1), NAMED, part(4, bytes(8))), "takes 3 values, float_data has 2"),
+        (tensor(part(1, 1), part(2, 1), NAMED, part(4, bytes(5))), "takes 1 values, float_data has 1.25"),
+        (tensor(part(1, 3), part(2, 7), NAMED, part(7, bytes(2))), "takes 3 values, int64_data has 2"),
+        (tensor(part(1, 3), part(2, 1), NAMED), "takes 3 values, it has no data"),
+        (tensor(part(1, 1), part(2, 1), NAMED, part(7, bytes(1))), "float32 belongs in float_data or raw_data, this has int64_data"),
+        (tensor(part(1, 1), part(2, 29), NAMED, part(9, bytes(1))), "element type 29, which is not known (1 to 28 are)"),
+        (tensor(part(1, 1), NAMED, part(9, bytes(4))), "element type 0, which is not known"),
+        (tensor(part(1, 1), part(2, 8), NAMED, part(9, bytes(4))), "holds strings in raw_data"),
+        (tensor(part(1, 1), part(2, 1), NAMED, part(14, 2)), "data location 2"),
+        (tensor(part(1, 1), part(2, 1), NAMED, part(14, 1)), "external data without a location"),
+        (tensor(part(1, 1), part(2, 1), NAMED, part(3, b""), part(9, bytes(4))), "stored in segments"),
+        (tensor(part(1, 1), part(2, 1), part(9, bytes(4))), "initializer '' has no name"),
+        (wired(2 * part(5, part(2, 1) + NAMED + part(9, bytes(4)))), "initializer 'w' is defined twice in graph"),
+        (wired(part(1, b"")), "node 0 '' has no operator type"),
+        (wired(part(1, part(4, "Op") + 2 * part(5, part(1, "a") + part(3, 1)))), "node 0 (Op): attribute 'a' is given twice"),
+        (wired(part(1, part(4, "Op") + part(5, part(1, "a") + part(20, 4)))), "attribute 'a' at byte 12 has 0 values instead of one"),
+        (wired(part(1, part(4, "Op") + part(5, part(1, "a") + part(20, 99)))), "attribute 'a' at byte 12 has type 99"),
+        (wired(part(1, part(4, "Op") + part(5, part(2, b"") + part(3, 1) + part(4, "x")))), "no type and several values"),
+        (wired(part(1, part(1, b"\xff\xfe") + part(4, "Op"))), "a name that is not UTF-8"),
+        (wired(b"\x0b"), "byte 4: wire type 3"),
+        (wired(b"\x0c"), "wire type 4"),
+        (wired(b"\x02\x00"), "byte 4: field number 0"),
+        (wired(b"\x0a\xff"), "ends inside a number"),
+        (wired(b"\x08" + b"\xff" * 11), "varint of more than 10 bytes"),
+        (wired(part(2, "name") + b"\x0a\x7f"), "needs 127 bytes where 0 are left"),
+        (wired(b"") + part(7, b""), "a second graph"),
+        (part(1, 10) + part(8, part(2, 21)), "no graph in it"),
+        (part(7, b"") + part(8, part(2, 21)), "IR version 0"),
+        (2 * part(25, part(1, "f") + part(10, "lab")) + wired(b""), "function 'f' of domain 'lab' is defined twice"),
+    ],
+)
+def test_damaged(data: bytes, message: str) -> None:
+    with pytest.raises(ReadError) as error:
+        read(data)
+    assert message in str(error.value)
+
+
+def nested(depth: int) -> bytes:
+    graph = b""
+    for _ in range(depth - 1):
+        graph = part(1, part(4, "If") + part(5, part(1, "then_branch") + part(6, graph)))
+    return wired(graph)
+
+
+def test_nesting_is_bounded() -> None:
+    read(nested(64))
+    for depth in (65, 3000):
+        with pytest.raises(ReadError, match="nest deeper than 64"):
+            read(nested(depth))
+    kind = part(1, part(1, 1))
+    for _ in range(500):
+        kind = part(4, part(1, kind))
+    with pytest.raises(ReadError, match="types nest deeper than 64"):
+        read(wired(part(11, part(1, "x") + part(2, kind))))
+
+
+# --- foreign files
+
+
+def zipped() -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("archive/data.pkl", b"")
+    return stream.getvalue()
+
+
+FOREIGN = {
+    "ort": (b"\x20\0\0\0ORTM" + bytes(100), "this is an .ort file"),
+    "tflite": (b"\x1c\0\0\0TFL3" + bytes(100), "this is a TensorFlow Lite model"),
+    "zip": (zipped(), "PyTorch .pt"),
+    "pickle": (pickle.dumps({"weight": [1, 2]}), "this is a Python pickle"),
+    "hdf5": (b"\x89HDF\r\n\x1a\n" + bytes(100), "this is an HDF5 file"),
+    "gguf": (b"GGUF\3\0\0\0", "this is a GGUF file"),
+    "gzip": (b"\x1f\x8b\x08\0\0\0\0\0", "this is a gzip archive"),
+    "npy": (b"\x93NUMPY\1\0" + bytes(100), "this is a numpy array"),
+    "json": (json.dumps({"irVersion": 8, "graph": {}}).encode(), "this is JSON"),
+    "html": (b"<!DOCTYPE html><html>Not found", "this is a web page"),
+    "text form": (b'<ir_version: 8, opset_import: ["": 21]> g () => () {}', "onnx.parser.parse_model"),
+    "text": (b"The quick brown fox jumps over the lazy dog", "this is a text file"),
+    "safetensors": ((2).to_bytes(8, "little") + b"{}", "this is a safetensors file"),
+    "lfs": (b"version https://git-lfs.github.com/spec/v1\noid sha256:00\nsize 7\n", "git lfs pull"),
+    "tensor": (numpy_helper.from_array(np.zeros((2, 3), np.float32)).SerializeToString(), "this is a single tensor (float32 [2, 3])"),
+    "typed tensor": (helper.make_tensor("t", TensorProto.INT64, [2], [1, 2]).SerializeToString(), "a single tensor (int64 [2])"),
+    "empty": (b"", "the file is empty"),
+    "zeros": (bytes(64), "field number 0"),
+    "noise": (random.Random(1).randbytes(1000), "no ONNX model"),
+}
+
+
+@pytest.mark.parametrize("kind", FOREIGN)
+def test_foreign_files(tmp_path: Path, kind: str) -> None:
+    content, message = FOREIGN[kind]
+    path = tmp_path / "m.onnx"
+    path.write_bytes(content)
+    with pytest.raises(ReadError) as error:
+        read(path)
+    assert str(error.value).startswith(f"{path}: ")
+    assert message in str(error.value)
+
+
+def test_no_file_at_all(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"")
+    with pytest.raises(ReadError, match=r"is a directory; name the model file in it, such as m\.onnx"):
+        read(tmp_path)
+    with pytest.raises(FileNotFoundError):
+        read(tmp_path / "gone.onnx")
+
+
+# --- fuzz
+
+
+def seeds() -> list[bytes]:
+    functions = parsed(FUNCTIONS, opsets='"": 21, "lab": 1')
+    weights = stored_outside("w.bin")
+    weights.graph.initializer[0].ClearField("data_location")
+    weights.graph.initializer[0].raw_data = bytes(16)
+    for i, dtype in enumerate((TensorProto.INT4, TensorProto.FLOAT16, TensorProto.INT64, TensorProto.STRING, TensorProto.COMPLEX64)):
+        values = ["a", "b", "c"] if dtype == TensorProto.STRING else [1, 2, 3]
+        weights.graph.initializer.append(helper.make_tensor(str(i), dtype, [3], values))
+    values = numpy_helper.from_array(np.ones(2, np.float32), "s")
+    weights.graph.sparse_initializer.append(helper.make_sparse_tensor(values, numpy_helper.from_array(np.array([1, 3]), ""), [2, 2]))
+    loop = parsed("""g (int64 n, bool c, float[2, N] x) => (float[2, N] y, seq(float[M]) s) {
+        y, s = Loop (n, c, x) <body = b (int64 i, bool k, float[2, N] a) => (bool k2, float[2, N] r, float[2] t) {
+            k2 = Identity(k)  r = Add <axis = 1, scales = [1.5, 2.5], mode = "linear", ends = [1, 2, -3]> (a, x)  t = Neg(r) }> }""")
+    return [m.SerializeToString() for m in (functions, weights, loop)]
+
+
+def mutated(data: bytes, rng: random.Random) -> bytes:
+    out = bytearray(data)
+    for _ in range(rng.choice((1, 1, 2, 8))):
+        at = rng.randrange(len(out))
+        match rng.randrange(6):
+            case 0:
+                out[at] = rng.randrange(256)
+            case 1:
+                out[at] ^= 1 << rng.randrange(8)
+            case 2:
+                del out[at : at + rng.randint(1, 8)]
+            case 3:
+                out[at:at] = rng.randbytes(rng.randint(1, 8))
+            case 4:
+                start = rng.randrange(len(out))
+                out[at:at] = out[start : start + rng.randint(1, 64)]
+            case _:
+                out[at : at + 1] = rng.choice((b"\xff" * 9 + b"\1", b"\x80" * 9 + b"\1", b"\0", b"\x7f", b"\xff\xff\xff\xff\x0f"))
+        if not out:
+            break
+    return bytes(out)
+
+
+def touch(graph: reader.Graph) -> None:
+    values = [*graph.initializers.values()]
+    for node in graph.nodes:
+        for value in node.attrs.values():
+            if isinstance(value, reader.Graph):
+                touch(value)
+            elif isinstance(value, reader.Tensor):
+                values.append(value)
+    for tensor in values:
+        assert tensor.numpy().shape == tensor.shape
+
+
+@pytest.mark.filterwarnings("ignore:IR version")
+@pytest.mark.parametrize("which", range(3), ids=["functions", "weights", "loop"])
+def test_mutations_and_truncations_are_refused_or_read(which: int) -> None:
+    data = seeds()[which]
+    touch(read(data).graph)
+    cut = [data[:n] for n in range(len(data))]
+    rng = random.Random(which)
+    survived = 0
+    for k, case in enumerate([*cut, *(mutated(data, rng) for _ in range(2000))]):
+        begin = time.perf_counter()
+        try:
+            touch(read(case).graph)
+            survived += 1
+        except ReadError:
+            pass
+        except BaseException as error:
+            error.add_note(f"mutation {k}: {case.hex()}")
+            raise
+        assert time.perf_counter() - begin < 5, k
+    assert survived
