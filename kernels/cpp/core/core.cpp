@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "heap.h"
 #include "plan.h"
 #include "pool.h"
 
@@ -342,7 +343,9 @@ EXPORT(pwx_version) int32_t pwx_version() { return 1; }
 EXPORT(pwx_alloc) void* pwx_alloc(size_t bytes) {
   if (bytes > SIZE_MAX - 64) return nullptr;
   bytes = bytes ? (bytes + 63) & ~size_t(63) : 64;
-#if defined(_WIN32)
+#if defined(__wasm__)
+  return heap_alloc(bytes);
+#elif defined(_WIN32)
   return _aligned_malloc(bytes, 64);
 #else
   return aligned_alloc(64, bytes);
@@ -350,7 +353,9 @@ EXPORT(pwx_alloc) void* pwx_alloc(size_t bytes) {
 }
 
 EXPORT(pwx_free) void pwx_free(void* p) {
-#if defined(_WIN32)
+#if defined(__wasm__)
+  heap_free(p);
+#elif defined(_WIN32)
   _aligned_free(p);
 #else
   free(p);
