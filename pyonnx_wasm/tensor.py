@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from . import dims, scalar
+from . import dims, expression, scalar
 from .dims import Dim, DimLike
 from .dtypes import DType, from_numpy, to_numpy
 from .ir import Content, IRError, NeedsContent, Node, Shape, Storage, Value, row_major
@@ -298,6 +298,9 @@ def _joined(a: DimLike, b: DimLike) -> DimLike:
         return a
     if isinstance(b, int) and b > 1:
         return b
+    for size, other in ((a, b), (b, a)):
+        if isinstance(other, Dim) and other.op == "min" and size in other.args:
+            return size
     return dims.select(dims.eq(a, 1), b, a)
 
 
@@ -324,20 +327,20 @@ def map_(name: str, *args: Value, out: DType | None = None, via: DType | None = 
         args = tuple(a if a.dtype is DType.bool and name == "where" and i == 0 else cast(a, compute) for i, a in enumerate(args))
         return cast(map_(name, *args), DType.bool if instruction.result == "bool" else dtype)
     result = {"same": dtype, "bool": DType.bool, "cast": out or dtype}[instruction.result]
+    known = [_single(a) for a in args]
     if len(args) > 1:
         shape = broadcast_shapes(*(a.shape for a in args))
         args = tuple(broadcast_to(a, shape) for a in args)
     else:
         shape = args[0].shape
-    xs, code = _code(name, args, result)
+    xs, code = _code(name, args, known, result)
     y: Value = MAP({"y": (result, shape)}, {"x": xs}, code=code)
     y._content = _mapped(name, args, result, shape)
     return y
 
 
-def _code(name: str, args: Sequence[Value], result: DType) -> tuple[list[Value], tuple[tuple[Any, ...], ...]]:
+def _code(name: str, args: Sequence[Value], known: Sequence[Any], result: DType) -> tuple[list[Value], tuple[tuple[Any, ...], ...]]:
     """Inputs and instructions of a one-instruction map; operands of one known element become ``const`` instructions."""
-    known = [_single(a) for a in args]
     xs = [a for a, k in zip(args, known, strict=True) if k is None]
     code: list[tuple[Any, ...]] = []
     operands: list[int] = []
@@ -431,10 +434,13 @@ def _map_params(node: Node) -> dict[str, Any]:
     tail: list[DimLike | float] = []
     for x in xs:
         tail += [x.offset, *x.strides, *[0] * (MAX_RANK - x.rank)]
-    for name, dtype, dst, a, b, c in node.params["code"]:
+    code = expression.allocate(node.params["code"], len(xs))
+    if code is None:
+        raise IRError("an element-wise chain needs too many registers")
+    for name, dtype, dst, a, b, c in code:
         tail += [scalar.INSTRUCTIONS[name].code, int(dtype), dst, a, b, c]
     return {
-        "rank": y.rank, "n_in": len(xs), "n_code": len(node.params["code"]), "yoff": y.offset, "shape": y.shape, "ystride": y.strides, "tail": tail
+        "rank": y.rank, "n_in": len(xs), "n_code": len(code), "yoff": y.offset, "shape": y.shape, "ystride": y.strides, "tail": tail
     }  # fmt: skip
 
 

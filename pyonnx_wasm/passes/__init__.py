@@ -5,12 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..ir import Graph
+from .attention import fuse_attention
 from .dead_code import remove_dead_code
+from .epilogue import fuse_epilogues
+from .fuse_maps import fuse_maps
+from .simplify import simplify
 from .verify import verify
 
 Pass = Callable[[Graph], None]
 
 PIPELINE: list[Pass] = [
+    remove_dead_code,
+    fuse_maps,
+    simplify,
+    fuse_attention,
+    remove_dead_code,
+    fuse_epilogues,
     remove_dead_code,
 ]
 PLAIN: list[Pass] = [remove_dead_code]

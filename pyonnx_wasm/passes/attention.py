@@ -1,0 +1,176 @@
+"""Recognises softmax(scale * q k^T + mask) v, whatever the views around it, and makes it one kernel."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from .. import dims, expression
+from ..dtypes import DType
+from ..ir import Graph, Node, Storage, Value
+from ..ops.attention import attention
+from ..ops.matmul import MATMUL
+from ..ops.normalization import SOFTMAX
+from ..tensor import COPY, MAP, swap
+from .rewrite import emitted, splice
+from .simplify import factors
+
+
+@dataclass
+class Match:
+    """One attention: the nodes that it replaces and what they compute from."""
+
+    q: Value
+    k: Value
+    v: Value
+    mask: Value | None
+    scale: float
+    nodes: list[Node]
+    out: Node
+
+
+def fuse_attention(graph: Graph) -> None:
+    uses, kept = graph.uses(), graph.output_storages()
+    before: dict[Node, list[Node]] = {}
+    gone: set[Node] = set()
+    for node in graph.nodes:
+        found = _match(node, uses, kept) if node.kernel is SOFTMAX else None
+        if found is None:
+            continue
+        with emitted(graph, found.out.origin) as fresh:
+            y = attention(found.q, found.k, found.v, found.mask, found.scale)
+            old = found.out.out
+            readers = uses.get(old.storage, [])
+            if len(readers) == 1 and readers[0].kernel is COPY and old.storage not in kept and _is_transposed_copy(readers[0], old):
+                _redirect(readers[0].out, y)
+                gone.add(readers[0])
+            else:
+                copy = COPY({"y": (old.dtype, old.shape)}, {"x": y})
+                node_copy = copy.producer
+                node_copy.outs["y"] = old
+                old.storage.producer = node_copy
+        before[found.out] = fresh
+        gone.update([*found.nodes, found.out])
+    splice(graph, before, gone)
+
+
+def _redirect(target: Value, y: Value) -> None:
+    """The attention writes what the copy wrote: the same elements, [batch, sq, heads, dv] row-major."""
+    node = y.producer
+    assert node is not None
+    node.outs["y"] = Value(target.storage, y.dtype, y.shape, 0, y.strides)
+    target.storage.producer = node
+
+
+def _is_transposed_copy(copy: Node, old: Value) -> bool:
+    x: Value = copy.ins["x"]
+    b, h, s, d = old.shape
+    back = swap(old, 1, 2)
+    return (
+        copy.out.whole
+        and x.offset == 0
+        and len(x.shape) == 4
+        and all(dims.same(p, q) for p, q in zip(x.shape, (b, s, h, d), strict=True))
+        and all(dims.same(p, q) or n == 1 for p, q, n in zip(x.strides, back.strides, back.shape, strict=True))
+    )
+
+
+def _only(uses: dict[Storage, list[Node]], kept: set[Storage], value: Value, reader: Node) -> bool:
+    return uses.get(value.storage) == [reader] and value.storage not in kept
+
+
+def _match(softmax: Node, uses: dict[Storage, list[Node]], kept: set[Storage]) -> Match | None:
+    x: Value = softmax.ins["x"]
+    p = softmax.params
+    if p["log"] or p["inner"] != 1 or x.dtype is not DType.float32 or x.rank not in (3, 4) or not _only(uses, kept, x, softmax):
+        return None
+    readers = uses.get(softmax.out.storage, [])
+    if len(readers) != 1 or readers[0].kernel is not MATMUL or softmax.out.storage in kept:
+        return None
+    second = readers[0]
+    if not _plain(second) or second.ins["a"].storage is not softmax.out.storage or not second.ins["a"].whole:
+        return None
+    nodes, scale, mask = [softmax], 1.0, None
+    scores = x
+    inner = x.producer
+    if inner is not None and inner.kernel is MAP:
+        got = _scores(inner, x)
+        if got is None:
+            return None
+        scores, scale, mask = got
+        if not _only(uses, kept, scores, inner):
+            return None
+        nodes.append(inner)
+    first = scores.producer
+    if first is None or first.kernel is not MATMUL or not _plain(first) or not scores.whole or first.out.rank != x.rank:
+        return None
+    if any(not dims.same(a, b) for a, b in zip(first.out.shape, x.shape, strict=True)):
+        return None
+    q, k, v = first.ins["a"], swap(first.ins["b"], -2 + x.rank, -1 + x.rank), second.ins["b"]
+    scale *= first.params.get("alpha", 1.0)
+    if second.params.get("alpha", 1.0) != 1.0:
+        return None
+    (q, cq), (k, ck) = _unscaled(q), _unscaled(k)
+    if x.rank == 3:
+        q, k, v, mask = (_headed(t) for t in (q, k, v, mask))  # type: ignore[assignment]
+    if q.strides[-1] != 1 or v.strides[-1] != 1 or not q.dtype is k.dtype is v.dtype is DType.float32:
+        return None
+    return Match(q, k, v, mask, scale * cq * ck, [*nodes, first], second)
+
+
+def _headed(v: Value | None) -> Value | None:
+    return None if v is None else v.view([1, *v.shape], v.offset, [0, *v.strides])
+
+
+def _plain(matmul: Node) -> bool:
+    return matmul.ins.get("bias") is None and matmul.ins.get("residual") is None and not matmul.params.get("act")
+
+
+def _scores(node: Node, x: Value) -> tuple[Value, float, Value | None] | None:
+    """``c * scores`` or ``c * scores + mask``."""
+    if x.storage is not node.out.storage or not x.whole:
+        return None
+    xs: list[Value] = node.ins["x"]
+    e = expression.of(node)
+    tops = ((e, None),) if e[0] != "add" else ((e[2], e[3]), (e[3], e[2]))
+    for product, rest in tops:
+        c, parts = factors(product)
+        if len(parts) != 1 or parts[0][0] != "in":
+            continue
+        scores = xs[parts[0][2]]
+        producer = scores.producer
+        if producer is None or producer.kernel is not MATMUL or not scores.whole:
+            continue
+        if rest is None:
+            return scores, c, None
+        if rest[0] == "in" and xs[rest[2]].dtype is DType.float32:
+            return scores, c, xs[rest[2]]
+    return None
+
+
+def _unscaled(v: Value) -> tuple[Value, float]:
+    """Looks through a map that only multiplies by a constant."""
+    node = v.producer
+    if node is None or node.kernel is not MAP or len(node.ins["x"]) != 1:
+        return v, 1.0
+    c, parts = factors(expression.of(node))
+    source: Value = node.ins["x"][0]
+    if parts != [("in", source.dtype, 0)]:
+        return v, 1.0
+    out = node.out
+    perm = _permutation(v, out)
+    if perm is None:
+        return v, 1.0
+    return source.view([source.shape[p] for p in perm], source.offset, [source.strides[p] for p in perm]), c
+
+
+def _permutation(v: Value, out: Value) -> list[int] | None:
+    """The axes of ``out`` in the order in which ``v`` shows them."""
+    if v.offset != 0 or v.rank != out.rank:
+        return None
+    perm: list[int] = []
+    for size, stride in zip(v.shape, v.strides, strict=True):
+        at = [a for a in range(out.rank) if a not in perm and dims.same(out.shape[a], size) and dims.same(out.strides[a], stride)]
+        if not at:
+            return None
+        perm.append(at[0])
+    return perm
