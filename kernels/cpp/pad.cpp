@@ -1,6 +1,6 @@
 // Padding and cropping. Per axis a table in scratch says where in x each coordinate of y lies: an offset, or OUTSIDE.
-#include "half.h"
 #include "params.h"
+#include "scalar.h"
 #include "strided.h"
 
 namespace {
@@ -56,15 +56,7 @@ uint64_t fill_bits(const PadParams& p, const PadBufs& b) {
     __builtin_memcpy(&bits, b.value.data, size_t(dtype_size(b.value.dtype)));
     return bits;
   }
-  switch (b.y.dtype) {
-    case F32: return __builtin_bit_cast(uint32_t, float(p.value));
-    case F64: return __builtin_bit_cast(uint64_t, p.value);
-    case F16: return float_to_half(double_to_float_odd(p.value));
-    case BF16: return float_to_bf16(double_to_float_odd(p.value));
-    case BOOL: return p.value != 0;
-    case U64: return p.value >= 0 && p.value < 18446744073709551616.0 ? uint64_t(p.value) : 0;
-    default: return p.value > -9223372036854775808.0 && p.value < 9223372036854775808.0 ? uint64_t(i64(p.value)) : 0;
-  }
+  return element_bits(b.y.dtype, p.value);
 }
 
 template <class T> void pad(Call& call, T fill) {
