@@ -17,8 +17,9 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -169,18 +170,20 @@ class Builder:
 
     def build(self, targets: Sequence[Target]) -> int:
         """Builds all targets; returns how many objects and libraries had to be made."""
-        jobs = {self.object_path(t, s): (t, s) for t in targets for s in self.sources}
-        todo = [(path, *what) for path, what in jobs.items() if not path.exists()]
-        errors = []
+        jobs = [(t, s) for t in targets for s in self.sources]
+        objects: dict[Target, list[Path]] = {t: [] for t in targets}
+        made, errors = 0, []
         with ThreadPoolExecutor(self.jobs) as pool:
-            for done in [pool.submit(self.compile, *job) for job in todo]:
-                if isinstance(error := done.exception(), ToolchainError):
+            for (target, _), done in zip(jobs, [pool.submit(self.compile, *job) for job in jobs], strict=True):
+                try:
+                    path, compiled = done.result()
+                    objects[target].append(path)
+                    made += compiled
+                except ToolchainError as error:
                     errors.append(str(error))
-                elif error:
-                    raise error
         if errors:
             raise ToolchainError("\n\n".join(errors))
-        return len(todo) + sum(self.link(t) for t in targets)
+        return made + sum(self.link(t, objects[t]) for t in targets)
 
     def object_path(self, target: Target, source: Path) -> Path:
         digest = hashlib.sha256(repr((self.zig, target.triple, target.cpu, target.flags, FLAGS)).encode())
@@ -204,17 +207,24 @@ class Builder:
             if near and near[0].name != "params.h":
                 yield from self.parts(near[0].resolve(), seen)
 
-    def compile(self, path: Path, target: Target, source: Path) -> None:
+    def compile(self, target: Target, source: Path) -> tuple[Path, bool]:
+        """The object of a source, and whether it had to be made."""
+        path = self.object_path(target, source)
+        if path.exists():
+            return path, False
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(f".{os.getpid()}.tmp.o")
         begin = time.perf_counter()
         command = ["c++", "-target", target.triple, f"-mcpu={target.cpu}", *FLAGS, *target.flags]
         _zig([*command, "-I", str(SOURCES), "-I", str(self.generated), "-c", str(source), "-o", str(temporary)], source.name)
+        if self.object_path(target, source) != path:  # edited meanwhile
+            temporary.unlink()
+            return self.compile(target, source)
         os.replace(temporary, path)
         self.say(f"compiled {source.name} for {target.file} in {time.perf_counter() - begin:.1f} s")
+        return path, True
 
-    def link(self, target: Target) -> int:
-        objects = [self.object_path(target, s) for s in self.sources]
+    def link(self, target: Target, objects: Sequence[Path]) -> int:
         out, stamp = target.out / target.file, BUILD / "obj" / f"{target.file}-{hashlib.sha256(str(target.out).encode()).hexdigest()[:8]}.linked"
         wanted = "\n".join([*map(str, objects), *target.link, self.zig])
         if out.exists() and stamp.exists() and stamp.read_text() == wanted:
@@ -239,6 +249,22 @@ def _zig(arguments: list[str], what: str) -> None:
         raise ToolchainError(f"{what}: the compiler says\n{done.stderr.strip()}")
     if done.stderr.strip():
         print(done.stderr.strip(), file=sys.stderr)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Keeps a second build of this checkout waiting until the first is done."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with open(BUILD / ".lock", "w") as lock:
+        if sys.platform == "win32":
+            import msvcrt
+
+            msvcrt.locking(lock.fileno(), msvcrt.LK_LOCK, 1)
+        else:
+            import fcntl
+
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _write(path: Path, text: str) -> None:
@@ -268,7 +294,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             targets = [t for t in targets if t.file.startswith(f"core-{options.isa}.")]
         if options.what != "native" and not options.guard:
             targets += wasm_targets(LIB)
-        made = Builder(kernels, lambda line: print(line, flush=True), options.jobs).build(targets)
+        with _alone():
+            made = Builder(kernels, lambda line: print(line, flush=True), options.jobs).build(targets)
     except ToolchainError as error:
         print(error, file=sys.stderr)
         return 1

@@ -1,0 +1,1 @@
+"""What executes Programs: the C++ core in this process."""

@@ -1,0 +1,277 @@
+"""The native C++ core, through ctypes. Calls release the interpreter lock."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import os
+import platform
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from ctypes import POINTER, byref, c_char, c_int32, c_int64, c_size_t, c_void_p
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from ..dtypes import DType
+
+LIB = Path(__file__).resolve().parents[1] / "lib"
+API_VERSION = 1
+ISAS = {"x86_64": ("sse4", "avx2", "avx512"), "aarch64": ("neon",)}  # by what pwx_isa returns, from 1
+SUFFIX = {"darwin": "dylib", "win32": "dll"}.get(sys.platform, "so")
+
+MALFORMED, UNKNOWN_KERNEL, CHECK_FAILED, BAD_BIND, NO_MEMORY, BAD_DATA, MISUSE = range(1, 8)
+
+
+class CoreError(RuntimeError):
+    """The core refused a Program, a binding or data.
+
+    Attributes:
+        code: one of the codes of this module.
+        step: index of the step at fault, -1 where there is none.
+        origin: the ONNX node that the step came from, "" where there is none.
+        text: what is wrong.
+    """
+
+    def __init__(self, code: int, step: int, origin: str, text: str) -> None:
+        super().__init__(f"{origin}: {text}" if origin else text)
+        self.code, self.step, self.origin, self.text = code, step, origin, text
+
+
+class _Error(ctypes.Structure):
+    _fields_ = [("code", c_int32), ("step", c_int32), ("message", c_int32), ("detail", c_int32), ("text", c_char * 240)]
+
+
+def _machine() -> str:
+    name = platform.machine().lower()
+    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
+
+
+def available() -> list[str]:
+    """The instruction sets that a library was built for, worst first."""
+    return [isa for isa in ISAS.get(_machine(), ()) if (LIB / f"core-{isa}.{SUFFIX}").exists()]
+
+
+@cache
+def load(isa: str | None = None) -> ctypes.CDLL:
+    """Loads the core for an instruction set (``sse4``, ``avx2``, ``avx512``, ``neon``).
+
+    Without one the environment variable ``PYONNX_WASM_ISA`` decides, else the best that was built and that this processor runs.
+
+    Raises:
+        ImportError: there is no such library, or none at all; says how to get one.
+    """
+    built = available()
+    if not built:
+        raise ImportError(f"pyonnx_wasm has no native core for {_machine()} here ({LIB}): run `make build` in a checkout, or install a wheel")
+    isa = isa or os.environ.get("PYONNX_WASM_ISA") or None
+    if isa is None:
+        level = _open(built[0]).pwx_isa()
+        runs = [i for i in ISAS[_machine()][:level] if i in built]
+        if not runs:
+            raise ImportError(f"this processor runs none of the native cores ({', '.join(built)})")
+        isa = runs[-1]
+    if isa not in built:
+        raise ImportError(f"there is no native core for {isa}, only for {', '.join(built)}")
+    return _open(isa)
+
+
+@cache
+def _open(isa: str) -> ctypes.CDLL:
+    return open_library(LIB / f"core-{isa}.{SUFFIX}")
+
+
+def open_library(path: Path) -> ctypes.CDLL:
+    """Opens one build of the core and types its functions."""
+    lib = ctypes.CDLL(str(path))
+    error, pointers, i64s = POINTER(_Error), POINTER(c_void_p), POINTER(c_int64)
+    signatures = {
+        "pwx_version": (c_int32, []),
+        "pwx_isa": (c_int32, []),
+        "pwx_alloc": (c_void_p, [c_size_t]),
+        "pwx_free": (None, [c_void_p]),
+        "pwx_pool_create": (c_void_p, [c_int32]),
+        "pwx_pool_destroy": (None, [c_void_p]),
+        "pwx_create": (c_void_p, [c_void_p, c_int64, pointers, i64s, c_int64, c_void_p, error]),
+        "pwx_bind": (c_int32, [c_void_p, i64s, pointers, error]),
+        "pwx_output_dims": (i64s, [c_void_p]),
+        "pwx_arena_bytes": (c_int64, [c_void_p]),
+        "pwx_run": (c_int32, [c_void_p, pointers, pointers, error]),
+        "pwx_run_steps": (c_int32, [c_void_p, pointers, pointers, c_int32, c_int32, error]),
+        "pwx_step_count": (c_int32, [c_void_p]),
+        "pwx_destroy": (None, [c_void_p]),
+    }
+    for name, (result, arguments) in signatures.items():
+        function = getattr(lib, name)
+        function.restype, function.argtypes = result, arguments
+    if lib.pwx_version() != API_VERSION:
+        raise ImportError(f"{path} has API version {lib.pwx_version()}, not {API_VERSION}: run `make build`")
+    return lib
+
+
+class Core:
+    """A Program in the native core. Not re-entrant: the owner serialises calls.
+
+    Args:
+        code: the Program's i32 words.
+        weights: one contiguous array or buffer per weight, kept alive; None where the Program does not use it. Those
+            that numpy says are read-only cannot be written by the Program.
+        messages, origins: the texts that the Program's numbers refer to.
+        threads: the caller included.
+        library: a build of the core; the best one by default.
+    Raises:
+        CoreError: the Program is malformed, or names a kernel that this core lacks.
+    """
+
+    def __init__(
+        self,
+        code: np.ndarray | bytes,
+        weights: Sequence[np.ndarray | memoryview | None],
+        messages: Sequence[str] = (),
+        origins: Sequence[str] = (),
+        threads: int = 1,
+        library: ctypes.CDLL | None = None,
+    ) -> None:
+        self._session: int | None = None
+        self._pool: int | None = None
+        self._lib = library or load()
+        self._error = _Error()
+        self.messages, self.origins = messages, origins
+        words = self._words = np.frombuffer(code, "<i4") if isinstance(code, bytes) else np.ascontiguousarray(code, np.int32)
+        self._weights = [None if w is None else np.asarray(w) for w in weights]
+        for k, weight in enumerate(self._weights):
+            if weight is not None and not weight.flags.c_contiguous:
+                raise ValueError(f"weight {k} is not contiguous")
+        n = len(self._weights)
+        sizes = (c_int64 * n)(*(0 if w is None else w.nbytes if w.flags.writeable else -w.nbytes for w in self._weights))
+        self._pool = self._lib.pwx_pool_create(threads)
+        if not self._pool:
+            raise ValueError(f"a core on {threads} threads: from 1 to 1024 are possible")
+        pointers = _pointers([w if w is not None and w.nbytes else None for w in self._weights])
+        self._session = self._lib.pwx_create(words.ctypes.data, words.size, pointers, sizes, n, self._pool, byref(self._error))
+        if not self._session:
+            self._check(self._error.code)
+        self._inputs = [(DType(d), rank) for d, rank, _ in _rows(words, 5, 3)]
+        self._outputs = [(DType(row[0]), row[1]) for row in _rows(words, 7, 3, 1)]
+        self._dims = (c_int64 * sum(rank for _, rank in self._inputs))()
+        self._input_bytes: list[int] = []
+        self._output_bytes: list[int] = []
+        self._shapes: list[tuple[int, ...]] = []
+
+    def bind(self, dims: Sequence[int], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
+        """Fixes the sizes of all inputs; returns the shapes of the outputs.
+
+        Args:
+            dims: the dims of all inputs, one after the other.
+            inputs: contiguous arrays of these shapes; may be empty when the Program's shapes depend on no content.
+        """
+        if len(dims) != len(self._dims):
+            raise ValueError(f"{len(dims)} dims were given, the inputs have {len(self._dims)}")
+        self._dims[:] = dims
+        at, sizes = 0, []
+        for dtype, rank in self._inputs:
+            sizes.append(dtype.nbytes(math.prod(dims[at : at + rank])))
+            at += rank
+        if inputs:
+            self._fits("input", inputs, sizes)
+        self._input_bytes, self._output_bytes = [], []
+        pointers = _pointers(inputs) if inputs else None
+        self._check(self._lib.pwx_bind(self._handle, self._dims, pointers, byref(self._error)))
+        out = self._lib.pwx_output_dims(self._handle)
+        at, self._shapes = 0, []
+        for _, rank in self._outputs:
+            self._shapes.append(tuple(out[at : at + rank]))
+            at += rank
+        self._input_bytes = sizes
+        self._output_bytes = [dtype.nbytes(math.prod(shape)) for (dtype, _), shape in zip(self._outputs, self._shapes, strict=True)]
+        return self._shapes
+
+    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """Runs the bound Program from contiguous inputs into contiguous, writeable outputs of the bound shapes."""
+        ins, outs = self._arguments(inputs, outputs)
+        self._check(self._lib.pwx_run(self._handle, ins, outs, byref(self._error)))
+
+    def time_steps(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[tuple[str, int]]:
+        """Runs step by step; returns each step's ``(origin, nanoseconds)``."""
+        ins, outs = self._arguments(inputs, outputs)
+        times = []
+        for i in range(self.steps):
+            begin = time.perf_counter_ns()
+            code = self._lib.pwx_run_steps(self._handle, ins, outs, i, i + 1, byref(self._error))
+            times.append((self._origin(i), time.perf_counter_ns() - begin))
+            self._check(code)
+        return times
+
+    @property
+    def arena_bytes(self) -> int:
+        """Memory for intermediate tensors and scratch under the current binding; 0 without one."""
+        return int(self._lib.pwx_arena_bytes(self._handle))
+
+    @property
+    def steps(self) -> int:
+        return int(self._lib.pwx_step_count(self._handle))
+
+    def close(self) -> None:
+        """Frees the session and ends its threads; closing twice is fine."""
+        if self._session:
+            self._lib.pwx_destroy(self._session)
+            self._session = None
+        if self._pool:
+            self._lib.pwx_pool_destroy(self._pool)
+            self._pool = None
+
+    def __del__(self) -> None:
+        if hasattr(self, "_pool"):
+            self.close()
+
+    @property
+    def _handle(self) -> int:
+        if self._session is None:
+            raise ValueError("this core is closed")
+        return self._session
+
+    def _arguments(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> tuple[ctypes.Array[c_void_p], ctypes.Array[c_void_p]]:
+        self._fits("input", inputs, self._input_bytes)
+        self._fits("output", outputs, self._output_bytes)
+        for i, array in enumerate(outputs):
+            if not array.flags.writeable:
+                raise ValueError(f"output {i} is read-only")
+        return _pointers(inputs), _pointers(outputs)
+
+    @staticmethod
+    def _fits(what: str, arrays: Sequence[np.ndarray], sizes: Sequence[int]) -> None:
+        if len(arrays) != len(sizes):
+            raise ValueError(f"{len(arrays)} {what}s were given, {len(sizes)} are bound")
+        for i, (array, size) in enumerate(zip(arrays, sizes, strict=True)):
+            if array.nbytes != size or not array.flags.c_contiguous:
+                raise ValueError(f"{what} {i} must be contiguous and of {size} bytes, not {array.nbytes}")
+
+    def _origin(self, step: int) -> str:
+        if step < 0:
+            return ""
+        at = next(row[3] for i, row in enumerate(_rows(self._words, 15, 4, 1, 2)) if i == step)
+        return self.origins[at] if at < len(self.origins) else ""
+
+    def _check(self, code: int) -> None:
+        if not code:
+            return
+        error = self._error
+        text = error.text.decode("ascii", "replace")
+        if code == CHECK_FAILED and 0 <= error.message < len(self.messages):
+            text = self.messages[error.message]
+        raise CoreError(code, error.step, self._origin(error.step), text)
+
+
+def _pointers(arrays: Sequence[np.ndarray | None]) -> ctypes.Array[c_void_p]:
+    return (c_void_p * len(arrays))(*(None if a is None else a.__array_interface__["data"][0] for a in arrays))
+
+
+def _rows(words: np.ndarray, header: int, size: int, *lengths: int) -> Iterator[list[int]]:
+    """The fixed part of each row of a verified table; ``lengths`` are the positions in it that count further words."""
+    at = int(words[header + 1])
+    for _ in range(int(words[header])):
+        row: list[int] = words[at : at + size].tolist()
+        yield row
+        at += size + sum(row[k] for k in lengths)
