@@ -27,4 +27,7 @@ await build({
   external: ["pyonnx-wasm"],
   logLevel: "warning",
 });
-await cp(join(here, "../dist"), join(target, "player"), { recursive: true });
+await cp(join(here, "../dist"), join(target, "player"), {
+  recursive: true,
+  filter: (path) => !/\.d\.m?ts$/.test(path),
+});

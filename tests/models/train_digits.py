@@ -78,7 +78,7 @@ def train(epochs: int) -> tuple[nn.Module, float]:
     for epoch in range(epochs):
         total = 0.0
         for pick in torch.randperm(len(x)).split(batch):
-            loss = F.cross_entropy(model(augment(x[pick])), y[pick], label_smoothing=0.05)
+            loss = F.cross_entropy(model(augment(x[pick])), y[pick], label_smoothing=0.01)
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

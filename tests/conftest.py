@@ -1,0 +1,26 @@
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pyonnx_wasm.server import Server
+from pyonnx_wasm.testing import chromium
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def browser_type_launch_args() -> dict[str, Any]:
+    """Makes pytest-playwright's `browser` and `page` use the Chromium that the project found."""
+    return chromium.launch_options()
+
+
+@pytest.fixture(scope="session")
+def site() -> Iterator[Server]:
+    """The built demo pages, served to isolated pages."""
+    folder = ROOT / "build" / "site"
+    if not (folder / "index.html").exists():
+        pytest.fail(f"{folder} is not built: run `make site`", pytrace=False)
+    with Server(folder) as server:
+        yield server
