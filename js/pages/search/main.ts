@@ -8,12 +8,12 @@ const SHOWN = 8;
 const BATCH = 8;
 const PAUSE = 120;
 const IDEAS = [
-  "getting rid of weeds",
-  "I have no friends here",
-  "saving energy",
-  "a pet takes a nap",
-  "the software is broken",
-  "be careful online",
+  "I can't log in",
+  "alone among strangers",
+  "lower heating costs",
+  "a tiny animal that can fly",
+  "instruments out of tune",
+  "how machines learn",
 ];
 
 const query = element<HTMLInputElement>("query");
