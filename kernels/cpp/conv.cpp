@@ -1,0 +1,247 @@
+// Convolution as a matrix product: output channels by output pixels, over (channel, tap) pairs; the packer gathers the windows.
+#include <initializer_list>
+
+#include "depthwise.h"
+#include "gemm.h"
+#include "params.h"
+
+namespace {
+
+using gemm::least;
+using gemm::most;
+using gemm::NR;
+
+struct Args {
+  const ConvParams& p;
+  const ConvBufs& b;
+  explicit Args(const Call& call) : p(*reinterpret_cast<const ConvParams*>(call.params)), b(*reinterpret_cast<const ConvBufs*>(call.bufs)) {}
+};
+
+constexpr i64 MAX_REACH = i64(1) << 30;  // sizes and windows in elements, so that positions fit 32 bits
+
+const char* check(const Call& call) {
+  const auto [p, b] = Args(call);
+  const int32_t t = b.y.dtype;
+  if (t != F32 && t != F64) return "conv: only float32 and float64";
+  if (b.x.dtype != t || b.w.dtype != t || (b.bias && b.bias.dtype != t) || (b.residual && b.residual.dtype != t))
+    return "conv: the operands must have one element type";
+  if (!act_known(p.act) || (p.act % ACT_AFTER > ACT_CLIP && t != F32)) return "conv: unknown activation";
+  if (p.n < 0 || p.c < 0 || p.m < 0 || p.group < 1 || p.c % p.group || p.m % p.group) return "conv: channels do not divide into groups";
+  for (int d = 0; d < 3; d++) {
+    for (i64 v : {p.in[d], p.out[d], p.kernel[d], p.stride[d], p.dilation[d], p.pad[d] < 0 ? -(p.pad[d] + 1) : p.pad[d]})
+      if (v < 0 || v >= MAX_REACH) return "conv: a size is out of range";
+    if (p.kernel[d] < 1 || p.stride[d] < 1 || p.dilation[d] < 1 || p.kernel[d] * p.dilation[d] + p.out[d] * p.stride[d] >= MAX_REACH)
+      return "conv: a window parameter is out of range";
+  }
+  const i64 x[5] = {p.n, p.c, p.in[0], p.in[1], p.in[2]}, y[5] = {p.n, p.m, p.out[0], p.out[1], p.out[2]};
+  const i64 w[5] = {p.m, p.c / p.group, p.kernel[0], p.kernel[1], p.kernel[2]};
+  const i64 nx = product(x, 5), ny = product(y, 5), nw = product(w, 5);
+  if (nx < 0 || nx > b.x.count()) return "conv: x does not fit its buffer";
+  if (ny < 0 || ny > b.y.count()) return "conv: y does not fit its buffer";
+  if (nw < 0 || nw > b.w.count()) return "conv: w does not fit its buffer";
+  if (b.bias && b.bias.count() < p.m) return "conv: bias does not fit its buffer";
+  if (b.residual && b.residual.count() < ny) return "conv: residual does not fit its buffer";
+  return nullptr;
+}
+
+struct Shape {
+  isize c, m;  // per group
+  isize in[3], kernel[3], stride[3], dilation[3], pad[3], out[3];
+  isize taps, image, pixels;
+  explicit Shape(const ConvParams& p) : c(isize(p.c / p.group)), m(isize(p.m / p.group)) {
+    for (int d = 0; d < 3; d++) {
+      in[d] = isize(p.in[d]), kernel[d] = isize(p.kernel[d]), stride[d] = isize(p.stride[d]);
+      dilation[d] = isize(p.dilation[d]), pad[d] = isize(p.pad[d]), out[d] = isize(p.out[d]);
+    }
+    taps = kernel[0] * kernel[1] * kernel[2];
+    image = in[0] * in[1] * in[2];
+    pixels = out[0] * out[1] * out[2];
+  }
+  // Output pixels read the input at their own place.
+  bool pointwise() const {
+    for (int d = 0; d < 3; d++)
+      if (kernel[d] != 1 || stride[d] != 1 || pad[d] != 0 || out[d] != in[d]) return false;
+    return true;
+  }
+};
+
+// The outputs [0, n) whose input, from + i * stride, lies in [0, size): [lo, hi).
+struct Span {
+  isize lo, hi;
+  Span(isize from, isize stride, isize size, isize n) {
+    lo = from >= 0 ? 0 : stride == 1 ? -from : (-from + stride - 1) / stride;
+    hi = from >= size ? 0 : stride == 1 ? size - from : (size - from + stride - 1) / stride;
+    hi = least(hi, n);
+    lo = least(lo, most(hi, 0));
+    hi = most(hi, lo);
+  }
+};
+
+inline void fill(float* out, isize n) {
+  isize i = 0;
+  for (; i + W <= n; i += W) store(out + i, splat(0));
+  if (i < n) store_part(out + i, splat(0), n - i);
+}
+
+inline void gather(const float* x, isize stride, float* out, isize n) {
+  isize i = 0;
+  if (stride == 1) return gemm::copy_floats(x, out, n);
+  if (stride == 2)
+    for (; i + 4 < n; i += 4) store4(out + i, __builtin_shufflevector(load4(x + 2 * i), load4(x + 2 * i + 4), 0, 2, 4, 6));
+  for (; i < n; i++) out[i] = x[i * stride];
+}
+
+// Packs the windows of output pixels: row c * taps + tap of a panel holds, for each pixel, the input that the tap reads.
+struct PackWindows {
+  const Shape& s;
+  const float* x;
+
+  void operator()(isize k0, isize kc, isize j, isize columns, float* out) const {
+    for (; columns > 0; columns -= NR, j += NR) {
+      const isize n = least(NR, columns), width = gemm::round_up(n, W);
+      if (n < width) __builtin_memset(out, 0, size_t(width * kc) * 4);
+      panel(k0, kc, j, n, width, out);
+      out += width * kc;
+    }
+  }
+
+  void panel(isize k0, isize kc, isize j, isize n, isize width, float* out) const {
+    isize done = 0;
+    while (done < n) {  // runs of pixels of one output row
+      const isize pixel = j + done, w = pixel % s.out[2], h = pixel / s.out[2] % s.out[1], d = pixel / s.out[2] / s.out[1];
+      const isize length = least(s.out[2] - w, n - done);
+      run(k0, kc, d * s.stride[0] - s.pad[0], h * s.stride[1] - s.pad[1], w * s.stride[2] - s.pad[2], length, width, out + done);
+      done += length;
+    }
+  }
+
+  void run(isize k0, isize kc, isize d0, isize h0, isize w0, isize n, isize width, float* out) const {
+    isize tap = 0;
+    for (isize kd = 0; kd < s.kernel[0]; kd++) {
+      const isize d = d0 + kd * s.dilation[0];
+      for (isize kh = 0; kh < s.kernel[1]; kh++) {
+        const isize h = h0 + kh * s.dilation[1];
+        const bool inside = d >= 0 && d < s.in[0] && h >= 0 && h < s.in[1];
+        for (isize kw = 0; kw < s.kernel[2]; kw++, tap++) {
+          const isize c0 = k0 <= tap ? 0 : (k0 - tap + s.taps - 1) / s.taps;
+          const isize c1 = k0 + kc <= tap ? 0 : (k0 + kc - tap + s.taps - 1) / s.taps;
+          const isize from = w0 + kw * s.dilation[2], step = s.taps * width;
+          const Span in = inside ? Span(from, s.stride[2], s.in[2], n) : Span(0, 1, 0, n);
+          const float* src = x + c0 * s.image + (d * s.in[1] + h) * s.in[2] + from + in.lo * s.stride[2];
+          float* dst = out + (c0 * s.taps + tap - k0) * width;
+          copy(src, dst, in, n, c1 - c0, step);
+        }
+      }
+    }
+  }
+
+  void copy(const float* src, float* dst, Span in, isize n, isize channels, isize step) const {
+    const isize stride = s.stride[2];
+    if (n == NR && in.lo == 0 && in.hi == NR && stride == 1) {
+      for (isize c = 0; c < channels; c++, src += s.image, dst += step)
+        for (int v = 0; v < gemm::NV; v++) store(dst + v * W, load(src + v * W));
+      return;
+    }
+    for (isize c = 0; c < channels; c++, src += s.image, dst += step) {
+      fill(dst, in.lo);
+      gather(src, stride, dst + in.lo, in.hi - in.lo);
+      fill(dst + in.hi, n - in.hi);
+    }
+  }
+};
+
+// Two-dimensional, and every output channel reads one input channel.
+bool depthwise(const ConvParams& p, const Shape& s) {
+  const bool flat = s.in[0] == 1 && s.kernel[0] == 1 && s.out[0] == 1 && s.pad[0] == 0;
+  return flat && s.c == 1 && p.group > 1 && s.kernel[2] <= dw::MAX_COLUMNS && s.kernel[1] * s.dilation[1] <= 64 &&
+         s.kernel[2] * s.dilation[2] <= 1024 && s.stride[2] <= 8 && s.out[2] <= 8192;
+}
+
+gemm::Product product(const Shape& s) {
+  gemm::Product q{};
+  q.m = s.m, q.n = s.pixels, q.k = s.c * s.taps;
+  q.a_rs = q.k, q.a_cs = 1;
+  q.b_rs = s.pixels, q.b_cs = s.pixels == 1 ? q.k : 1;
+  q.y_rs = s.pixels;
+  return q;
+}
+
+dw::Shape plane(const Shape& s) {
+  return {s.in[1], s.in[2], s.out[1], s.out[2], s.kernel[1], s.kernel[2], s.stride[1], s.stride[2], s.dilation[1], s.dilation[2], s.pad[1], s.pad[2]};
+}
+
+bool empty(const ConvParams& p, const Shape& s) { return !p.n || !p.m || !s.pixels; }
+
+i64 scratch(const Call& call, int threads) {
+  const auto [p, b] = Args(call);
+  const Shape s(p);
+  if (b.y.dtype != F32 || empty(p, s)) return 0;
+  if (depthwise(p, s)) return i64(dw::scratch_floats(plane(s))) * 4 * threads;
+  const gemm::Product q = product(s);
+  if (s.pointwise()) return gemm::scratch_bytes(q, threads);
+  return i64(gemm::blocks(q.m, q.n, q.k, most(s.taps, 2)).packed_floats) * 4 * threads;
+}
+
+void plain(Call& call) {
+  const auto [p, b] = Args(call);
+  const Shape s(p);
+  const double *x = b.x.as<double>(), *w = b.w.as<double>(), *bias = b.bias ? b.bias.as<double>() : nullptr;
+  const double* res = b.residual ? b.residual.as<double>() : nullptr;
+  double* y = b.y.as<double>();
+  const bool after = p.act > ACT_AFTER;
+  const i64 act = after ? p.act - ACT_AFTER : p.act;
+  const double low = act == ACT_CLIP ? p.act_a : 0, high = act == ACT_CLIP ? p.act_b : __builtin_inf();
+  auto clamp = [&](double v) { return act == ACT_NONE ? v : v < low ? low : v > high ? high : v; };
+  parallel_for(call.pool, p.n * p.m, 1, [&, &p = p](i64 begin, i64 end, int) {
+    for (i64 plane = begin; plane < end; plane++) {
+      const isize image = isize(plane / p.m), m = isize(plane % p.m), first = m / s.m * s.c;
+      for (isize d = 0, at = isize(plane) * s.pixels; d < s.out[0]; d++)
+        for (isize h = 0; h < s.out[1]; h++)
+          for (isize v = 0; v < s.out[2]; v++, at++) {
+            double sum = bias ? bias[m] : 0;
+            for (isize c = 0; c < s.c; c++) {
+              const double* xc = x + (image * isize(p.c) + first + c) * s.image;
+              const double* wc = w + (m * s.c + c) * s.taps;
+              for (isize kd = 0; kd < s.kernel[0]; kd++)
+                for (isize kh = 0; kh < s.kernel[1]; kh++)
+                  for (isize kw = 0; kw < s.kernel[2]; kw++, wc++) {
+                    const isize id = d * s.stride[0] - s.pad[0] + kd * s.dilation[0], ih = h * s.stride[1] - s.pad[1] + kh * s.dilation[1];
+                    const isize iw = v * s.stride[2] - s.pad[2] + kw * s.dilation[2];
+                    if (id >= 0 && id < s.in[0] && ih >= 0 && ih < s.in[1] && iw >= 0 && iw < s.in[2])
+                      sum += *wc * xc[(id * s.in[1] + ih) * s.in[2] + iw];
+                  }
+            }
+            if (res && after) sum += res[at];
+            sum = clamp(sum);
+            if (res && !after) sum += res[at];
+            y[at] = sum;
+          }
+    }
+  });
+}
+
+void run(Call& call) {
+  const auto [p, b] = Args(call);
+  const Shape s(p);
+  if (empty(p, s)) return;
+  if (b.y.dtype == F64) return plain(call);
+  gemm::Product q = product(s);
+  q.a = b.w.as<float>();
+  q.b = b.x.as<float>();
+  q.y = b.y.as<float>();
+  q.e.set_act(p.act, p.act_a, p.act_b);
+  q.e.res_rs = s.pixels;
+  if (b.residual) q.e.res = b.residual.as<float>();
+  if (b.bias) q.e.bias = b.bias.as<float>(), q.e.bias_ms = 1;
+  if (depthwise(p, s)) return dw::run(call, plane(s), isize(p.n), isize(p.c), s.m, q.b, q.a, q.y, q.e);
+  gemm::Batch batch;
+  const isize out = s.m * s.pixels, groups = isize(p.group);
+  batch.add(isize(p.n), 0, isize(p.c) * s.image, groups * out, groups * out, 0);
+  batch.add(groups, s.m * q.k, s.c * s.image, out, out, s.m);
+  if (s.pointwise()) return gemm::run(call, q, batch);
+  gemm::run_packed(call, q, batch, most(s.taps, 2), [&](const gemm::Product& at) { return PackWindows{s, at.b}; });
+}
+
+}  // namespace
+
+KERNEL(conv, check, scratch, run)

@@ -1,0 +1,172 @@
+// Transposed convolution: a product gives every (output channel, tap) its value at every input pixel, and those are added where they belong.
+#include <initializer_list>
+
+#include "gemm.h"
+#include "params.h"
+
+namespace {
+
+using gemm::least;
+using gemm::most;
+
+struct Args {
+  const ConvTransposeParams& p;
+  const ConvTransposeBufs& b;
+  explicit Args(const Call& call)
+      : p(*reinterpret_cast<const ConvTransposeParams*>(call.params)), b(*reinterpret_cast<const ConvTransposeBufs*>(call.bufs)) {}
+};
+
+constexpr i64 MAX_REACH = i64(1) << 30;
+
+const char* check(const Call& call) {
+  const auto [p, b] = Args(call);
+  const int32_t t = b.y.dtype;
+  if (t != F32 && t != F64) return "conv_transpose: only float32 and float64";
+  if (b.x.dtype != t || b.w.dtype != t || (b.bias && b.bias.dtype != t)) return "conv_transpose: the operands must have one element type";
+  if (p.n < 0 || p.c < 0 || p.m < 0 || p.group < 1 || p.c % p.group || p.m % p.group)
+    return "conv_transpose: channels do not divide into groups";
+  for (int d = 0; d < 3; d++) {
+    for (i64 v : {p.in[d], p.out[d], p.kernel[d], p.stride[d], p.dilation[d], p.pad[d] < 0 ? -(p.pad[d] + 1) : p.pad[d]})
+      if (v < 0 || v >= MAX_REACH) return "conv_transpose: a size is out of range";
+    if (p.kernel[d] < 1 || p.stride[d] < 1 || p.dilation[d] < 1 || p.kernel[d] * p.dilation[d] + p.in[d] * p.stride[d] >= MAX_REACH)
+      return "conv_transpose: a window parameter is out of range";
+  }
+  const i64 x[5] = {p.n, p.c, p.in[0], p.in[1], p.in[2]}, y[5] = {p.n, p.m, p.out[0], p.out[1], p.out[2]};
+  const i64 w[5] = {p.c, p.m / p.group, p.kernel[0], p.kernel[1], p.kernel[2]};
+  const i64 nx = product(x, 5), ny = product(y, 5), nw = product(w, 5);
+  if (nx < 0 || nx > b.x.count()) return "conv_transpose: x does not fit its buffer";
+  if (ny < 0 || ny > b.y.count()) return "conv_transpose: y does not fit its buffer";
+  if (nw < 0 || nw > b.w.count()) return "conv_transpose: w does not fit its buffer";
+  if (b.bias && b.bias.count() < p.m) return "conv_transpose: bias does not fit its buffer";
+  return nullptr;
+}
+
+struct Shape {
+  isize c, m;  // per group
+  isize in[3], kernel[3], stride[3], dilation[3], pad[3], out[3];
+  isize taps, image, pixels;
+  isize channels;  // output channels of a work item
+  isize block;     // input pixels of a product
+  explicit Shape(const ConvTransposeParams& p) : c(isize(p.c / p.group)), m(isize(p.m / p.group)) {
+    for (int d = 0; d < 3; d++) {
+      in[d] = isize(p.in[d]), kernel[d] = isize(p.kernel[d]), stride[d] = isize(p.stride[d]);
+      dilation[d] = isize(p.dilation[d]), pad[d] = isize(p.pad[d]), out[d] = isize(p.out[d]);
+    }
+    taps = kernel[0] * kernel[1] * kernel[2];
+    image = in[0] * in[1] * in[2];
+    pixels = out[0] * out[1] * out[2];
+    channels = least(m, most(64 / taps, 1));
+    block = least(gemm::round_up(image, W), most((isize(1) << 16) / (channels * taps) / gemm::NR, 1) * gemm::NR);
+  }
+};
+
+gemm::Blocks blocks(const Shape& s) { return gemm::blocks(s.channels * s.taps, s.block, s.c, 1); }
+isize scratch_floats(const Shape& s) {
+  const gemm::Blocks b = blocks(s);
+  return b.packed_floats + b.rows_floats + gemm::round_up(s.channels * s.taps * s.block, 16);
+}
+bool empty(const ConvTransposeParams& p, const Shape& s) { return !p.n || !p.m || !s.pixels; }
+
+i64 scratch(const Call& call, int threads) {
+  const auto [p, b] = Args(call);
+  const Shape s(p);
+  return b.y.dtype != F32 || empty(p, s) || !s.image || !s.c ? 0 : i64(scratch_floats(s)) * 4 * threads;
+}
+
+// y[i * stride] += v[i]
+template <class T> void add(const T* v, T* y, isize stride, isize n) {
+  if (stride == 1)
+    for (isize i = 0; i < n; i++) y[i] += v[i];
+  else
+    for (isize i = 0; i < n; i++) y[i * stride] += v[i];
+}
+
+// Adds one tap's values at input pixels [q0, q1) to an output plane.
+template <class T> void scatter(const Shape& s, const T* v, isize q0, isize q1, const isize* tap, T* y) {
+  isize shift[3];
+  for (int d = 0; d < 3; d++) shift[d] = tap[d] * s.dilation[d] - s.pad[d];
+  for (isize q = q0; q < q1;) {
+    const isize w = q % s.in[2], h = q / s.in[2] % s.in[1], d = q / s.in[2] / s.in[1], n = least(s.in[2] - w, q1 - q);
+    const isize od = d * s.stride[0] + shift[0], oh = h * s.stride[1] + shift[1], ow = w * s.stride[2] + shift[2], step = s.stride[2];
+    if (od >= 0 && od < s.out[0] && oh >= 0 && oh < s.out[1]) {
+      const isize lo = ow >= 0 ? 0 : (-ow + step - 1) / step, hi = ow >= s.out[2] ? 0 : least(n, (s.out[2] - ow + step - 1) / step);
+      if (lo < hi) add(v + (q - q0) + lo, y + (od * s.out[1] + oh) * s.out[2] + ow + lo * step, step, hi - lo);
+    }
+    q += n;
+  }
+}
+
+template <class T, class F> void each_tap(const Shape& s, F&& f) {
+  isize t = 0;
+  for (isize d = 0; d < s.kernel[0]; d++)
+    for (isize h = 0; h < s.kernel[1]; h++)
+      for (isize w = 0; w < s.kernel[2]; w++, t++) {
+        const isize tap[3] = {d, h, w};
+        f(t, tap);
+      }
+}
+
+template <class T> void start(const Shape& s, const Buf& bias, isize channel, T* y) {
+  const T v = bias ? bias.as<T>()[channel] : 0;
+  for (isize i = 0; i < s.pixels; i++) y[i] = v;
+}
+
+void plain(Call& call) {
+  const auto [p, b] = Args(call);
+  const Shape s(p);
+  parallel_for(call.pool, p.n * p.m, 1, [&, &p = p, &b = b](i64 begin, i64 end, int) {
+    for (i64 plane = begin; plane < end; plane++) {
+      const isize image = isize(plane / p.m), o = isize(plane % p.m), first = o / s.m * s.c;
+      double* y = b.y.as<double>() + isize(plane) * s.pixels;
+      start(s, b.bias, o, y);
+      for (isize c = 0; c < s.c; c++)
+        each_tap<double>(s, [&](isize t, const isize* tap) {
+          const double w = b.w.as<double>()[((first + c) * s.m + o % s.m) * s.taps + t];
+          const double* x = b.x.as<double>() + (image * isize(p.c) + first + c) * s.image;
+          for (isize q = 0; q < s.image; q++) {
+            const double v = w * x[q];
+            scatter(s, &v, q, q + 1, tap, y);
+          }
+        });
+    }
+  });
+}
+
+void run(Call& call) {
+  const auto [p, b] = Args(call);
+  const Shape s(p);
+  if (empty(p, s)) return;
+  if (b.y.dtype == F64) return plain(call);
+  const gemm::Blocks cut = blocks(s);
+  const isize each = scratch_floats(s), parts = (s.m + s.channels - 1) / s.channels, groups = isize(p.group);
+  parallel_for(call.pool, p.n * groups * parts, 1, [&, &b = b](i64 begin, i64 end, int thread) {
+    float* packed = reinterpret_cast<float*>(call.scratch) + thread * each;
+    float* rows = packed + cut.packed_floats;
+    float* values = rows + cut.rows_floats;
+    for (i64 at = begin; at < end; at++) {
+      const isize part = isize(at) % parts, group = isize(at) / parts % groups, image = isize(at) / parts / groups;
+      const isize first = part * s.channels, count = least(s.channels, s.m - first);
+      float* y = b.y.as<float>() + ((image * groups + group) * s.m + first) * s.pixels;
+      for (isize o = 0; o < count; o++) start(s, b.bias, group * s.m + first + o, y + o * s.pixels);
+      if (!s.c) continue;
+      gemm::Product q{};
+      q.m = count * s.taps, q.k = s.c;
+      q.a = b.w.as<float>() + (group * s.c * s.m + first) * s.taps;
+      q.a_rs = 1, q.a_cs = s.m * s.taps;
+      q.y = values;
+      for (isize q0 = 0; q0 < s.image; q0 += s.block) {
+        q.n = q.y_rs = least(s.block, s.image - q0);
+        const gemm::PackMatrix pack{b.x.as<float>() + (image * groups + group) * s.c * s.image + q0, s.image, 1};
+        gemm::product_range(q, pack, 0, q.m, 0, q.n, cut, packed, rows);
+        for (isize o = 0; o < count; o++)
+          each_tap<float>(s, [&](isize t, const isize* tap) {
+            scatter(s, values + (o * s.taps + t) * q.n, q0, q0 + q.n, tap, y + o * s.pixels);
+          });
+      }
+    }
+  });
+}
+
+}  // namespace
+
+KERNEL(conv_transpose, check, scratch, run)

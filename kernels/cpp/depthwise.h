@@ -1,0 +1,136 @@
+// Depthwise convolution: every output channel reads one input channel. A band of input rows is copied into scratch with its padding, split
+// by column phase when the stride is not 1, so that all taps of W neighbouring outputs are contiguous vectors and no border remains.
+#pragma once
+#include "epilogue.h"
+#include "gemm.h"
+
+namespace dw {
+
+using gemm::least;
+using gemm::most;
+using gemm::round_up;
+
+struct Shape {
+  isize ih, iw, oh, ow, kh, kw, sh, sw, dh, dw, ph, pw;
+};
+
+struct Band {
+  isize phase;   // floats of one column phase of a row, a multiple of W
+  isize pitch;   // floats of a row
+  isize rows;    // output rows of a band
+  isize inputs;  // input rows that they read
+};
+
+inline Band band(const Shape& s) {
+  constexpr isize BUDGET = 24 << 8;  // floats: most of a level-1 cache
+  Band b;
+  b.phase = round_up(s.ow, W) + (s.kw - 1) * s.dw / s.sw + 1;
+  b.pitch = b.phase * least(s.sw, (s.kw - 1) * s.dw + 1);
+  const isize reach = (s.kh - 1) * s.dh + 1;
+  b.rows = least(s.oh, most((BUDGET / b.pitch - reach) / s.sh + 1, most(4, reach / s.sh)));
+  b.inputs = (b.rows - 1) * s.sh + reach;
+  return b;
+}
+
+inline isize scratch_floats(const Shape& s) {
+  const Band b = band(s);
+  return round_up(b.inputs * b.pitch, 16);
+}
+
+// One input row (nullptr: a row of padding), columns from -pw on, into its phases.
+inline void copy_row(const Shape& s, const Band& b, const float* x, float* out) {
+  const isize phases = b.pitch / b.phase;
+  for (isize f = 0; f < phases; f++, out += b.phase) {
+    const isize from = f - s.pw;  // column i of this phase is x[from + i * sw]
+    isize lo = from >= 0 ? 0 : (-from + s.sw - 1) / s.sw, hi = from >= s.iw ? 0 : (s.iw - from + s.sw - 1) / s.sw;
+    hi = x ? least(hi, b.phase) : 0;
+    lo = least(lo, most(hi, 0));
+    hi = most(hi, lo);
+    for (isize i = 0; i < lo; i++) out[i] = 0;
+    if (s.sw == 1) {
+      gemm::copy_floats(x + from + lo, out + lo, hi - lo);
+    } else {
+      isize i = lo;
+      if (s.sw == 2)
+        for (; i + 4 < hi; i += 4) store4(out + i, __builtin_shufflevector(load4(x + from + 2 * i), load4(x + from + 2 * i + 4), 0, 2, 4, 6));
+      for (; i < hi; i++) out[i] = x[from + i * s.sw];
+    }
+    for (isize i = hi; i < b.phase; i++) out[i] = 0;
+  }
+}
+
+// R output rows of one band; KH x KW taps, or any number when 0. offset[j] is where tap column j starts in a row.
+template <int KH, int KW, int R> inline void rows(const Shape& s, isize pitch, const float* in, const float* w, const isize* offset, VF start, float* y) {
+  const isize kh = KH ? KH : s.kh, kw = KW ? KW : s.kw;
+  for (isize j = 0; j < s.ow; j += W) {
+    VF acc[R];
+    for (int r = 0; r < R; r++) acc[r] = start;
+    if constexpr (KH > 0 && R > 1) {  // stride 1: an input row serves up to KH output rows
+#pragma unroll
+      for (int i = 0; i < KH + R - 1; i++)
+#pragma unroll
+        for (int t = 0; t < KW; t++) {
+          const VF x = load(in + i * pitch + t + j);
+#pragma unroll
+          for (int r = 0; r < R; r++)
+            if (i - r >= 0 && i - r < KH) acc[r] = fma(splat(w[(i - r) * KW + t]), x, acc[r]);
+        }
+    } else {
+      for (isize i = 0; i < kh; i++)
+        for (isize t = 0; t < kw; t++)
+          for (int r = 0; r < R; r++) acc[r] = fma(splat(w[i * kw + t]), load(in + (i * s.dh + r * s.sh) * pitch + offset[t] + j), acc[r]);
+    }
+    const isize n = least(W, s.ow - j);
+    for (int r = 0; r < R; r++) {
+      if (n == W) store(y + r * s.ow + j, acc[r]);
+      else store_part(y + r * s.ow + j, acc[r], n);
+    }
+  }
+}
+
+template <int KH, int KW, int R> inline void band_rows(const Shape& s, isize pitch, isize count, const float* in, const float* w, const isize* offset, VF start, float* y) {
+  isize r = 0;
+  for (; r + R <= count; r += R) rows<KH, KW, R>(s, pitch, in + r * s.sh * pitch, w, offset, start, y + r * s.ow);
+  for (; r < count; r++) rows<KH, KW, 1>(s, pitch, in + r * s.sh * pitch, w, offset, start, y + r * s.ow);
+}
+
+constexpr isize MAX_COLUMNS = 64;  // taps of a row
+
+// x [n, c, ih, iw], w [c * multiplier, kh, kw], y [n, c * multiplier, oh, ow]; e as for a product whose rows are channels.
+inline void run(Call& call, const Shape& s, isize n, isize c, isize multiplier, const float* x, const float* w, float* y, const Epilogue& base) {
+  const Band b = band(s);
+  const isize each = scratch_floats(s), m = c * multiplier, pixels = s.oh * s.ow, taps = s.kh * s.kw;
+  const bool dense = s.sh == 1 && s.sw == 1 && s.dh == 1 && s.dw == 1;
+  parallel_for(call.pool, n * c, gemm::MIN_FLOPS / (2 * pixels * taps * multiplier + 1) + 1, [&](i64 begin, i64 end, int thread) {
+    float* in = reinterpret_cast<float*>(call.scratch) + thread * each;
+    for (i64 at = begin; at < end; at++) {
+      const isize image = isize(at) / c, channel = isize(at) % c;
+      const float* xc = x + isize(at) * s.ih * s.iw;
+      Epilogue e = base;
+      if (e.res) e.res += image * m * pixels;
+      for (isize r0 = 0; r0 < s.oh; r0 += b.rows) {
+        const isize count = least(b.rows, s.oh - r0), inputs = (count - 1) * s.sh + (s.kh - 1) * s.dh + 1;
+        for (isize i = 0; i < inputs; i++) {
+          const isize h = r0 * s.sh - s.ph + i;
+          copy_row(s, b, h >= 0 && h < s.ih ? xc + h * s.iw : nullptr, in + i * b.pitch);
+        }
+        for (isize q = 0; q < multiplier; q++) {
+          const isize o = channel * multiplier + q;
+          float* yr = y + (image * m + o) * pixels + r0 * s.ow;
+          const float* wo = w + o * taps;
+          const VF start = e.start(o, 0, 1);
+          isize offset[MAX_COLUMNS];
+          for (isize t = 0; t < s.kw; t++) offset[t] = t * s.dw % s.sw * b.phase + t * s.dw / s.sw;
+          if (dense && s.kh == 3 && s.kw == 3) band_rows<3, 3, 2>(s, b.pitch, count, in, wo, offset, start, yr);
+          else if (dense && s.kh == 5 && s.kw == 5) band_rows<5, 5, 2>(s, b.pitch, count, in, wo, offset, start, yr);
+          else if (s.kh == 3 && s.kw == 3) band_rows<3, 3, 1>(s, b.pitch, count, in, wo, offset, start, yr);
+          else if (s.kh == 5 && s.kw == 5) band_rows<5, 5, 1>(s, b.pitch, count, in, wo, offset, start, yr);
+          else band_rows<0, 0, 2>(s, b.pitch, count, in, wo, offset, start, yr);
+          e.finish(o, r0 * s.ow, count * s.ow, yr);
+        }
+      }
+    }
+  });
+}
+
+}  // namespace dw

@@ -1,0 +1,184 @@
+#include <cmath>
+#include <type_traits>
+
+#include "gemm.h"
+#include "params.h"
+
+namespace {
+
+struct Args {
+  const MatmulParams& p;
+  const MatmulBufs& b;
+  explicit Args(const Call& call)
+      : p(*reinterpret_cast<const MatmulParams*>(call.params)), b(*reinterpret_cast<const MatmulBufs*>(call.bufs)) {}
+};
+
+bool fits(const MatmulParams& p, const i64* batch_stride, i64 rows, i64 row_stride, i64 columns, i64 column_stride, i64 offset, i64 count) {
+  i64 shape[8], stride[8];
+  for (i64 d = 0; d < p.nb; d++) shape[d] = p.batch[d], stride[d] = batch_stride ? batch_stride[d] : 0;
+  shape[p.nb] = rows, stride[p.nb] = row_stride;
+  shape[p.nb + 1] = columns, stride[p.nb + 1] = column_stride;
+  return view_fits(p.nb + 2, shape, stride, offset, count);
+}
+
+const char* check(const Call& call) {
+  const auto [p, b] = Args(call);
+  const int32_t t = b.y.dtype;
+  if (t != F32 && t != F64 && t != I32 && t != I64 && t != U32 && t != U64) return "matmul: this element type is not supported";
+  if (b.a.dtype != t || b.b.dtype != t || (b.bias && b.bias.dtype != t) || (b.residual && b.residual.dtype != t))
+    return "matmul: the operands must have one element type";
+  if (p.nb < 0 || p.nb > 6) return "matmul: at most 6 batch dimensions";
+  if (!act_known(p.act) || (p.act && t != F32 && t != F64)) return "matmul: unknown activation";
+  if (!fits(p, p.ybatch, p.m, p.y_rs, p.n, 1, p.yoff, b.y.count())) return "matmul: y does not fit its buffer";
+  if (p.m < 0 || p.n < 0 || p.k < 0) return "matmul: a size is negative";
+  if (!fits(p, p.abatch, p.m, p.a_rs, p.k, p.a_cs, p.aoff, b.a.count())) return "matmul: a does not fit its buffer";
+  if (!fits(p, p.bbatch, p.k, p.b_rs, p.n, p.b_cs, p.boff, b.b.count())) return "matmul: b does not fit its buffer";
+  if (b.bias && !fits(p, nullptr, p.m, p.bias_ms, p.n, p.bias_ns, 0, b.bias.count())) return "matmul: bias does not fit its buffer";
+  if (b.residual && !fits(p, p.resbatch, p.m, p.res_rs, p.n, 1, p.res_off, b.residual.count()))
+    return "matmul: residual does not fit its buffer";
+  return nullptr;
+}
+
+bool empty(const MatmulParams& p) {
+  i64 n = p.m && p.n;
+  for (i64 d = 0; d < p.nb; d++) n = n && p.batch[d];
+  return !n;
+}
+
+// Sizes and strides; a stride that is never stepped over is set to what the fastest code wants.
+gemm::Product product(const MatmulParams& p) {
+  gemm::Product q{};
+  q.m = isize(p.m), q.n = isize(p.n), q.k = isize(p.k);
+  q.a_rs = p.m == 1 ? isize(p.k) : isize(p.a_rs);
+  q.a_cs = p.k <= 1 ? 1 : isize(p.a_cs);
+  q.b_rs = p.k <= 1 ? isize(p.n) : isize(p.b_rs);
+  q.b_cs = p.n == 1 ? (p.b_rs == 1 ? isize(p.k) : 1) : isize(p.b_cs);
+  q.y_rs = isize(p.y_rs);
+  return q;
+}
+
+// Batch dimensions over which `b` does not change and a, y, residual continue row by row become rows.
+gemm::Batch batch(const MatmulParams& p, const MatmulBufs& bufs, gemm::Product& q) {
+  i64 nb = p.nb;
+  for (; nb > 0 && q.k > 1; nb--) {
+    const i64 d = nb - 1;
+    if (p.batch[d] != 1) {
+      const bool rows = p.bbatch[d] == 0 && (q.m == 1 || (p.abatch[d] == q.m * p.a_rs && p.ybatch[d] == q.m * p.y_rs));
+      const bool rest = (!bufs.bias || p.bias_ms == 0) && (!bufs.residual || q.m == 1 || p.resbatch[d] == q.m * p.res_rs);
+      if (!rows || !rest) break;
+      if (q.m == 1) {
+        q.a_rs = isize(p.abatch[d]);
+        q.y_rs = isize(p.ybatch[d]);
+        q.e.res_rs = isize(p.resbatch[d]);
+        q.m = isize(p.batch[d]);
+        nb--;
+        break;
+      }
+      q.m *= isize(p.batch[d]);
+    }
+  }
+  gemm::Batch r;
+  for (i64 d = 0; d < nb; d++)
+    r.add(isize(p.batch[d]), isize(p.abatch[d]), isize(p.bbatch[d]), isize(p.ybatch[d]), isize(p.resbatch[d]), 0);
+  return r;
+}
+
+i64 scratch(const Call& call, int threads) {
+  const auto [p, b] = Args(call);
+  if (b.y.dtype != F32 || empty(p)) return 0;
+  gemm::Product q = product(p);
+  batch(p, b, q);
+  return gemm::scratch_bytes(q, threads);
+}
+
+double activate(int act, double v, double a, double b) {
+  auto clamp = [](double x, double lo, double hi) { return x < lo ? lo : x > hi ? hi : x; };
+  switch (act) {
+    case ACT_RELU: return v < 0 ? 0 : v;
+    case ACT_CLIP: return clamp(v, a, b);
+    case ACT_SIGMOID: return 1 / (1 + std::exp(-v));
+    case ACT_TANH: return std::tanh(v);
+    case ACT_SILU: return v / (1 + std::exp(-v));
+    case ACT_GELU: return 0.5 * v * (1 + std::erf(v * 0.7071067811865476));
+    case ACT_GELU_TANH: return 0.5 * v * (1 + std::tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
+    case ACT_LEAKY_RELU: return v < 0 ? a * v : v;
+    case ACT_HARDSIGMOID: return clamp(a * v + b, 0, 1);
+    case ACT_HARDSWISH: return v * clamp(v / 6 + 0.5, 0, 1);
+    case ACT_ELU: return v < 0 ? a * (std::exp(v) - 1) : v;
+    default: return v;
+  }
+}
+
+// Any arithmetic type; signed integers wrap, so they are computed as unsigned ones.
+template <class T> void plain(Call& call) {
+  const auto [p, b] = Args(call);
+  const MatmulParams& q = p;
+  const MatmulBufs& bufs = b;
+  const bool after = q.act > ACT_AFTER;
+  const int act = int(after ? q.act - ACT_AFTER : q.act);
+  i64 rows = q.m;
+  for (i64 d = 0; d < q.nb; d++) rows *= q.batch[d];
+  parallel_for(call.pool, rows, (1 << 17) / (q.n * q.k + 1) + 1, [&](i64 begin, i64 end, int) {
+    for (i64 r = begin; r < end; r++) {
+      const i64 i = r % q.m;
+      const T* a = bufs.a.as<T>() + q.aoff + i * q.a_rs;
+      const T* x = bufs.b.as<T>() + q.boff;
+      T* y = bufs.y.as<T>() + q.yoff + i * q.y_rs;
+      const T* res = bufs.residual ? bufs.residual.as<T>() + q.res_off + i * q.res_rs : nullptr;
+      i64 rest = r / q.m;
+      for (i64 d = q.nb; d-- > 0; rest /= q.batch[d]) {
+        const i64 c = rest % q.batch[d];
+        a += c * q.abatch[d];
+        x += c * q.bbatch[d];
+        y += c * q.ybatch[d];
+        if (res) res += c * q.resbatch[d];
+      }
+      for (i64 j = 0; j < q.n; j++) y[j] = 0;
+      for (i64 k = 0; k < q.k; k++) {
+        const T s = a[k * q.a_cs], *row = x + k * q.b_rs;
+        if (q.b_cs == 1)
+          for (i64 j = 0; j < q.n; j++) y[j] += s * row[j];
+        else
+          for (i64 j = 0; j < q.n; j++) y[j] += s * row[j * q.b_cs];
+      }
+      for (i64 j = 0; j < q.n; j++) {
+        T v = y[j];
+        if (q.alpha != 1) {
+          if constexpr (std::is_floating_point_v<T>) v *= T(q.alpha);
+          else v *= T(i64(q.alpha));
+        }
+        if (bufs.bias) v += bufs.bias.as<T>()[i * q.bias_ms + j * q.bias_ns];
+        if (res && after) v += res[j];
+        if constexpr (std::is_floating_point_v<T>) v = T(activate(act, double(v), q.act_a, q.act_b));
+        if (res && !after) v += res[j];
+        y[j] = v;
+      }
+    }
+  });
+}
+
+void run(Call& call) {
+  const auto [p, b] = Args(call);
+  if (empty(p)) return;
+  switch (b.y.dtype) {
+    case F64: return plain<double>(call);
+    case I32: case U32: return plain<uint32_t>(call);
+    case I64: case U64: return plain<uint64_t>(call);
+    default: break;
+  }
+  gemm::Product q = product(p);
+  q.e.set_act(p.act, p.act_a, p.act_b);
+  q.e.alpha = float(p.alpha);
+  q.e.res_rs = isize(p.res_rs);
+  const gemm::Batch batches = batch(p, b, q);
+  q.a = b.a.as<float>() + p.aoff;
+  q.b = b.b.as<float>() + p.boff;
+  q.y = b.y.as<float>() + p.yoff;
+  if (b.bias) q.e.bias = b.bias.as<float>(), q.e.bias_ms = isize(p.bias_ms), q.e.bias_ns = isize(p.bias_ns);
+  if (b.residual) q.e.res = b.residual.as<float>() + p.res_off;
+  gemm::run(call, q, batches);
+}
+
+}  // namespace
+
+KERNEL(matmul, check, scratch, run)
