@@ -13,6 +13,7 @@ from .protobuf import ReadError
 
 MIN_OPSET, MAX_OPSET = 6, 28
 MAX_CALL_DEPTH = 64
+MAX_NESTING = 128  # after inlining
 MAX_INLINED_NODES = 1 << 20
 
 FunctionKey = tuple[str, str, str]  # domain, name, overload
@@ -118,14 +119,22 @@ def check_opset(version: int, what: str) -> None:
         raise ReadError(f"{what} opset {version}; opsets {MIN_OPSET} to {MAX_OPSET} are supported (onnx.version_converter converts)")
 
 
-def order(graph: Graph) -> None:
+def order(graph: Graph, heights: dict[int, int] | None = None, level: int = 1) -> int:
     """Sorts the nodes topologically (and those of subgraphs), where they are not, and finds what the graph captures.
+
+    Returns the height: how many graphs, itself included, nest in it. ``heights`` holds those that are done, by identity, as
+    a graph may occur more than once; ``level`` is its depth.
 
     Raises:
         ReadError: a name is defined twice, or nodes depend on each other in a cycle.
     """
-    if graph.captures is not None:
-        return
+    heights = {} if heights is None else heights
+    height = heights.get(id(graph), 0)
+    if level + max(height, 1) - 1 > MAX_NESTING:
+        raise ReadError(f"with functions inlined, graphs nest deeper than {MAX_NESTING}")
+    if height:
+        return height
+    height = 1
     seen = {*graph.initializers, *(i.name for i in graph.inputs)}
     missing: dict[str, str] = {}
     for node in graph.nodes:
@@ -133,10 +142,10 @@ def order(graph: Graph) -> None:
             if name and name not in seen:
                 missing.setdefault(name, str(node))
         for sub in node.graphs():
-            order(sub)
+            height = max(height, 1 + order(sub, heights, level + 1))
             for name, reader in (sub.captures or {}).items():
                 if name not in seen:
-                    missing.setdefault(name, f"{reader} inside {node}")
+                    missing.setdefault(name, reader if " inside " in reader else f"{reader} inside {node}")
         for name in node.outputs:
             if name in seen:
                 raise ReadError(f"{node} defines {name!r}, which is already defined; every name may be defined once")
@@ -148,6 +157,8 @@ def order(graph: Graph) -> None:
         if info.name not in seen:
             missing.setdefault(info.name, f"the output list of graph {graph.name!r}")
     graph.captures = {name: reader for name, reader in missing.items() if name not in seen}
+    heights[id(graph)] = height
+    return height
 
 
 def _sorted(graph: Graph) -> list[Node]:
@@ -170,16 +181,15 @@ def _sorted(graph: Graph) -> list[Node]:
                 heapq.heappush(ready, j)
     if len(done) == len(nodes):
         return [nodes[i] for i in done]
-    path = [next(i for i, n in enumerate(waiting) if n)]
-    while True:
-        previous = next(j for j in needs[path[-1]] if waiting[j])
-        if previous in path:
-            cycle = path[path.index(previous) :][::-1]
-            first = cycle.index(min(cycle))
-            cycle = cycle[first:] + cycle[:first]
-            shown = " -> ".join(str(nodes[i]) for i in cycle[:6]) + (" -> ..." if len(cycle) > 6 else "")
-            raise ReadError(f"the graph is cyclic: {shown} -> {nodes[cycle[0]]}")
-        path.append(previous)
+    at = next(i for i, n in enumerate(waiting) if n)
+    path: dict[int, int] = {}
+    while at not in path:
+        path[at] = len(path)
+        at = next(j for j in needs[at] if waiting[j])
+    cycle = list(path)[path[at] :][::-1]
+    first = cycle.index(min(cycle))
+    shown = " -> ".join(str(nodes[i]) for i in (cycle[first:] + cycle[:first])[:6]) + (" -> ..." if len(cycle) > 6 else "")
+    raise ReadError(f"the graph is cyclic: {shown} -> {nodes[cycle[first]]}")
 
 
 def _captured(node: Node) -> Iterator[str]:
@@ -198,14 +208,16 @@ class Inliner:
         self.done: set[int] = set()
         self.count = 0
 
-    def expand(self, nodes: list[Node], calls: tuple[FunctionKey, ...] = ()) -> list[Node]:
+    def expand(self, nodes: list[Node], calls: tuple[FunctionKey, ...] = (), level: int = 1) -> list[Node]:
         """The nodes with every call, also in subgraphs and in function bodies, replaced."""
+        if level > MAX_NESTING:
+            raise ReadError(f"function calls and graphs nest deeper than {MAX_NESTING}")
         expanded: list[Node] = []
         for node in nodes:
             for sub in node.graphs():
                 if id(sub) not in self.done:
                     self.done.add(id(sub))
-                    sub.nodes = self.expand(sub.nodes, calls)
+                    sub.nodes = self.expand(sub.nodes, calls, level + 1)
             key = (node.domain, node.op_type, node.overload)
             function = self.functions.get(key)
             if function is None:
@@ -215,7 +227,7 @@ class Inliner:
                 raise ReadError(f"{node}: function {function.name!r} calls itself")
             if len(calls) == MAX_CALL_DEPTH:
                 raise ReadError(f"{node}: function calls nest deeper than {MAX_CALL_DEPTH}")
-            expanded += self.expand(self._body(node, function), (*calls, key))
+            expanded += self.expand(self._body(node, function), (*calls, key), level + 1)
         return expanded
 
     def _body(self, call: Node, function: Function) -> list[Node]:

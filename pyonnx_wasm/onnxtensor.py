@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from .protobuf import Buffer
 
 MAX_ELEMENTS = 1 << 47
-MAX_DENSE_BYTES = 1 << 32
+MAX_RANK = 32
+MAX_DENSE_BYTES = 1 << 31
 
 _FLOAT, _INT32, _STRING, _INT64, _RAW, _DOUBLE, _UINT64 = 4, 5, 6, 7, 9, 10, 11
 _FIELD_NAMES = {_FLOAT: "float_data", _INT32: "int32_data", _STRING: "string_data", _INT64: "int64_data", _DOUBLE: "double_data",
@@ -103,7 +104,7 @@ class SparseTensor:
         """The dense tensor; computed when its contents are asked for, where indices out of bounds raise :class:`ReadError`."""
         count = math.prod(self.dims)
         dtype, name = self.values.dtype, self.values.name
-        if max(dtype.nbytes(count), count) > MAX_DENSE_BYTES:
+        if count * max(dtype.bits // 8, 1 if dtype.bits else 8) > MAX_DENSE_BYTES:
             raise ReadError(f"sparse tensor {name!r} of shape {self.dims} is too large to be made dense")
         return Tensor(name, dtype, self.dims, dtype.nbytes(count), _decode=self._dense)
 
@@ -256,8 +257,7 @@ def read_tensor(files: Files, pos: int, end: int) -> Tensor:
             segment = True
     shown = f"tensor {name!r} at byte {pos}"
     shape = tuple(dims)
-    if min(dims, default=0) < 0 or math.prod(max(d, 1) for d in dims) > MAX_ELEMENTS:
-        raise ReadError(f"{shown} has the impossible shape {_short(shape)}")
+    _check_shape(shape, shown)
     if segment:
         raise ReadError(f"{shown} is stored in segments, which no writer uses; save the model again")
     dtype = _INFERRED[next(iter(typed))] if not code and len(typed) == 1 else dtype_of(code, shown)
@@ -278,6 +278,13 @@ def read_tensor(files: Files, pos: int, end: int) -> Tensor:
     else:
         _locate_typed(tensor, buf, typed, count, shown)
     return tensor
+
+
+def _check_shape(shape: tuple[int, ...], shown: str) -> None:
+    if len(shape) > MAX_RANK:
+        raise ReadError(f"{shown} has {len(shape)} axes; {MAX_RANK} are supported")
+    if min(shape, default=0) < 0 or math.prod(max(d, 1) for d in shape) > MAX_ELEMENTS:
+        raise ReadError(f"{shown} has the impossible shape {_short(shape)}")
 
 
 def _short(shape: tuple[int, ...]) -> str:
@@ -323,7 +330,7 @@ def _locate_typed(tensor: Tensor, buf: Buffer, typed: dict[int, list[Field]], co
     else:
         found = sum(1 if k & 7 == VARINT else int(np.count_nonzero(_bytes(buf, a, b) < 128)) for k, a, b in fields)
     if found != expected:
-        given = f"{_FIELD_NAMES[number]} has {found:g}" if fields else "it has no data"
+        given = f"{_FIELD_NAMES[number]} has {found:.17g}" if fields else "it has no data"
         raise ReadError(f"{shown}: {dtype.name} of shape {_short(tensor.shape)} takes {expected} values, {given}")
     if number in (_FLOAT, _DOUBLE) and len(fields) == 1:
         tensor._buffer, tensor.offset = buf, fields[0][1]
@@ -371,8 +378,7 @@ def read_sparse(files: Files, pos: int, end: int) -> SparseTensor:
         raise ReadError(f"sparse tensor at byte {pos} lacks its values or its indices")
     values, indices = parts[0x0A], parts[0x12]
     shown = f"sparse tensor {values.name!r} at byte {pos}"
-    if min(dims, default=0) < 0 or math.prod(max(d, 1) for d in dims) > MAX_ELEMENTS:
-        raise ReadError(f"{shown} has the impossible shape {_short(tuple(dims))}")
+    _check_shape(tuple(dims), shown)
     nnz = math.prod(values.shape)
     if indices.dtype is not DType.int64 or len(values.shape) != 1 or indices.shape not in ((nnz,), (nnz, len(dims))):
         raise ReadError(

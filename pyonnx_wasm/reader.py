@@ -9,6 +9,7 @@ import os
 import re
 import struct
 import warnings
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -129,10 +130,10 @@ class _Reader:
         order(graph)
         for name, reader in (graph.captures or {}).items():
             raise ReadError(f"{reader} reads {name!r}, which nothing defines")
-        self.imported(graph, opsets)
+        self.imported(graph, opsets, set())
         return Model(graph, opsets, self.ir_version, " ".join(filter(None, producer)), metadata, self.files.paths, self.files)
 
-    def imported(self, graph: Graph, opsets: dict[str, int]) -> None:
+    def imported(self, graph: Graph, opsets: dict[str, int], done: set[int]) -> None:
         """Checks that the standard operators' version is known; other domains count as version 1 when nothing is said."""
         for node in graph.nodes:
             if node.domain not in opsets and node.opset is None:
@@ -140,7 +141,9 @@ class _Reader:
                     raise ReadError(f"{node}: the model does not say which opset it uses; its opset_import lacks the domain ai.onnx")
                 opsets[node.domain] = 1
             for sub in node.graphs():
-                self.imported(sub, opsets)
+                if id(sub) not in done:
+                    done.add(id(sub))
+                    self.imported(sub, opsets, done)
 
     def texts(self, pos: int, end: int, *keys: int) -> list[str]:
         """String fields of a small message; ``""`` for those that it lacks."""
@@ -212,10 +215,9 @@ class _Reader:
                 graph.value_info[info.name] = info.type
             elif key == 0x7A:
                 self.initializer(graph, read_sparse(self.files, a, b).densify(), a)
-        names = [i.name for i in inputs]
-        if len(set(names)) < len(names) or "" in names:
-            repeat = next(n for n in names if not n or names.count(n) > 1)
-            raise ReadError(f"graph {graph.name!r} has {'two inputs' if repeat else 'an input'} named {repeat!r}; each needs its own name")
+        for name, count in Counter(i.name for i in inputs).items():
+            if count > 1 or not name:
+                raise ReadError(f"graph {graph.name!r} has {count} inputs named {name!r}; each needs a name of its own")
         graph.inputs = [i for i in inputs if i.name not in graph.initializers]
         if self.ir_version >= 4:
             graph.overridable = [i for i in inputs if i.name in graph.initializers]

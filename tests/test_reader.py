@@ -9,6 +9,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx.backend.test.loader import load_model_tests
+from onnx_wire import number, part, wired
 
 from pyonnx_wasm import reader
 from pyonnx_wasm.dtypes import DType
@@ -30,28 +31,6 @@ def model_of(nodes: Any, initializers: Any = (), inputs: Any = (), outputs: Any 
 
 def holding(tensor: TensorProto, ir: int = 10) -> bytes:
     return model_of([], [tensor], ir=ir).SerializeToString()
-
-
-def number(value: int) -> bytes:
-    value &= (1 << 64) - 1
-    out = bytearray()
-    while value > 127:
-        out.append(value & 127 | 128)
-        value >>= 7
-    return bytes([*out, value])
-
-
-def part(field: int, payload: bytes | str | int) -> bytes:
-    """One wire field: a varint for an int, else length-delimited."""
-    if isinstance(payload, int):
-        return number(field << 3) + number(payload)
-    payload = payload.encode() if isinstance(payload, str) else payload
-    return number(field << 3 | 2) + number(len(payload)) + payload
-
-
-def wired(graph: bytes, ir: int = 10, opset: int = 21) -> bytes:
-    """A model whose graph is given as wire bytes."""
-    return part(1, ir) + part(7, graph) + part(8, part(2, opset))
 
 
 def only(tensor: bytes) -> Tensor:
