@@ -191,7 +191,7 @@ def find(domain: str, name: str, opset: int) -> Operator:
     """The operator version that an opset selects; raises IRError with what there is."""
     versions = OPERATORS.get(("" if domain == "ai.onnx" else domain, name))
     if not versions:
-        raise IRError(f"operator {domain or 'ai.onnx'}.{name} is not supported; supported operators: `pyonnx-wasm inspect --operators`")
+        raise IRError(f"operator {domain or 'ai.onnx'}.{name} is not supported; `pyonnx-wasm operators` lists what is")
     fitting = [v for v in versions if v.since <= opset and (v.until is None or opset <= v.until)]
     if not fitting:
         have = ", ".join(f"{v.since} to {v.until or 'newest'}" for v in versions)

@@ -98,6 +98,10 @@ class InferenceSession:
     def get_outputs(self) -> list[NodeArg]:
         return [_arg(s) for s in self._outputs]
 
+    def signature(self) -> tuple[list[Signature], list[Signature]]:
+        """Inputs and outputs with their dtypes."""
+        return self._inputs, self._outputs
+
     def get_providers(self) -> list[str]:
         return [self._provider]
 

@@ -1,0 +1,219 @@
+"""The command line: ``pyonnx-wasm compile | run | inspect | serve | bench``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from tqdm import tqdm
+
+from . import compiler, ponnx, session
+from .runtimes.core import CoreError
+from .dtypes import to_numpy
+from .ir import IRError
+from .ponnx import FileError
+from .reader import ReadError
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Runs one command; errors of the user's making are one line on stderr and exit code 1."""
+    args = _parser().parse_args(argv)
+    try:
+        args.command(args)
+    except (IRError, ReadError, FileError, CoreError, OSError, ValueError) as error:
+        if os.environ.get("PYONNX_WASM_TRACEBACK"):
+            raise
+        print(f"pyonnx-wasm {args.name}: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="pyonnx-wasm", description="Compile ONNX models once, run them natively and in the browser.")
+    sub = parser.add_subparsers(dest="name", required=True, metavar="command")
+
+    def command(name: str, fn: Any, text: str) -> argparse.ArgumentParser:
+        p = sub.add_parser(name, help=text, description=text)
+        p.set_defaults(command=fn)
+        return p
+
+    def model(p: argparse.ArgumentParser) -> None:
+        p.add_argument("model", type=Path, help="an .onnx or .ponnx file")
+        p.add_argument("--shape", action="append", default=[], metavar="INPUT=D,D,...", help="replaces an input's shape; names are symbols")
+        p.add_argument("--no-optimise", action="store_true", help="lower each operator as it stands")
+        p.add_argument("--json", action="store_true", help="print JSON")
+
+    p = command("compile", _compile, "Compile model.onnx into model.ponnx, which pages run without Python.")
+    model(p)
+    p.add_argument("-o", "--output", type=Path, help="default: the model's name with .ponnx")
+    p = command("run", _run, "Run a model natively on given or random inputs and describe the outputs.")
+    model(p)
+    p.add_argument("-i", "--input", action="append", default=[], metavar="NAME=FILE.npy", help="contents of an input; others are random")
+    p.add_argument("-d", "--dim", action="append", default=[], metavar="SYMBOL=SIZE", help="size of a symbolic dimension (default 1)")
+    p.add_argument("-o", "--output", type=Path, help="write the outputs to this .npz file")
+    p.add_argument("--threads", type=int, default=0, help="threads of one run (default: one per core)")
+    p.add_argument("--repeat", type=int, default=1, help="run so many times and report the median")
+    p = command("inspect", _inspect, "Show a model's signature, its IR, what the passes do to it, and its Program.")
+    model(p)
+    p.add_argument("--passes", action="store_true", help="node counts after each pass")
+    p.add_argument("--ir", action="store_true", help="the IR after the passes")
+    p.add_argument("--program", action="store_true", help="the Program: steps, storages, shape code")
+    p = command("operators", _operators, "List the supported operators and opsets.")
+    p.add_argument("--json", action="store_true", help="print JSON")
+    p = command("serve", _serve, "Serve a directory over HTTP with the headers that threads in WebAssembly need.")
+    p.add_argument("directory", type=Path, nargs="?", default=Path("."))
+    p.add_argument("--host", default="127.0.0.1")
+    p.add_argument("--port", type=int, default=8000)
+    p.add_argument("--not-isolated", action="store_true", help="leave out the cross-origin isolation headers")
+    p = command("bench", _bench, "Compare with onnxruntime-web in one Chromium, or with onnxruntime natively.")
+    from . import bench
+
+    bench.arguments(p)
+    return parser
+
+
+@contextmanager
+def _progress(enabled: bool, text: str) -> Iterator[Any]:
+    with tqdm(total=100, desc=text, disable=not enabled, bar_format="{desc:<28}{bar}{percentage:3.0f}%", leave=False) as bar:
+
+        def tell(phase: str, share: float) -> None:
+            bar.set_description_str(f"{text}: {phase}")
+            bar.update(max(0.0, round(share * 100) - bar.n))
+
+        yield tell
+
+
+def _shapes(items: Sequence[str]) -> dict[str, list[int | str]]:
+    shapes: dict[str, list[int | str]] = {}
+    for item in items:
+        name, sep, dims = item.partition("=")
+        if not sep:
+            raise ValueError(f"--shape {item!r} must look like input=1,3,height,width")
+        shapes[name] = [int(d) if d.lstrip("-").isdigit() else d for d in dims.split(",") if d]
+    return shapes
+
+
+def _compiled(args: argparse.Namespace) -> compiler.Compiled:
+    if session.is_compiled(args.model):
+        return ponnx.load(args.model)
+    with _progress(sys.stderr.isatty() and not args.json, args.model.name) as tell:
+        return compiler.compile(args.model, shapes=_shapes(args.shape), optimise=not args.no_optimise, progress=tell)
+
+
+def _compile(args: argparse.Namespace) -> None:
+    start = time.perf_counter()
+    compiled = _compiled(args)
+    target = args.output or args.model.with_suffix(".ponnx")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with _progress(sys.stderr.isatty() and not args.json, target.name) as tell:
+        size = ponnx.save(compiled, target, progress=lambda share: tell("write", share))
+    seconds = time.perf_counter() - start
+    report = {
+        "output": str(target),
+        "bytes": size,
+        "seconds": round(seconds, 3),
+        "steps": len(compiled.main.nodes),
+        "init_steps": len(compiled.init.nodes) if compiled.init else 0,
+        "weights": len(compiled.weights),
+    }
+    text = f"{target}: {size:,} bytes, {report['steps']} steps, {report['weights']} weights, {seconds:.2f} s"
+    print(json.dumps(report) if args.json else text)
+
+
+def _random(s: compiler.Signature, dims: dict[str, int], rng: np.random.Generator) -> np.ndarray:
+    shape = [d if isinstance(d, int) else dims.get(d, 1) for d in s.shape]
+    if s.dtype.is_float:
+        return rng.standard_normal(shape).astype(to_numpy(s.dtype))
+    return rng.integers(0, 2, shape).astype(to_numpy(s.dtype))
+
+
+def _run(args: argparse.Namespace) -> None:
+    options = session.SessionOptions(intra_op_num_threads=args.threads, enable_optimisation=not args.no_optimise)
+    s = session.InferenceSession(args.model, options)
+    given = dict(item.split("=", 1) for item in args.input)
+    dims = {k: int(v) for k, v in (item.split("=", 1) for item in args.dim)}
+    rng = np.random.default_rng(0)
+    feed = {i.name: np.load(given.pop(i.name)) if i.name in given else _random(i, dims, rng) for i in s.signature()[0]}
+    if given:
+        raise ValueError(f"no input is named {sorted(given)[0]!r}")
+    times = []
+    for _ in tqdm(range(args.repeat), disable=args.json or args.repeat < 2 or not sys.stderr.isatty(), leave=False):
+        start = time.perf_counter()
+        outputs = s.run(None, feed)
+        times.append((time.perf_counter() - start) * 1e3)
+    named = {o.name: a for o, a in zip(s.get_outputs(), outputs, strict=True)}
+    if args.output:
+        np.savez(args.output, **named)  # type: ignore[arg-type]
+    rows = [_described(n, a) for n, a in named.items()]
+    if args.json:
+        print(json.dumps({"backend": s.providers[0], "median_ms": float(np.median(times)), "outputs": rows}))
+        return
+    for row in rows:
+        print(f"{row['name']}: {row['dtype']} {row['shape']}  min {row['min']}  mean {row['mean']}  max {row['max']}")
+    print(f"{s.providers[0]}: {np.median(times):.3f} ms" + (f" (median of {args.repeat})" if args.repeat > 1 else ""))
+
+
+def _described(name: str, a: np.ndarray) -> dict[str, Any]:
+    numeric = a.size > 0 and a.dtype.kind in "fiub"
+    stats = {k: float(f"{fn(a.astype(np.float64)):.6g}") if numeric else None for k, fn in (("min", np.min), ("mean", np.mean), ("max", np.max))}
+    return {"name": name, "dtype": str(a.dtype), "shape": list(a.shape), **stats}
+
+
+def _inspect(args: argparse.Namespace) -> None:
+    from . import inspect
+
+    everything = not (args.passes or args.ir or args.program)
+    report = inspect.report(
+        args.model,
+        shapes=_shapes(args.shape),
+        optimise=not args.no_optimise,
+        passes=args.passes or everything,
+        ir=args.ir or everything,
+        program=args.program or everything,
+    )
+    print(json.dumps(report) if args.json else inspect.render(report))
+
+
+def _operators(args: argparse.Namespace) -> None:
+    from . import ops
+    from .op import OPERATORS
+
+    ops.load_all()
+    rows = [
+        {"domain": domain or "ai.onnx", "operator": name, "since": min(v.since for v in versions)}
+        for (domain, name), versions in sorted(OPERATORS.items())
+    ]
+    if args.json:
+        print(json.dumps(rows))
+        return
+    for row in rows:
+        print(f"{row['domain']:<14} {row['operator']:<34} opset {row['since']} and newer")
+    print(f"{len(rows)} operators")
+
+
+def _serve(args: argparse.Namespace) -> None:
+    from .server import Server
+
+    with Server(args.directory, args.host, args.port, isolated=not args.not_isolated) as server:
+        print(f"serving {args.directory} at {server.url}  (Ctrl-C stops)", flush=True)
+        try:
+            while True:
+                time.sleep(3600)
+        except KeyboardInterrupt:
+            print("stopped")
+
+
+def _bench(args: argparse.Namespace) -> None:
+    from . import bench
+
+    bench.run(args)

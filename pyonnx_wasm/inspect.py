@@ -1,0 +1,139 @@
+"""What ``pyonnx-wasm inspect`` shows: signature, the passes' effect, IR, Program."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from . import passes, ponnx, reader
+from .ir import Graph
+from .program import HEADER_WORDS, SHAPE_OPS, Program, lower
+from .session import is_compiled
+
+_KINDS = ("arena", "weight", "input", "output")
+
+
+def report(
+    path: str | os.PathLike[str],
+    *,
+    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    optimise: bool = True,
+    ir: bool = True,
+    program: bool = True,
+    **wanted: bool,
+) -> dict[str, Any]:
+    """Everything about a model as plain data; ``passes``, ``ir`` and ``program`` choose the parts."""
+    if is_compiled(path):
+        compiled = ponnx.load(path)
+        out: dict[str, Any] = {"file": os.fspath(path), "provenance": compiled.provenance}
+        out["inputs"] = [{"name": s.name, "dtype": s.dtype.name, "shape": list(s.shape)} for s in compiled.inputs]
+        out["outputs"] = [{"name": s.name, "dtype": s.dtype.name, "shape": list(s.shape)} for s in compiled.outputs]
+        out["weights"] = {"count": len(compiled.weights), "bytes": sum(w.nbytes for w in compiled.weights)}
+        if program:
+            out["program"] = describe(compiled.main)
+        return out
+    from .trace import trace
+
+    model = reader.read(path)
+    graph = trace(model, shapes=shapes)
+    out = {
+        "file": os.fspath(path),
+        "provenance": {"opset": dict(model.opsets), "ir_version": model.ir_version, "producer": model.producer},
+        "inputs": [{"name": n, "dtype": v.dtype.name, "shape": [str(s) for s in v.shape]} for n, v in graph.inputs],
+        "outputs": [{"name": n, "dtype": v.dtype.name, "shape": [str(s) for s in v.shape]} for n, v in graph.outputs],
+        "onnx_nodes": len(model.graph.nodes),
+    }
+    effect = [_counted("trace", graph)]
+    passes.run(graph, optimise=optimise, watch=lambda name, g: effect.append(_counted(name, g)))
+    if wanted.get("passes"):
+        out["passes"] = effect
+    if ir:
+        out["ir"] = str(graph)
+    lowered = lower(graph, optimise)
+    out["weights"] = {"count": len(lowered.weights), "bytes": sum(w.nbytes for w in lowered.weights)}
+    if program:
+        out["program"] = describe(lowered.main)
+    return out
+
+
+def _counted(name: str, graph: Graph) -> dict[str, Any]:
+    running = [n for n in graph.nodes if not n.const]
+    return {"pass": name, "nodes": len(running), "constant": len(graph.nodes) - len(running), "kernels": dict(Counter(n.kernel.name for n in running))}
+
+
+def describe(program: Program) -> dict[str, Any]:
+    """A Program decoded from its words: shape code as text, storages, and one line per step."""
+    w = program.code
+    names, at = [], int(w[4])
+    for _ in range(w[3]):
+        length = int(w[at + 1])
+        words = -(-length // 4)
+        names.append(w[at + 2 : at + 2 + words].tobytes()[:length].decode())
+        at += 2 + words
+    texts = _shape_text(program)
+    storages = [
+        {"kind": _KINDS[row[0]], "index": int(row[1]), "bytes": texts[row[2]], "life": [int(row[3]), int(row[4])]}
+        for row in w[w[12] : w[12] + 6 * w[11]].reshape(-1, 6)
+    ]
+    buffers = w[w[14] : w[14] + 4 * w[13]].reshape(-1, 4)
+    steps, at = [], int(w[16])
+    for _ in range(w[15]):
+        kernel, n_bufs, n_params, origin = (int(v) for v in w[at : at + 4])
+        bufs = [None if b < 0 else int(buffers[b][0]) for b in w[at + 4 : at + 4 + n_bufs]]
+        steps.append({"kernel": names[kernel], "storages": bufs, "origin": program.origins[origin]})
+        at += 4 + n_bufs + n_params
+    return {"words": len(w), "registers": int(w[9]), "checks": program.messages, "storages": storages, "steps": steps, "header_words": HEADER_WORDS}
+
+
+def _shape_text(program: Program) -> list[str]:
+    w = program.code
+    names = {code: name for name, code in SHAPE_OPS.items()}
+    signs = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "eq": "==", "lt": "<", "le": "<="}
+    texts: list[str] = []
+    for op, a, b, c in w[w[10] : w[10] + 4 * w[9]].reshape(-1, 4):
+        name = names[int(op)]
+        if name == "const":
+            texts.append(str(int(np.array([a, b], np.int32).view(np.int64)[0])))
+        elif name in ("dim", "elem"):
+            texts.append(f"{name}({a}, {b})")
+        elif name == "check":
+            texts.append(f"check({texts[a]})")
+        elif name == "select":
+            texts.append(f"({texts[a]} ? {texts[b]} : {texts[c]})")
+        elif name in signs:
+            texts.append(f"({texts[a]} {signs[name]} {texts[b]})")
+        else:
+            texts.append(f"{name}({texts[a]}, {texts[b]})")
+    return texts
+
+
+def render(data: Mapping[str, Any]) -> str:
+    """The report for a person."""
+    lines = [str(data["file"])]
+    made = data["provenance"]
+    lines.append(f"  opset {made.get('opset')}, IR {made.get('ir_version')}, made by {made.get('producer') or 'unknown'}")
+    for what in ("inputs", "outputs"):
+        lines += [f"  {what[:-1]:<7} {s['name']}: {s['dtype']}[{', '.join(map(str, s['shape']))}]" for s in data[what]]
+    lines.append(f"  weights {data['weights']['count']}, {data['weights']['bytes']:,} bytes")
+    if "passes" in data:
+        lines.append(f"\npasses (from {data['onnx_nodes']} ONNX nodes)")
+        for row in data["passes"]:
+            kernels = ", ".join(f"{n} {k}" for k, n in sorted(row["kernels"].items(), key=lambda i: -i[1]))
+            lines.append(f"  {row['pass']:<18} {row['nodes']:>5} nodes, {row['constant']:>4} constant: {kernels}")
+    if "ir" in data:
+        lines.append(f"\n{data['ir']}")
+    if "program" in data:
+        p = data["program"]
+        lines.append(f"\nprogram: {p['words']:,} words, {p['registers']} registers, {len(p['checks'])} checks, {len(p['steps'])} steps")
+        lines += [f"  check: {text}" for text in p["checks"]]
+        for i, s in enumerate(p["storages"]):
+            life = f" steps {s['life'][0]} to {s['life'][1]}" if s["kind"] == "arena" else f" {s['index']}"
+            lines.append(f"  storage {i:>3}: {s['kind']}{life}, {s['bytes']} bytes")
+        for i, s in enumerate(p["steps"]):
+            touched = ", ".join("-" if b is None else str(b) for b in s["storages"])
+            lines.append(f"  step {i:>4}: {s['kernel']:<12} ({touched})  {s['origin']}")
+    return "\n".join(lines)
