@@ -41,19 +41,23 @@ template <class T> void transpose_block(T* y, i64 y_row, const T* x, i64 x_row, 
   for (; i + N <= m; i += N) {
     i64 j = 0;
     for (; j + N <= n; j += N) transpose_tile(y + i * y_row + j, y_row, x + j * x_row + i, x_row);
+#pragma clang loop vectorize(disable)
     for (; j < n; j++)
+#pragma clang loop vectorize(disable) unroll(disable)
       for (i64 k = i; k < i + N; k++) y[k * y_row + j] = x[j * x_row + k];
   }
   for (; i < m; i++)
+#pragma clang loop vectorize(disable)
     for (i64 j = 0; j < n; j++) y[i * y_row + j] = x[j * x_row + i];
 }
 
-template <class T> void copy_row_strided(T* y, i64 ys, const T* x, i64 xs, i64 n) {
+template <class T> [[gnu::noinline]] void copy_row_strided(T* y, i64 ys, const T* x, i64 xs, i64 n) {
   if (ys == 1 && xs == 1) return copy_row(y, x, n);
   if (ys == 1 && xs == 0) {
     for (i64 i = 0; i < n; i++) y[i] = *x;
     return;
   }
+#pragma clang loop vectorize(disable)
   for (i64 i = 0; i < n; i++) y[i * ys] = x[i * xs];
 }
 

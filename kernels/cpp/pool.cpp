@@ -17,17 +17,78 @@ template <class T> constexpr T lowest() {
   return std::is_floating_point_v<T> ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::min();
 }
 
+// What pooling does to the elements of one dtype; all work on rows.
+struct Rows {
+  // y[i] = combine(y[i], x[i * stride])
+  void (*combine)(char* y, const char* x, i64 stride, i64 n);
+  // y[i] = |x[i]| to the power that Lp pooling sums
+  void (*power)(char* y, const char* x, i64 p, i64 n);
+  // y[i] = y[i] / divisor, or the p-th root of y[i]
+  void (*divide)(char* y, i64 i, i64 divisor);
+  void (*root)(char* y, i64 p, i64 n);
+  void (*fill)(char* y, i64 n);  // with what combines to nothing
+  double (*value)(const char* x);
+};
+
+template <class T, bool MAXIMUM, class Stride> void combine_row(T* __restrict y, const T* __restrict x, Stride stride, i64 n) {
+  for (i64 i = 0; i < n; i++) y[i] = MAXIMUM ? greater(y[i], x[i * stride]) : T(y[i] + x[i * stride]);
+}
+
+template <class T, bool MAXIMUM> void combine(char* to, const char* from, i64 stride, i64 n) {
+  T* y = reinterpret_cast<T*>(to);
+  const T* x = reinterpret_cast<const T*>(from);
+  if (stride == 1) return combine_row<T, MAXIMUM>(y, x, std::integral_constant<i64, 1>(), n);
+  if (stride == 2) return combine_row<T, MAXIMUM>(y, x, std::integral_constant<i64, 2>(), n);
+#pragma clang loop vectorize(disable)
+  for (i64 i = 0; i < n; i++) y[i] = MAXIMUM ? greater(y[i], x[i * stride]) : T(y[i] + x[i * stride]);
+}
+
+template <class T> void power(char* to, const char* from, i64 p, i64 n) {
+  T* y = reinterpret_cast<T*>(to);
+  const T* x = reinterpret_cast<const T*>(from);
+  for (i64 i = 0; i < n; i++) y[i] = p == 2 ? x[i] * x[i] : p == 1 ? std::fabs(x[i]) : std::pow(std::fabs(x[i]), T(p));
+}
+
+template <class T> void root(char* to, i64 p, i64 n) {
+  T* y = reinterpret_cast<T*>(to);
+  for (i64 i = 0; i < n; i++) y[i] = p == 2 ? std::sqrt(y[i]) : p == 1 ? y[i] : std::pow(y[i], T(1) / T(p));
+}
+
+template <class T> void divide(char* to, i64 i, i64 divisor) {
+  T& y = reinterpret_cast<T*>(to)[i];
+  y = divisor ? y / T(divisor) : T(0);
+}
+
+template <class T, bool MAXIMUM> void fill(char* y, i64 n) {
+  for (i64 i = 0; i < n; i++) reinterpret_cast<T*>(y)[i] = MAXIMUM ? lowest<T>() : T(0);
+}
+
+template <class T> double value(const char* x) { return double(*reinterpret_cast<const T*>(x)); }
+
+template <class T> constexpr Rows max_rows = {combine<T, true>, nullptr, nullptr, nullptr, fill<T, true>, value<T>};
+template <class T> constexpr Rows sum_rows = {combine<T, false>, power<T>, divide<T>, root<T>, fill<T, false>, nullptr};
+
+const Rows* find_rows(i64 op, int32_t dtype) {
+  switch (dtype) {
+    case F32: return op == MAX ? &max_rows<float> : &sum_rows<float>;
+    case F64: return op == MAX ? &max_rows<double> : &sum_rows<double>;
+    case I8: return op == MAX ? &max_rows<int8_t> : nullptr;
+    case U8: return op == MAX ? &max_rows<uint8_t> : nullptr;
+    default: return nullptr;
+  }
+}
+
 // Length of the padded row that the windows of one output row cover.
 i64 span(const PoolParams& p) { return (p.out[2] - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] + 1; }
 
-i64 row_bytes(const PoolParams& p, i64 size) { return (span(p) * size + 63) & ~i64(63); }
+// Per thread: the padded row, and for Lp pooling a row of powers.
+i64 row_bytes(const PoolParams& p, i64 size) { return ((span(p) + (p.op == LP ? p.in[2] : 0)) * size + 63) & ~i64(63); }
 
 const char* check(const Call& call) {
   const auto& p = *reinterpret_cast<const PoolParams*>(call.params);
   auto& b = *reinterpret_cast<const PoolBufs*>(call.bufs);
-  const bool real = b.x.dtype == F32 || b.x.dtype == F64;
   if (p.op < MAX || p.op > LP) return "unknown op";
-  if (b.x.dtype != b.y.dtype || !(real || (p.op == MAX && (b.x.dtype == I8 || b.x.dtype == U8)))) return "dtype is not supported";
+  if (b.x.dtype != b.y.dtype || !find_rows(p.op, b.x.dtype)) return "dtype is not supported";
   if (p.op == LP && p.p < 1) return "p must be positive";
   if (b.indices && (b.indices.dtype != I64 || p.op != MAX)) return "indices must be int64 and of max pooling";
   const i64 have[] = {p.planes, p.in[0], p.in[1], p.in[2]}, want[] = {p.planes, p.out[0], p.out[1], p.out[2]};
@@ -64,17 +125,10 @@ struct Taps {
   i64 count() const { return end - begin; }
 };
 
-template <class T, int OP> struct Pooling {
+struct Pooling {
   const PoolParams& p;
-
-  static T load(T v, i64 power) {
-    if constexpr (OP == LP) return power == 2 ? v * v : power == 1 ? std::fabs(v) : std::pow(std::fabs(v), T(power));
-    return v;
-  }
-  static T combine(T a, T v) {
-    if constexpr (OP == MAX) return greater(a, v);
-    else return a + v;
-  }
+  const Rows& rows;
+  i64 size;
 
   Taps taps(int axis, i64 out) const { return Taps(out * p.stride[axis] - p.pad[axis], p.dilation[axis], p.kernel[axis], 0, p.in[axis]); }
   i64 divisor(int axis, i64 out) const {
@@ -83,113 +137,82 @@ template <class T, int OP> struct Pooling {
   }
 
   // Combines the window's rows of x into `row`, whose element 0 is input column -pad.
-  void columns(T* __restrict row, const T* __restrict plane, const Taps& td, i64 d0, const Taps& th, i64 h0) const {
-    const i64 n = span(p), w = p.in[2];
+  void down(char* row, const char* plane, i64 od, i64 oh) const {
+    const i64 n = span(p), w = p.in[2], d0 = od * p.stride[0] - p.pad[0], h0 = oh * p.stride[1] - p.pad[1];
     const i64 begin = p.pad[2] < 0 ? 0 : p.pad[2] < n ? p.pad[2] : n;
     const i64 end = w + p.pad[2] < begin ? begin : w + p.pad[2] < n ? w + p.pad[2] : n;
-    const T none = OP == MAX ? lowest<T>() : T(0);
-    for (i64 i = 0; i < begin; i++) row[i] = none;
-    for (i64 i = end; i < n; i++) row[i] = none;
+    const Taps td = taps(0, od), th = taps(1, oh);
+    char *to = row + begin * size, *powers = row + n * size;
     bool first = true;
+    rows.fill(row, begin);
+    rows.fill(row + end * size, n - end);
     for (i64 kd = td.begin; kd < td.end; kd++)
       for (i64 kh = th.begin; kh < th.end; kh++, first = false) {
-        const T* __restrict x = plane + ((d0 + kd * p.dilation[0]) * p.in[1] + h0 + kh * p.dilation[1]) * w - p.pad[2];
-        if (first)
-          for (i64 i = begin; i < end; i++) row[i] = load(x[i], p.p);
-        else
-          for (i64 i = begin; i < end; i++) row[i] = combine(row[i], load(x[i], p.p));
+        const char* x = plane + (((d0 + kd * p.dilation[0]) * p.in[1] + h0 + kh * p.dilation[1]) * w + begin - p.pad[2]) * size;
+        if (p.op == LP) rows.power(first ? to : powers, x, p.p, end - begin);
+        else if (first) __builtin_memcpy(to, x, size_t((end - begin) * size));
+        if (!first) rows.combine(to, p.op == LP ? powers : x, 1, end - begin);
       }
-    if (first)
-      for (i64 i = begin; i < end; i++) row[i] = none;
+    if (first) rows.fill(to, end - begin);
   }
 
-  template <class Stride> void along(T* __restrict y, const T* __restrict row, Stride stride) const {
+  void along(char* y, const char* row, i64 od, i64 oh) const {
     const i64 n = p.out[2];
-    for (i64 i = 0; i < n; i++) y[i] = row[i * stride];
-    for (i64 k = 1; k < p.kernel[2]; k++) {
-      const T* __restrict x = row + k * p.dilation[2];
-      for (i64 i = 0; i < n; i++) y[i] = combine(y[i], x[i * stride]);
-    }
+    rows.fill(y, n);
+    for (i64 k = 0; k < p.kernel[2]; k++) rows.combine(y, row + k * p.dilation[2] * size, p.stride[2], n);
+    if (p.op == LP) rows.root(y, p.p, n);
+    if (p.op != AVERAGE) return;
+    const i64 lines = divisor(0, od) * divisor(1, oh);
+    for (i64 i = 0; i < n; i++) rows.divide(y, i, lines * divisor(2, i));
   }
 
-  void row_of(T* y, T* row, const T* plane, i64 od, i64 oh) const {
-    const i64 d0 = od * p.stride[0] - p.pad[0], h0 = oh * p.stride[1] - p.pad[1];
-    columns(row, plane, taps(0, od), d0, taps(1, oh), h0);
-    if (p.stride[2] == 1) along(y, row, std::integral_constant<i64, 1>());
-    else if (p.stride[2] == 2) along(y, row, std::integral_constant<i64, 2>());
-    else along(y, row, p.stride[2]);
-    if constexpr (OP == AVERAGE) {
-      const i64 rows = divisor(0, od) * divisor(1, oh);
-      for (i64 i = 0; i < p.out[2]; i++) {
-        const i64 n = rows * divisor(2, i);
-        y[i] = n ? y[i] / T(n) : T(0);
-      }
-    } else if constexpr (OP == LP) {
-      for (i64 i = 0; i < p.out[2]; i++) y[i] = p.p == 2 ? std::sqrt(y[i]) : p.p == 1 ? y[i] : std::pow(y[i], T(1) / T(p.p));
-    }
+  // One output element and the place of its maximum in the plane, -1 when the window lies in the padding.
+  i64 search(char* y, const char* plane, i64 od, i64 oh, i64 ow) const {
+    const Taps td = taps(0, od), th = taps(1, oh), tw = taps(2, ow);
+    double best = 0;
+    i64 where = -1;
+    rows.fill(y, 1);
+    for (i64 kd = td.begin; kd < td.end; kd++)
+      for (i64 kh = th.begin; kh < th.end; kh++)
+        for (i64 kw = tw.begin; kw < tw.end; kw++) {
+          const i64 d = od * p.stride[0] - p.pad[0] + kd * p.dilation[0], h = oh * p.stride[1] - p.pad[1] + kh * p.dilation[1];
+          const i64 w = ow * p.stride[2] - p.pad[2] + kw * p.dilation[2];
+          const char* x = plane + ((d * p.in[1] + h) * p.in[2] + w) * size;
+          const double v = rows.value(x);
+          if (where >= 0 && (best != best || (v <= best))) continue;
+          best = v;
+          where = p.storage_order ? (w * p.in[1] + h) * p.in[0] + d : (d * p.in[1] + h) * p.in[2] + w;
+          __builtin_memcpy(y, x, size_t(size));
+        }
+    return where;
   }
 };
-
-template <class T, int OP> void run_rows(Call& call) {
-  const auto& p = *reinterpret_cast<const PoolParams*>(call.params);
-  auto& b = *reinterpret_cast<const PoolBufs*>(call.bufs);
-  const Pooling<T, OP> pooling{p};
-  const i64 rows = p.out[0] * p.out[1], bytes = row_bytes(p, sizeof(T));
-  const i64 cost = span(p) * (p.kernel[0] * p.kernel[1] + p.kernel[2]);
-  parallel_for(call.pool, p.planes * rows, cost > 1 << 14 ? 1 : (1 << 14) / (cost + 1), [&](i64 at, i64 end, int thread) {
-    T* row = reinterpret_cast<T*>(call.scratch + thread * bytes);
-    for (; at < end; at++) {
-      const T* plane = b.x.as<T>() + at / rows * p.in[0] * p.in[1] * p.in[2];
-      pooling.row_of(b.y.as<T>() + at * p.out[2], row, plane, at % rows / p.out[1], at % p.out[1]);
-    }
-  });
-}
-
-template <class T> void run_indices(Call& call) {
-  const auto& p = *reinterpret_cast<const PoolParams*>(call.params);
-  auto& b = *reinterpret_cast<const PoolBufs*>(call.bufs);
-  const Pooling<T, MAX> pooling{p};
-  const i64 size = p.in[0] * p.in[1] * p.in[2], rows = p.out[0] * p.out[1];
-  parallel_for(call.pool, p.planes * rows, 16, [&](i64 at, i64 end, int) {
-    for (; at < end; at++) {
-      const i64 plane = at / rows, od = at % rows / p.out[1], oh = at % p.out[1];
-      const T* x = b.x.as<T>() + plane * size;
-      const Taps td = pooling.taps(0, od), th = pooling.taps(1, oh);
-      for (i64 ow = 0; ow < p.out[2]; ow++) {
-        const Taps tw = pooling.taps(2, ow);
-        T best = lowest<T>();
-        i64 where = -1;
-        for (i64 kd = td.begin; kd < td.end; kd++)
-          for (i64 kh = th.begin; kh < th.end; kh++)
-            for (i64 kw = tw.begin; kw < tw.end; kw++) {
-              const i64 d = od * p.stride[0] - p.pad[0] + kd * p.dilation[0], h = oh * p.stride[1] - p.pad[1] + kh * p.dilation[1];
-              const i64 w = ow * p.stride[2] - p.pad[2] + kw * p.dilation[2];
-              const T v = x[(d * p.in[1] + h) * p.in[2] + w];
-              if (where >= 0 && !(v > best) && v == v) continue;
-              if (where >= 0 && best != best) continue;
-              best = v;
-              where = p.storage_order ? (w * p.in[1] + h) * p.in[0] + d : (d * p.in[1] + h) * p.in[2] + w;
-            }
-        b.y.as<T>()[at * p.out[2] + ow] = best;
-        b.indices.as<i64>()[at * p.out[2] + ow] = where < 0 ? -1 : plane * size + where;
-      }
-    }
-  });
-}
 
 void run(Call& call) {
   const auto& p = *reinterpret_cast<const PoolParams*>(call.params);
   auto& b = *reinterpret_cast<const PoolBufs*>(call.bufs);
-  if (p.planes * p.out[0] * p.out[1] * p.out[2] == 0) return;
-  const bool wide = b.x.dtype == F64;
-  if (p.op == AVERAGE) return wide ? run_rows<double, AVERAGE>(call) : run_rows<float, AVERAGE>(call);
-  if (p.op == LP) return wide ? run_rows<double, LP>(call) : run_rows<float, LP>(call);
-  switch (b.x.dtype) {
-    case F32: return b.indices ? run_indices<float>(call) : run_rows<float, MAX>(call);
-    case F64: return b.indices ? run_indices<double>(call) : run_rows<double, MAX>(call);
-    case I8: return b.indices ? run_indices<int8_t>(call) : run_rows<int8_t, MAX>(call);
-    default: return b.indices ? run_indices<uint8_t>(call) : run_rows<uint8_t, MAX>(call);
-  }
+  const i64 lines = p.out[0] * p.out[1], width = p.out[2], plane = p.in[0] * p.in[1] * p.in[2];
+  if (p.planes * lines * width == 0) return;
+  const i64 size = dtype_size(b.x.dtype), bytes = row_bytes(p, size);
+  const Pooling pooling{p, *find_rows(p.op, b.x.dtype), size};
+  const i64 cost = span(p) * (p.kernel[0] * p.kernel[1] + p.kernel[2]);
+  parallel_for(call.pool, p.planes * lines, cost > 1 << 15 ? 1 : (1 << 15) / (cost + 1), [&](i64 at, i64 end, int thread) {
+    char* row = call.scratch + thread * bytes;
+    for (; at < end; at++) {
+      const char* x = b.x.data + at / lines * plane * size;
+      char* y = b.y.data + at * width * size;
+      const i64 od = at % lines / p.out[1], oh = at % p.out[1];
+      if (b.indices) {
+        for (i64 i = 0; i < width; i++) {
+          const i64 where = pooling.search(y + i * size, x, od, oh, i);
+          b.indices.as<i64>()[at * width + i] = where < 0 ? -1 : at / lines * plane + where;
+        }
+      } else {
+        pooling.down(row, x, od, oh);
+        pooling.along(y, row, od, oh);
+      }
+    }
+  });
 }
 
 }  // namespace

@@ -11,11 +11,11 @@ namespace {
 
 enum Op { SUM, MEAN, MAX, MIN, PROD, SQUARES, ABS };
 
-constexpr int LANES = 16;
 constexpr i64 BLOCK = 256;   // elements widened at a time; also the longest run of sums in one f32 lane
 constexpr i64 COLUMNS = 64;  // outputs side by side in a vertical reduction
 
-template <class C> using Vec = C __attribute__((ext_vector_type(LANES)));
+template <class C> constexpr int LANES = sizeof(C) == 4 ? 16 : 4;
+template <class C> using Vec = C __attribute__((ext_vector_type(LANES<C>)));
 
 template <class C> inline Vec<C> get(const C* x) {
   Vec<C> v;
@@ -26,7 +26,7 @@ template <class C> inline Vec<C> get(const C* x) {
 // The type that partial results of f32 blocks are combined in.
 template <class C> using Total = std::conditional_t<std::is_same_v<C, float>, double, C>;
 
-// C and V are a compute type or a vector of it. Wrapping sums of signed integers run as unsigned ones.
+// V is a compute type or a vector of it. Wrapping sums of signed integers run as unsigned ones.
 template <int OP> struct Fold {
   template <class V> static V load(V v) {
     if constexpr (OP == SQUARES) return v * v;
@@ -46,18 +46,22 @@ template <int OP> struct Fold {
     else return C(OP == PROD);
   }
 };
-// Partial results are combined without `load`: squares and absolute values add up.
-template <int OP> constexpr int merge = OP == SQUARES || OP == ABS ? SUM : OP;
 
-template <class C, int OP> Total<C> fold_row(const C* x, i64 n) {
+template <class C, int OP> C fold_row(const C* x, i64 n) {
   using F = Fold<OP>;
-  Vec<C> acc[2] = {Vec<C>(F::template none<C>()), Vec<C>(F::template none<C>())};
-  i64 i = 0;
-  for (; i + 2 * LANES <= n; i += 2 * LANES)
-    for (int k = 0; k < 2; k++) acc[k] = F::combine(acc[k], F::load(get(x + i + k * LANES)));
-  acc[0] = F::combine(acc[0], acc[1]);
+  constexpr int L = LANES<C>;
+  // Partial results are combined without `load`: squares and absolute values add up.
+  using Merge = Fold<OP == SQUARES || OP == ABS ? SUM : OP>;
   C one = F::template none<C>();
-  for (int k = 0; k < LANES; k++) one = Fold<merge<OP>>::combine(one, C(acc[0][k]));
+  i64 i = 0;
+  if (n >= L) {
+    Vec<C> acc[2] = {F::load(get(x)), Vec<C>(one)};
+    for (i = L; i + 2 * L <= n; i += 2 * L) acc[0] = F::combine(acc[0], F::load(get(x + i))), acc[1] = F::combine(acc[1], F::load(get(x + i + L)));
+    acc[0] = Merge::combine(acc[0], acc[1]);
+#pragma clang loop unroll(disable)
+    for (int k = 0; k < L; k++) one = Merge::combine(one, C(acc[0][k]));
+  }
+#pragma clang loop vectorize(disable) unroll(disable)
   for (; i < n; i++) one = F::combine(one, F::load(x[i]));
   return one;
 }
@@ -65,12 +69,27 @@ template <class C, int OP> Total<C> fold_row(const C* x, i64 n) {
 template <class C, int OP> void fold_columns(C* acc, const C* x, i64 n) {
   using F = Fold<OP>;
   i64 i = 0;
-  for (; i + LANES <= n; i += LANES) {
+  for (; i + LANES<C> <= n; i += LANES<C>) {
     const Vec<C> v = F::combine(get(acc + i), F::load(get(x + i)));
     __builtin_memcpy(acc + i, &v, sizeof v);
   }
+#pragma clang loop vectorize(disable) unroll(disable)
   for (; i < n; i++) acc[i] = F::combine(acc[i], F::load(x[i]));
 }
+
+template <class C, int OP> Total<C> merge(Total<C> a, Total<C> b) {
+  return Fold<OP == SQUARES || OP == ABS ? SUM : OP>::combine(a, b);
+}
+
+// What a reduction does to elements of its compute type.
+template <class C> struct Ops {
+  C (*row)(const C* x, i64 n);
+  void (*columns)(C* acc, const C* x, i64 n);
+  Total<C> (*merge)(Total<C> a, Total<C> b);
+  C none;
+};
+
+template <class C, int OP> constexpr Ops<C> ops = {fold_row<C, OP>, fold_columns<C, OP>, merge<C, OP>, Fold<OP>::template none<C>()};
 
 // Widens n elements, `stride` apart, into `block`.
 template <class C> using Widen = void (*)(C* block, const char* x, i64 stride, i64 n);
@@ -83,15 +102,24 @@ template <float convert(uint16_t)> void widen_half(float* block, const char* dat
   const uint16_t* x = reinterpret_cast<const uint16_t*>(data);
   for (i64 i = 0; i < n; i++) block[i] = convert(x[i * stride]);
 }
+template <class T> void widen_abs(uint64_t* block, const char* data, i64 stride, i64 n) {
+  const T* x = reinterpret_cast<const T*>(data);
+  for (i64 i = 0; i < n; i++) block[i] = x[i * stride] < 0 ? -uint64_t(x[i * stride]) : uint64_t(x[i * stride]);
+}
 
-template <class C> struct Plan {
+struct View {
   const Nest& keep;
   const Nest& red;
-  i64 reds;          // elements per output
-  i64 size;          // bytes of an element
-  Widen<C> widen;
-  bool direct;       // elements are of type C already
+  i64 reds;  // elements per output
+  i64 size;  // bytes of an element
   const char* x;
+};
+
+template <class C> struct Plan {
+  View view;
+  Ops<C> ops;
+  Widen<C> widen;
+  bool direct;  // elements are of type C already
 
   const C* block(C* buffer, const char* from, i64 stride, i64 n) const {
     if (direct && stride == 1) return reinterpret_cast<const C*>(from);
@@ -99,29 +127,30 @@ template <class C> struct Plan {
     return buffer;
   }
 
-  template <int OP> Total<C> row(const char* from) const {
+  Total<C> row(const char* from) const {
+    const Nest& red = view.red;
     const i64 last = red.rank - 1, n = red.shape[last], stride = red.xs[last];
-    const i64 step = direct && stride == 1 ? LANES * BLOCK : BLOCK;
+    const i64 step = direct && stride == 1 ? LANES<C> * BLOCK : BLOCK;
     C buffer[BLOCK];
-    auto total = Fold<OP>::template none<Total<C>>();
+    Total<C> total = ops.none;
     Walk w(red, last, 0);
-    for (i64 rows = reds / n; rows-- > 0; w.next())
+    for (i64 rows = view.reds / n; rows-- > 0; w.next())
       for (i64 i = 0; i < n; i += step) {
         const i64 len = n - i < step ? n - i : step;
-        total = Fold<merge<OP>>::combine(total, fold_row<C, OP>(block(buffer, from + (w.x + i * stride) * size, stride, len), len));
+        total = ops.merge(total, ops.row(block(buffer, from + (w.x + i * stride) * view.size, stride, len), len));
       }
     return total;
   }
 
-  template <int OP> void columns(Total<C>* totals, const char* from, i64 stride, i64 n) const {
+  void columns(Total<C>* totals, const char* from, i64 stride, i64 n) const {
     C acc[COLUMNS], buffer[COLUMNS];
-    for (i64 i = 0; i < n; i++) totals[i] = Fold<OP>::template none<Total<C>>();
-    Walk w(red, red.rank, 0);
-    for (i64 left = reds; left > 0;) {
-      for (i64 i = 0; i < n; i++) acc[i] = Fold<OP>::template none<C>();
+    for (i64 i = 0; i < n; i++) totals[i] = ops.none;
+    Walk w(view.red, view.red.rank, 0);
+    for (i64 left = view.reds; left > 0;) {
+      for (i64 i = 0; i < n; i++) acc[i] = ops.none;
       i64 run = left < BLOCK ? left : BLOCK;
-      for (left -= run; run-- > 0; w.next()) fold_columns<C, OP>(acc, block(buffer, from + w.x * size, stride, n), n);
-      for (i64 i = 0; i < n; i++) totals[i] = Fold<merge<OP>>::combine(totals[i], Total<C>(acc[i]));
+      for (left -= run; run-- > 0; w.next()) ops.columns(acc, block(buffer, from + w.x * view.size, stride, n), n);
+      for (i64 i = 0; i < n; i++) totals[i] = ops.merge(totals[i], acc[i]);
     }
   }
 };
@@ -148,51 +177,39 @@ struct Store {
   }
 };
 
-template <class C, int OP> void reduce(Pool* pool, const Plan<C>& plan, const Store& store) {
-  const Nest& keep = plan.keep;
-  const i64 last = keep.rank - 1, width = keep.shape[last], stride = keep.xs[last];
-  const i64 inner = plan.red.xs[plan.red.rank - 1];
-  const bool vertical = width >= 4 && stride_size(stride) < stride_size(inner);
+template <class C> void reduce(Pool* pool, const Plan<C>& plan, const Store& store) {
+  const View& v = plan.view;
+  const i64 last = v.keep.rank - 1, width = v.keep.shape[last], stride = v.keep.xs[last];
+  const bool vertical = width >= 4 && stride_size(stride) < stride_size(v.red.xs[v.red.rank - 1]);
   const i64 across = vertical ? (width + COLUMNS - 1) / COLUMNS : 1;
-  const i64 cost = plan.reds * (vertical ? COLUMNS : 1), grain = cost > 1 << 14 ? 1 : (1 << 14) / (cost + 1);
+  const i64 cost = v.reds * (vertical ? COLUMNS : 1), grain = cost > 1 << 14 ? 1 : (1 << 14) / (cost + 1);
   if (vertical) {
-    parallel_for(pool, keep.outer() * across, grain, [&](i64 at, i64 end, int) {
+    parallel_for(pool, v.keep.outer() * across, grain, [&](i64 at, i64 end, int) {
       Total<C> totals[COLUMNS];
       for (; at < end; at++) {
         const i64 row = at / across, i = at % across * COLUMNS, n = width - i < COLUMNS ? width - i : COLUMNS;
-        plan.template columns<OP>(totals, plan.x + (Walk(keep, last, row).x + i * stride) * plan.size, stride, n);
+        plan.columns(totals, v.x + (Walk(v.keep, last, row).x + i * stride) * v.size, stride, n);
         for (i64 k = 0; k < n; k++) store(row * width + i + k, totals[k]);
       }
     });
   } else {
-    parallel_for(pool, keep.outer() * width, grain, [&](i64 at, i64 end, int) {
-      Walk w(keep, keep.rank, at);
-      for (; at < end; at++, w.next()) store(at, plan.template row<OP>(plan.x + w.x * plan.size));
+    parallel_for(pool, v.keep.outer() * width, grain, [&](i64 at, i64 end, int) {
+      Walk w(v.keep, v.keep.rank, at);
+      for (; at < end; at++, w.next()) store(at, plan.row(v.x + w.x * v.size));
     });
   }
 }
 
-template <class C> void dispatch(Pool* pool, i64 op, const Plan<C>& plan, const Store& store) {
-  switch (op) {
-    case MAX: return reduce<C, MAX>(pool, plan, store);
-    case MIN: return reduce<C, MIN>(pool, plan, store);
-    default: break;
-  }
+template <class C> const Ops<C>& find_ops(i64 op) {
+  if (op == MAX) return ops<C, MAX>;
+  if (op == MIN) return ops<C, MIN>;
   if constexpr (!std::is_same_v<C, i64>) {
-    switch (op) {
-      case PROD: return reduce<C, PROD>(pool, plan, store);
-      case SQUARES: return reduce<C, SQUARES>(pool, plan, store);
-      case ABS:
-        if constexpr (std::is_floating_point_v<C>) return reduce<C, ABS>(pool, plan, store);
-        [[fallthrough]];
-      default: return reduce<C, SUM>(pool, plan, store);
-    }
+    if (op == PROD) return ops<C, PROD>;
+    if (op == SQUARES) return ops<C, SQUARES>;
+    if constexpr (std::is_floating_point_v<C>)
+      if (op == ABS) return ops<C, ABS>;
   }
-}
-
-template <class T> void widen_abs(uint64_t* block, const char* data, i64 stride, i64 n) {
-  const T* x = reinterpret_cast<const T*>(data);
-  for (i64 i = 0; i < n; i++) block[i] = x[i * stride] < 0 ? -uint64_t(x[i * stride]) : uint64_t(x[i * stride]);
+  return ops<C, SUM>;
 }
 
 // What an empty set reduces to where the compute type is wider than the element.
@@ -242,21 +259,21 @@ void run(Call& call) {
   const Nest keep = coalesce(p.rank_keep, p.keep_shape, p.keep_stride, p.keep_stride, false);
   const Nest red = coalesce(p.rank_red, p.red_shape, p.red_stride, p.red_stride, true);
   const i64 size = dtype_size(t);
-  const char* x = b.x.data + p.xoff * size;
-  auto real = [&](Widen<float> w, bool direct) { dispatch<float>(call.pool, p.op, {keep, red, reds, size, w, direct, x}, store); };
+  const View view{keep, red, reds, size, b.x.data + p.xoff * size};
+  auto with = [&]<class C>(Widen<C> w, bool direct, i64 op) { reduce<C>(call.pool, {view, find_ops<C>(op), w, direct}, store); };
   auto whole = [&]<class T>(T) {
     const bool direct = sizeof(T) == 8;
     if constexpr (std::is_signed_v<T>) {
-      if (p.op == MAX || p.op == MIN) return dispatch<i64>(call.pool, p.op, {keep, red, reds, size, widen<i64, T>, direct, x}, store);
-      if (p.op == ABS) return dispatch<uint64_t>(call.pool, SUM, {keep, red, reds, size, widen_abs<T>, false, x}, store);
+      if (p.op == MAX || p.op == MIN) return with(Widen<i64>(widen<i64, T>), direct, p.op);
+      if (p.op == ABS) return with(Widen<uint64_t>(widen_abs<T>), false, SUM);
     }
-    dispatch<uint64_t>(call.pool, p.op, {keep, red, reds, size, widen<uint64_t, T>, direct, x}, store);
+    with(Widen<uint64_t>(widen<uint64_t, T>), direct, p.op);
   };
   switch (t) {
-    case F32: return real(widen<float, float>, true);
-    case F16: return real(widen_half<half_to_float>, false);
-    case BF16: return real(widen_half<bf16_to_float>, false);
-    case F64: return dispatch<double>(call.pool, p.op, {keep, red, reds, size, widen<double, double>, true, x}, store);
+    case F32: return with(Widen<float>(widen<float, float>), true, p.op);
+    case F16: return with(Widen<float>(widen_half<half_to_float>), false, p.op);
+    case BF16: return with(Widen<float>(widen_half<bf16_to_float>), false, p.op);
+    case F64: return with(Widen<double>(widen<double, double>), true, p.op);
     case I8: return whole(int8_t());
     case I32: return whole(int32_t());
     case U32: return whole(uint32_t());
