@@ -31,7 +31,7 @@ help:  ## this list
 demo: $(BROWSER) $(SITE) $(DIGITS)  ## run the held-out digits in headless Chromium and report
 	@$(BIN)/python -m pyonnx_wasm.demo
 
-test: lint $(BROWSER) $(SITE) $(DIGITS) $(MINILM)  ## lint, types, formatting, all tests
+test: lint $(BROWSER) $(SITE) $(DIGITS) $(SEARCH)  ## lint, types, formatting, all tests
 	@$(BIN)/python -m pytest
 
 serve: $(SITE) $(DIGITS) $(SEARCH)  ## open the pages: digits and semantic search
@@ -82,6 +82,7 @@ $(CORE): $(VENV) $(CORE_SOURCES)
 
 $(PLAYER): $(NODE) $(CORE) $(PLAYER_SOURCES)
 	@npm run --silent build
+	@rm -rf pyonnx_wasm/lib/player && mkdir -p pyonnx_wasm/lib/player && cp js/dist/*.mjs js/dist/*.wasm pyonnx_wasm/lib/player/
 	@touch $@
 
 $(SITE): $(PLAYER) $(PAGE_SOURCES)
