@@ -160,9 +160,17 @@ class Files:
     def close(self) -> None:
         """Unmaps the files; a map that arrays still look into goes when they do."""
         for buffer in self.buffers:
-            if not isinstance(buffer, bytes | memoryview):
+            if hasattr(buffer, "close"):
                 with contextlib.suppress(BufferError):
                     buffer.close()
+
+    def read_ahead(self, wanted: bool) -> None:
+        """Whether touching a page of the model file loads its neighbours: no while indexing, which skips over the weights."""
+        buffer = self.buffers[0]
+        if hasattr(buffer, "madvise"):
+            from mmap import MADV_NORMAL, MADV_RANDOM
+
+            buffer.madvise(MADV_NORMAL if wanted else MADV_RANDOM)
 
     def find(self, location: str) -> int:
         """The number of an external data file."""

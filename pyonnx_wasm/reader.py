@@ -72,7 +72,10 @@ def read(source: str | os.PathLike[str] | bytes | memoryview, *, external: Mappi
         files = Files(source if isinstance(source, bytes) else memoryview(source).cast("B"), external)
         shown = f"{len(files.buffers[0])} bytes"
     try:
-        return _Reader(files).model()
+        files.read_ahead(False)
+        model = _Reader(files).model()
+        files.read_ahead(True)
+        return model
     except ReadError as error:
         foreign = _foreign(files)
         files.close()
