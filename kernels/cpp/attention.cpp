@@ -1,0 +1,271 @@
+// Attention in one pass: for a block of query rows the scores of all keys are computed, masked, exponentiated and multiplied with the
+// values, so only rows * keys floats exist at a time. The matrix products take keys from panels of packed columns.
+#include <initializer_list>
+#include "params.h"
+#include "vmath.h"
+
+namespace {
+constexpr i64 ROWS = 16;      // query rows per block
+constexpr int MR = 4, NR = 2;  // rows and vectors of the microkernel
+constexpr i64 PANEL = NR * W;
+
+i64 round_up(i64 n, i64 to) { return (n + to - 1) / to * to; }
+i64 least(i64 a, i64 b) { return a < b ? a : b; }
+
+const char* check(const Call& call) {
+  const auto& p = *reinterpret_cast<const AttentionParams*>(call.params);
+  const auto& b = *reinterpret_cast<const AttentionBufs*>(call.bufs);
+  for (const Buf* buf : {&b.y, &b.q, &b.k, &b.v, &b.mask})
+    if (*buf && buf->dtype != F32) return "attention: only float32";
+  if (p.rep < 1) return "attention: rep must be positive";
+  if (p.past > HUGE_COUNT || p.past < -HUGE_COUNT) return "attention: past out of range";
+  const i64 sizes[] = {p.batch, p.heads, p.sq, p.sk, p.d, p.dv};
+  for (i64 s : sizes)
+    if (s < 0 || s > HUGE_COUNT) return "attention: bad size";
+  const i64 packed[] = {p.sk + PANEL, p.d + p.dv + ROWS + W};
+  if (product(packed, 2) < 0 || product(sizes, 3) < 0) return "attention: sizes too large";
+  i64 kv = (p.heads + p.rep - 1) / p.rep;
+  const i64 q_shape[] = {p.batch, p.heads, p.sq, p.d}, q_stride[] = {p.q_b, p.q_h, p.q_s, 1};
+  const i64 k_shape[] = {p.batch, kv, p.sk, p.d}, k_stride[] = {p.k_b, p.k_h, p.k_s, p.k_d};
+  const i64 v_shape[] = {p.batch, kv, p.sk, p.dv}, v_stride[] = {p.v_b, p.v_h, p.v_s, 1};
+  const i64 m_shape[] = {p.batch, p.heads, p.sq, p.sk}, m_stride[] = {p.m_b, p.m_h, p.m_q, p.m_k};
+  const i64 y_shape[] = {p.batch, p.heads, p.sq, p.dv}, y_stride[] = {p.y_b, p.y_h, p.y_s, 1};
+  if (!view_fits(4, q_shape, q_stride, p.qoff, b.q.count())) return "attention: q leaves its buffer";
+  if (!view_fits(4, k_shape, k_stride, p.koff, b.k.count())) return "attention: k leaves its buffer";
+  if (!view_fits(4, v_shape, v_stride, p.voff, b.v.count())) return "attention: v leaves its buffer";
+  if (b.mask && !view_fits(4, m_shape, m_stride, p.moff, b.mask.count())) return "attention: mask leaves its buffer";
+  if (!view_fits(4, y_shape, y_stride, p.yoff, b.y.count())) return "attention: y leaves its buffer";
+  return nullptr;
+}
+
+// Few rows do not pay for packing the keys.
+bool packs(const AttentionParams& p) { return p.sq >= MR; }
+
+struct Layout {  // of one thread's scratch, in floats
+  i64 score_stride, out_stride, keys, values, scores, out, total;
+};
+Layout layout(const AttentionParams& p) {
+  Layout l{};
+  l.score_stride = round_up(p.sk, PANEL);
+  l.out_stride = round_up(p.dv, W);
+  l.values = packs(p) ? l.score_stride * p.d : 0;
+  l.scores = l.values + (p.dv % W ? p.sk * l.out_stride : 0);
+  l.out = l.scores + ROWS * l.score_stride;
+  l.total = round_up(l.out + ROWS * l.out_stride, 16);
+  return l;
+}
+
+i64 scratch(const Call& call, int threads) {
+  return threads * layout(*reinterpret_cast<const AttentionParams*>(call.params)).total * i64(sizeof(float));
+}
+
+// c[M, N vectors] = a[M, k] * b[k, N vectors]
+template <int M, int N> void micro(i64 k, const float* a, i64 lda, const float* b, i64 ldb, float* c, i64 ldc) {
+  VF acc[M][N] = {};
+  for (i64 t = 0; t < k; t++) {
+    VF row[N];
+    for (int j = 0; j < N; j++) row[j] = load(b + t * ldb + j * W);
+    for (int i = 0; i < M; i++) {
+      VF x = splat(a[i * lda + t]);
+      for (int j = 0; j < N; j++) acc[i][j] = fma(x, row[j], acc[i][j]);
+    }
+  }
+  for (int i = 0; i < M; i++)
+    for (int j = 0; j < N; j++) store(c + i * ldc + j * W, acc[i][j]);
+}
+template <int N> void strip(i64 rows, i64 k, const float* a, i64 lda, const float* b, i64 ldb, float* c, i64 ldc) {
+  i64 i = 0;
+  for (; i + MR <= rows; i += MR) micro<MR, N>(k, a + i * lda, lda, b, ldb, c + i * ldc, ldc);
+  switch (rows - i) {
+    case 3: return micro<3, N>(k, a + i * lda, lda, b, ldb, c + i * ldc, ldc);
+    case 2: return micro<2, N>(k, a + i * lda, lda, b, ldb, c + i * ldc, ldc);
+    case 1: return micro<1, N>(k, a + i * lda, lda, b, ldb, c + i * ldc, ldc);
+    default: return;
+  }
+}
+
+// Panels of PANEL keys, each [d, PANEL]; the last one is padded with zeros.
+void pack_keys(const float* k, const AttentionParams& p, float* out) {
+  for (i64 j0 = 0; j0 < p.sk; j0 += PANEL, out += p.d * PANEL) {
+    i64 n = least(PANEL, p.sk - j0);
+    const float* from = k + j0 * p.k_s;
+    if (n < PANEL)
+      for (i64 i = 0; i < p.d * PANEL; i++) out[i] = 0;
+    if (p.k_s == 1) {
+      for (i64 t = 0; t < p.d; t++) __builtin_memcpy(out + t * PANEL, from + t * p.k_d, size_t(n) * sizeof(float));
+    } else {
+      for (i64 j = 0; j < n; j++)
+        for (i64 t = 0; t < p.d; t++) out[t * PANEL + j] = from[j * p.k_s + t * p.k_d];
+    }
+  }
+}
+
+template <int N> void dots(const float* q, const float* k, i64 step, i64 d, float* out) {
+  VF acc[N] = {};
+  i64 t = 0;
+  for (; t + W <= d; t += W) {
+    VF x = load(q + t);
+    for (int j = 0; j < N; j++) acc[j] = fma(x, load(k + j * step + t), acc[j]);
+  }
+  for (int j = 0; j < N; j++) {
+    float s = sum_lanes(acc[j]);
+    for (i64 u = t; u < d; u++) s += q[u] * k[j * step + u];
+    out[j] = s;
+  }
+}
+
+// The scores of one query against n keys where they lie.
+void scores_in_place(const float* q, const float* k, const AttentionParams& p, i64 n, float* out) {
+  if (p.k_d == 1) {
+    i64 j = 0;
+    for (; j + 4 <= n; j += 4) dots<4>(q, k + j * p.k_s, p.k_s, p.d, out + j);
+    for (; j < n; j++) dots<1>(q, k + j * p.k_s, p.k_s, p.d, out + j);
+    return;
+  }
+  for (i64 j = 0; j < n; j++) out[j] = 0;
+  for (i64 t = 0; t < p.d; t++) {
+    const float* row = k + t * p.k_d;
+    float x = q[t];
+    if (p.k_s == 1)
+      for (i64 j = 0; j < n; j++) out[j] += x * row[j];
+    else
+      for (i64 j = 0; j < n; j++) out[j] += x * row[j * p.k_s];
+  }
+}
+
+float largest(VF v) {
+  float m = v[0];
+  for (int i = 1; i < W; i++) m = v[i] > m ? v[i] : m;
+  return m;
+}
+
+// Scales, caps and masks n scores and turns them into weights in place. Returns 1 / their sum, 0 when every key is masked.
+float weigh(float* s, i64 n, const float* mask, i64 mask_step, float scale, float cap) {
+  const float lowest = -__builtin_inff(), per_cap = 1 / cap;
+  if (mask && mask_step != 1) {
+    for (i64 j = 0; j < n; j++) s[j] = (cap > 0 ? cap * __builtin_tanhf(s[j] * scale * per_cap) : s[j] * scale) + mask[j * mask_step];
+    mask = nullptr, scale = 1, cap = 0;
+  }
+  auto score = [&](VF v, auto mask_at) {
+    v = v * scale;
+    if (cap > 0) v = vtanh(v * per_cap) * cap;
+    return mask ? v + mask_at() : v;
+  };
+  VF top = splat(lowest);
+  i64 j = 0, rest = n % W;
+  for (; j + W <= n; j += W) {
+    VF v = score(load(s + j), [&] { return load(mask + j); });
+    store(s + j, v);
+    top = vmax(top, v);
+  }
+  float m = largest(top);
+  if (rest) {
+    VF v = score(load_part(s + j, rest), [&] { return load_part(mask + j, rest); });
+    store_part(s + j, v, rest);
+    for (i64 u = 0; u < rest; u++) m = s[j + u] > m ? s[j + u] : m;
+  }
+  if (m == lowest) return 0;
+  VF total = splat(0);
+  for (j = 0; j + W <= n; j += W) {
+    VF e = vexp(load(s + j) - m);
+    store(s + j, e);
+    total += e;
+  }
+  float sum = sum_lanes(total);
+  if (rest) {
+    store_part(s + j, vexp(load_part(s + j, rest) - m), rest);
+    for (i64 u = 0; u < rest; u++) sum += s[j + u];
+  }
+  return 1 / sum;
+}
+
+struct Head {
+  const AttentionParams& p;
+  const Layout l;
+  const float *q, *k, *v, *mask;
+  float *y, *scratch;
+  i64 v_step;
+
+  void rows(i64 begin, i64 end) {
+    if (packs(p)) pack_keys(k, p, scratch + l.keys);
+    v_step = p.v_s;
+    if (p.dv % W) {
+      float* out = scratch + l.values;
+      for (i64 j = 0; j < p.sk; j++, out += l.out_stride) {
+        __builtin_memcpy(out, v + j * p.v_s, size_t(p.dv) * sizeof(float));
+        for (i64 t = p.dv; t < l.out_stride; t++) out[t] = 0;
+      }
+      v = scratch + l.values, v_step = l.out_stride;
+    }
+    for (i64 i = begin; i < end; i += ROWS) block(i, least(ROWS, end - i));
+  }
+
+ private:
+  i64 visible(i64 row) const {
+    if (!p.causal) return p.sk;
+    i64 n = row + p.past + 1;
+    return n < 0 ? 0 : least(n, p.sk);
+  }
+
+  void block(i64 first, i64 count) {
+    float *s = scratch + l.scores, *out = scratch + l.out;
+    const float* queries = q + first * p.q_s;
+    i64 most = visible(first + count - 1);
+    if (packs(p)) {
+      for (i64 j = 0; j < most; j += PANEL)
+        strip<NR>(count, p.d, queries, p.q_s, scratch + l.keys + j * p.d, PANEL, s + j, l.score_stride);
+    } else {
+      for (i64 i = 0; i < count; i++) scores_in_place(queries + i * p.q_s, k, p, most, s + i * l.score_stride);
+    }
+    float inverse[ROWS];
+    for (i64 i = 0; i < count; i++) {
+      i64 n = visible(first + i);
+      float* row = s + i * l.score_stride;
+      inverse[i] = weigh(row, n, mask ? mask + (first + i) * p.m_q : nullptr, p.m_k, float(p.scale), float(p.softcap));
+      for (i64 j = n; j < most; j++) row[j] = 0;
+    }
+    i64 t = 0;
+    if (count < MR)
+      for (; t + 4 * W <= l.out_stride; t += 4 * W) strip<4>(count, most, s, l.score_stride, v + t, v_step, out + t, l.out_stride);
+    for (; t + NR * W <= l.out_stride; t += NR * W) strip<NR>(count, most, s, l.score_stride, v + t, v_step, out + t, l.out_stride);
+    if (t < l.out_stride) strip<1>(count, most, s, l.score_stride, v + t, v_step, out + t, l.out_stride);
+    for (i64 i = 0; i < count; i++) {
+      float* to = y + (first + i) * p.y_s;
+      const float* from = out + i * l.out_stride;
+      float r = inverse[i];
+      if (r == 0)  // all keys masked: the scores were left as they are
+        for (i64 c = 0; c < p.dv; c++) to[c] = 0;
+      else
+        for (i64 c = 0; c < p.dv; c++) to[c] = from[c] * r;
+    }
+  }
+};
+
+void run(Call& call) {
+  const auto& p = *reinterpret_cast<const AttentionParams*>(call.params);
+  const auto& b = *reinterpret_cast<const AttentionBufs*>(call.bufs);
+  i64 heads = p.batch * p.heads;
+  if (heads == 0 || p.sq == 0 || p.dv == 0) return;
+  Layout l = layout(p);
+  // Whole heads share one packing of the keys; they are split only to keep all threads busy.
+  i64 threads = pool_threads(call.pool), pieces = (2 * threads + heads - 1) / heads;
+  i64 span = threads == 1 || heads >= 2 * threads ? p.sq : round_up((p.sq + pieces - 1) / pieces, ROWS);
+  pieces = (p.sq + span - 1) / span;
+  i64 work = least(span, p.sq) * (p.sk + 1) * (p.d + p.dv + 16) / 16;
+  parallel_for(call.pool, heads * pieces, 8192 / (work + 1) + 1, [&](i64 begin, i64 end, int thread) {
+    for (i64 t = begin; t < end; t++) {
+      i64 piece = t % pieces, h = t / pieces % p.heads, n = t / pieces / p.heads, kv = h / p.rep;
+      Head head{p, l,
+                b.q.as<float>() + p.qoff + n * p.q_b + h * p.q_h,
+                b.k.as<float>() + p.koff + n * p.k_b + kv * p.k_h,
+                b.v.as<float>() + p.voff + n * p.v_b + kv * p.v_h,
+                b.mask ? b.mask.as<float>() + p.moff + n * p.m_b + h * p.m_h : nullptr,
+                b.y.as<float>() + p.yoff + n * p.y_b + h * p.y_h,
+                reinterpret_cast<float*>(call.scratch) + thread * l.total, 0};
+      head.rows(piece * span, least(p.sq, (piece + 1) * span));
+    }
+  });
+}
+}  // namespace
+
+KERNEL(attention, check, scratch, run)
