@@ -16,11 +16,11 @@ import numpy as np
 from tqdm import tqdm
 
 from . import compiler, ponnx, session
-from .runtimes.core import CoreError
 from .dtypes import to_numpy
 from .ir import IRError
 from .ponnx import FileError
 from .reader import ReadError
+from .runtimes.core import CoreError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -165,7 +165,9 @@ def _run(args: argparse.Namespace) -> None:
 
 def _described(name: str, a: np.ndarray) -> dict[str, Any]:
     numeric = a.size > 0 and a.dtype.kind in "fiub"
-    stats = {k: float(f"{fn(a.astype(np.float64)):.6g}") if numeric else None for k, fn in (("min", np.min), ("mean", np.mean), ("max", np.max))}
+    stats = {
+        k: float(f"{fn(a.astype(np.float64)):.6g}") if numeric else None for k, fn in (("min", np.min), ("mean", np.mean), ("max", np.max))
+    }
     return {"name": name, "dtype": str(a.dtype), "shape": list(a.shape), **stats}
 
 

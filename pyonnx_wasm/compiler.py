@@ -46,7 +46,7 @@ class Compiled:
     graph: Graph | None = None
 
 
-def compile(  # noqa: A001 - the field's word
+def compile(
     source: str | os.PathLike[str] | bytes | memoryview,
     *,
     shapes: Mapping[str, Sequence[int | str]] | None = None,

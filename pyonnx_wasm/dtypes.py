@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import enum
 
 import numpy as np
@@ -45,16 +46,16 @@ class DType(enum.IntEnum):
         return _BITS[self]
 
     @property
-    def is_float(self) -> bool:
+    def is_float(self) -> builtins.bool:
         return self in _FLOATS
 
     @property
-    def is_int(self) -> bool:
+    def is_int(self) -> builtins.bool:
         """Signed or unsigned integer (bool is none)."""
         return self in _INTS
 
     @property
-    def is_signed(self) -> bool:
+    def is_signed(self) -> builtins.bool:
         return self in _SIGNED
 
     def nbytes(self, count: int) -> int:

@@ -50,7 +50,7 @@ def dtype(e: Expression) -> DType:
     """The element type of a result."""
     if e[0] == "cast":
         return e[3]  # type: ignore[no-any-return]
-    return DType.bool if e[0] not in LEAVES and INSTRUCTIONS[e[0]].result == "bool" else e[1]  # type: ignore[no-any-return]
+    return DType.bool if e[0] not in LEAVES and INSTRUCTIONS[e[0]].result == "bool" else e[1]
 
 
 def rebuild(e: Expression, fn: Callable[[Expression], Expression]) -> Expression:

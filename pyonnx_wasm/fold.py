@@ -19,14 +19,14 @@ def fold(x: Value) -> Content | None:
 
 def evaluate(graph: Graph, x: Value) -> np.ndarray:
     """Computes a constant value by a Program of its own, one output, no inputs."""
-    from .program import lower
     from .host import Executor
+    from .program import lower
 
     part = Graph()
     part.nodes = list(graph.nodes)
     part.outputs = [("value", x)]
     lowered = lower(part, optimise=False)
-    shape = tuple(int(s) for s in x.shape)  # type: ignore[arg-type]
+    shape = tuple(int(s) for s in x.shape)
     out = np.empty(shape, to_numpy(x.dtype))
     executor = Executor(lowered.main, lowered.init, lowered.weights)
     executor.bind([], [])

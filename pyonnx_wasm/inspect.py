@@ -62,7 +62,12 @@ def report(
 
 def _counted(name: str, graph: Graph) -> dict[str, Any]:
     running = [n for n in graph.nodes if not n.const]
-    return {"pass": name, "nodes": len(running), "constant": len(graph.nodes) - len(running), "kernels": dict(Counter(n.kernel.name for n in running))}
+    return {
+        "pass": name,
+        "nodes": len(running),
+        "constant": len(graph.nodes) - len(running),
+        "kernels": dict(Counter(n.kernel.name for n in running)),
+    }
 
 
 def describe(program: Program) -> dict[str, Any]:
@@ -86,7 +91,14 @@ def describe(program: Program) -> dict[str, Any]:
         bufs = [None if b < 0 else int(buffers[b][0]) for b in w[at + 4 : at + 4 + n_bufs]]
         steps.append({"kernel": names[kernel], "storages": bufs, "origin": program.origins[origin]})
         at += 4 + n_bufs + n_params
-    return {"words": len(w), "registers": int(w[9]), "checks": program.messages, "storages": storages, "steps": steps, "header_words": HEADER_WORDS}
+    return {
+        "words": len(w),
+        "registers": int(w[9]),
+        "checks": program.messages,
+        "storages": storages,
+        "steps": steps,
+        "header_words": HEADER_WORDS,
+    }
 
 
 def _shape_text(program: Program) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -156,7 +156,7 @@ class Node:
 class Graph:
     """Nodes in an order in which they can run, named inputs, named outputs."""
 
-    _stack: list[Graph] = []
+    _stack: ClassVar[list[Graph]] = []
 
     def __init__(self) -> None:
         self.inputs: list[tuple[str, Value]] = []

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -108,7 +108,9 @@ class Kernel:
     def __repr__(self) -> str:
         return f"Kernel({self.text!r})"
 
-    def __call__(self, outs: dict[str, tuple[DType, Sequence[Any]]], ins: dict[str, Value | Sequence[Value] | None], **params: Any) -> Any:
+    def __call__(
+        self, outs: dict[str, tuple[DType, Sequence[Any]]], ins: Mapping[str, Value | Sequence[Value] | None], **params: Any
+    ) -> Any:
         """Emits a call into the current graph. Params left out are 0; short arrays are padded with 0.
 
         Args:
@@ -143,7 +145,9 @@ class Operator:
 OPERATORS: dict[tuple[str, str], list[Operator]] = {}
 
 
-def op(name: str | None = None, *, since: int = 1, until: int | None = None, domain: str = "") -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+def op(
+    name: str | None = None, *, since: int = 1, until: int | None = None, domain: str = ""
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers a function as an ONNX operator.
 
     The function's positional parameters are the operator's inputs (default None: optional; ``*xs``: variadic), its

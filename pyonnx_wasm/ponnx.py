@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from .compiler import Compiled, Signature
-from .dtypes import DType, to_numpy
+from .dtypes import DType
 from .op import KERNELS
 from .program import Program, Weight
 
@@ -148,7 +148,7 @@ def _build(name: str, header: dict[str, Any], body: memoryview) -> Compiled:
         raise FileError(f"{name}: format version {meta.get('version')}, this release reads {FORMAT_VERSION}: compile the model again")
 
     def take(what: str, offset: int, nbytes: int) -> memoryview:
-        if not (isinstance(offset, int) and isinstance(nbytes, int) and 0 <= offset and 0 <= nbytes and offset + nbytes <= len(body)):
+        if not (isinstance(offset, int) and isinstance(nbytes, int) and offset >= 0 and nbytes >= 0 and offset + nbytes <= len(body)):
             raise FileError(f"{name}: {what}: bytes {offset} to {offset}+{nbytes} lie outside the file; is it complete?")
         return body[offset : offset + nbytes]
 

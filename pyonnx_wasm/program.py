@@ -20,8 +20,10 @@ HEADER_WORDS = 19
 ARENA, WEIGHT, INPUT, OUTPUT = range(4)
 SHAPE_OPS = {
     name: code
-    for code, name in enumerate("const dim elem add sub mul floordiv ceildiv mod min max eq lt le select check".split())
-}  # fmt: skip
+    for code, name in enumerate(
+        ["const", "dim", "elem", "add", "sub", "mul", "floordiv", "ceildiv", "mod", "min", "max", "eq", "lt", "le", "select", "check"]
+    )
+}
 
 
 @dataclass
@@ -82,7 +84,14 @@ def lower(graph: Graph, optimise: bool = True) -> Lowered:
             if storage.const and storage not in weights:
                 weights[storage] = len(table)
                 size = storage.size if isinstance(storage.size, int) else 0
-                table.append(Weight(storage.name or f"computed_{storage.id}", storage.dtype, (size,), storage.source if storage.kind == "const" else None))
+                table.append(
+                    Weight(
+                        storage.name or f"computed_{storage.id}",
+                        storage.dtype,
+                        (size,),
+                        storage.source if storage.kind == "const" else None,
+                    )
+                )
     if optimise:
         _take_over(init, main, weights, table)
     first = Assembler("init", init, [], [], weights, False).assemble() if init else None
@@ -132,7 +141,15 @@ def _take_over(init: Sequence[Node], main: Sequence[Node], weights: dict[Storage
         for v in node.inputs():
             k = weights[v.storage]
             reads = [x for x in node.inputs() if x.storage is v.storage]
-            if last[v.storage] == i and len(reads) == 1 and v.whole and out.whole and v.dtype is out.dtype and v.shape == out.shape and table[k].nbytes >= 4096:
+            if (
+                last[v.storage] == i
+                and len(reads) == 1
+                and v.whole
+                and out.whole
+                and v.dtype is out.dtype
+                and v.shape == out.shape
+                and table[k].nbytes >= 4096
+            ):
                 table[weights[out.storage]].over = k
                 break
 
@@ -184,7 +201,9 @@ class Assembler:
                     self.registers[size] = here
                     continue
                 want = self.register(size)
-                said = f"input {name!r}: axis {axis} must be {size}" + ("" if isinstance(size, int) else f", as {size} is bound by an earlier input")
+                said = f"input {name!r}: axis {axis} must be {size}" + (
+                    "" if isinstance(size, int) else f", as {size} is bound by an earlier input"
+                )
                 self.emit("check", self.emit("eq", here, want), self.message(said))
         for i, (name, value) in enumerate(self.inputs):
             self.elements(i, name, value)
@@ -206,7 +225,10 @@ class Assembler:
         if not hasattr(self, "_used"):
             leaves: Iterable[Any] = flatten(
                 [[c for c, _ in self.checks], [v.shape for _, v in self.outputs]]
-                + [[n.params, [[v.offset, v.shape, v.strides, v.storage.size] for v in (*n.inputs(), *n.outs.values())]] for n in self.nodes]
+                + [
+                    [n.params, [[v.offset, v.shape, v.strides, v.storage.size] for v in (*n.inputs(), *n.outs.values())]]
+                    for n in self.nodes
+                ]
             )
             self._used = {s for leaf in leaves if isinstance(leaf, Dim) for s in dims.symbols(leaf)}
         return self._used
@@ -252,7 +274,9 @@ class Assembler:
         if storage not in self.storage_of:
             if storage in self.weights:
                 kind, index = WEIGHT, self.weights[storage]
-            size = self.register(storage.size * (storage.dtype.bits // 8) if storage.dtype.bits >= 8 else storage.dtype.nbytes(int(storage.size)))  # type: ignore[arg-type]
+            size = self.register(
+                storage.size * (storage.dtype.bits // 8) if storage.dtype.bits >= 8 else storage.dtype.nbytes(int(storage.size))
+            )
             self.storage_of[storage] = len(self.storages)
             self.storages.append([kind, index, size, -1, -1, 0])
         return self.storage_of[storage]
@@ -290,9 +314,18 @@ class Assembler:
                 s = v.storage
                 once = sum(x.storage is s for x in node.inputs()) == 1
                 if (
-                    s.kind == "temp" and not s.const and s not in kept and last[s] == i and once and v.whole and out.whole
-                    and s.dtype.bits == out.dtype.bits and v.shape == out.shape and out.storage not in found and s not in found.values()
-                ):  # fmt: skip
+                    s.kind == "temp"
+                    and not s.const
+                    and s not in kept
+                    and last[s] == i
+                    and once
+                    and v.whole
+                    and out.whole
+                    and s.dtype.bits == out.dtype.bits
+                    and v.shape == out.shape
+                    and out.storage not in found
+                    and s not in found.values()
+                ):
                     found[out.storage] = s
                     break
         return found
@@ -347,7 +380,11 @@ class Assembler:
         kernels: list[int] = []
         for kernel in self.kernels:
             name = kernel.name.encode()
-            kernels += [_signed(kernel.abi), len(name), *struct.unpack(f"<{(len(name) + 3) // 4}i", name.ljust((len(name) + 3) // 4 * 4, b"\0"))]
+            kernels += [
+                _signed(kernel.abi),
+                len(name),
+                *struct.unpack(f"<{(len(name) + 3) // 4}i", name.ljust((len(name) + 3) // 4 * 4, b"\0")),
+            ]
         for row in self.storages:
             row[3], row[4] = max(row[3], 0), max(row[4], 0)
         sections = [
@@ -359,7 +396,7 @@ class Assembler:
             (len(self.buffer_rows), list(flatten(self.buffer_rows))),
             (len(self.nodes), steps),
         ]
-        head, body = [_signed(MAGIC), VERSION, 0], []
+        head, body = [_signed(MAGIC), VERSION, 0], list[int]()
         for count, words in sections:
             head += [count, HEADER_WORDS + len(body)]
             body += words

@@ -68,11 +68,11 @@ def content(x: Value) -> Content | None:
 def _load(x: Value) -> np.ndarray:
     source = x.storage.source
     flat = (source if isinstance(source, np.ndarray) else source.numpy()).reshape(-1)
-    strides = [int(s) * flat.itemsize for s in x.strides]  # type: ignore[arg-type]
-    shape = [int(s) for s in x.shape]  # type: ignore[arg-type]
+    strides = [int(s) * flat.itemsize for s in x.strides]
+    shape = [int(s) for s in x.shape]
     if 0 in shape:
         return np.empty(shape, flat.dtype)
-    return np.lib.stride_tricks.as_strided(flat[int(x.offset) :], shape, strides)  # type: ignore[arg-type]
+    return np.lib.stride_tricks.as_strided(flat[int(x.offset) :], shape, strides)
 
 
 def sources(x: Value) -> list[str]:
@@ -107,7 +107,7 @@ def ints_of(x: Value, what: str) -> list[int]:
     got = dims_of(x, what)
     if any(isinstance(e, Dim) for e in got):
         raise NeedsContent(what, sources(x))
-    return [int(e) for e in got]  # type: ignore[arg-type]
+    return [int(e) for e in got]
 
 
 def floats_of(x: Value, what: str) -> list[float]:
@@ -175,7 +175,7 @@ def reshape(x: Value, shape: Sequence[DimLike]) -> Value:
 
 
 def _ints(shape: Sequence[DimLike]) -> tuple[int, ...] | None:
-    return tuple(int(s) for s in shape) if all(isinstance(s, int) for s in shape) else None  # type: ignore[arg-type]
+    return tuple(int(s) for s in shape) if all(isinstance(s, int) for s in shape) else None
 
 
 def _split_strides(x: Value, shape: Shape) -> Shape | None:
@@ -477,7 +477,9 @@ def concat(xs: Sequence[Value], axis: int) -> Value:
             raise IRError(f"cannot concatenate {', '.join(map(repr, xs))}")
         for a, (have, want) in enumerate(zip(x.shape, xs[0].shape, strict=True)):
             if a != axis and not dims.same(have, want):
-                Graph.current().check(dims.eq(have, want), f"concatenated shapes differ on axis {a}: {_show(x.shape)} and {_show(xs[0].shape)}")
+                Graph.current().check(
+                    dims.eq(have, want), f"concatenated shapes differ on axis {a}: {_show(x.shape)} and {_show(xs[0].shape)}"
+                )
     shape[axis] = sum((x.shape[axis] for x in xs[1:]), xs[0].shape[axis])
     if len(xs) == 1:
         return xs[0]

@@ -70,7 +70,12 @@ class Tracer:
             if from_numpy(fixed.dtype) is not kind.dtype:
                 raise IRError(f"input {info.name!r} is {kind.dtype.name}, its constant value is {fixed.dtype}")
             value = tensor.constant(fixed, kind.dtype)
-        elif (kind.dtype.is_int or kind.dtype is DType.bool) and len(sizes) <= 1 and isinstance(storage.size, int) and storage.size <= tensor.CONTENT_LIMIT:
+        elif (
+            (kind.dtype.is_int or kind.dtype is DType.bool)
+            and len(sizes) <= 1
+            and isinstance(storage.size, int)
+            and storage.size <= tensor.CONTENT_LIMIT
+        ):
             value._content = _elements(info.name, sizes, storage.size)
         self.names[info.name] = value
 
@@ -90,7 +95,9 @@ class Tracer:
             try:
                 results = self.call(node, names)
             except IRError as error:
-                error.args = (f"node {self.graph.origin!r} ({node.op_type}): {error}",) if not getattr(error, "placed", False) else error.args
+                error.args = (
+                    (f"node {self.graph.origin!r} ({node.op_type}): {error}",) if not getattr(error, "placed", False) else error.args
+                )
                 error.placed = True  # type: ignore[attr-defined]
                 raise
             for name, value in zip(node.outputs, results, strict=False):
@@ -117,7 +124,9 @@ class Tracer:
             inputs.pop()
         if not operator.variadic and len(inputs) > len(operator.params):
             raise IRError(f"takes at most {len(operator.params)} inputs, got {len(inputs)}")
-        missing = [p for p, v in zip(operator.params, [*inputs, *[None] * operator.required], strict=False) if v is None][: operator.required]
+        missing = [p for p, v in zip(operator.params, [*inputs, *[None] * operator.required], strict=False) if v is None][
+            : operator.required
+        ]
         if any(p in operator.params[: operator.required] for p in missing):
             raise IRError(f"input {missing[0]!r} is missing")
         attrs = {}
@@ -148,4 +157,4 @@ class Tracer:
 def _elements(name: str, sizes: Sequence[DimLike], count: int) -> np.ndarray:
     items = np.empty(count, object)
     items[:] = [dims.sym(f"{name}{{{i}}}", lo=-(2**62), hi=2**62) for i in range(count)]
-    return items.reshape([int(s) for s in sizes])  # type: ignore[arg-type]
+    return items.reshape([int(s) for s in sizes])

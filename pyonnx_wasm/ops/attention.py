@@ -13,16 +13,41 @@ from ..op import Kernel
 def _params(node: Node) -> dict[str, Any]:
     q, k, v, y, mask, p = node.ins["q"], node.ins["k"], node.ins["v"], node.out, node.ins.get("mask"), node.params
     batch, heads, sq, d = q.shape
-    strides = {"m_b": 0, "m_h": 0, "m_q": 0, "m_k": 0} if mask is None else dict(zip(("m_b", "m_h", "m_q", "m_k"), mask.strides, strict=True))
+    strides = (
+        {"m_b": 0, "m_h": 0, "m_q": 0, "m_k": 0} if mask is None else dict(zip(("m_b", "m_h", "m_q", "m_k"), mask.strides, strict=True))
+    )
     return {
-        "batch": batch, "heads": heads, "rep": p.get("rep", 1), "sq": sq, "sk": k.shape[2], "d": d, "dv": v.shape[3],
-        "causal": p.get("causal", 0), "past": p.get("past", 0), "qoff": q.offset, "q_b": q.strides[0], "q_h": q.strides[1], "q_s": q.strides[2],
-        "koff": k.offset, "k_b": k.strides[0], "k_h": k.strides[1], "k_s": k.strides[2], "k_d": k.strides[3],
-        "voff": v.offset, "v_b": v.strides[0], "v_h": v.strides[1], "v_s": v.strides[2],
-        "moff": 0 if mask is None else mask.offset, **strides,
-        "yoff": y.offset, "y_b": y.strides[0], "y_h": y.strides[1], "y_s": y.strides[2],
-        "scale": p["scale"], "softcap": p.get("softcap", 0.0),
-    }  # fmt: skip
+        "batch": batch,
+        "heads": heads,
+        "rep": p.get("rep", 1),
+        "sq": sq,
+        "sk": k.shape[2],
+        "d": d,
+        "dv": v.shape[3],
+        "causal": p.get("causal", 0),
+        "past": p.get("past", 0),
+        "qoff": q.offset,
+        "q_b": q.strides[0],
+        "q_h": q.strides[1],
+        "q_s": q.strides[2],
+        "koff": k.offset,
+        "k_b": k.strides[0],
+        "k_h": k.strides[1],
+        "k_s": k.strides[2],
+        "k_d": k.strides[3],
+        "voff": v.offset,
+        "v_b": v.strides[0],
+        "v_h": v.strides[1],
+        "v_s": v.strides[2],
+        "moff": 0 if mask is None else mask.offset,
+        **strides,
+        "yoff": y.offset,
+        "y_b": y.strides[0],
+        "y_h": y.strides[1],
+        "y_s": y.strides[2],
+        "scale": p["scale"],
+        "softcap": p.get("softcap", 0.0),
+    }
 
 
 ATTENTION = Kernel(

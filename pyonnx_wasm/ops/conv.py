@@ -22,10 +22,18 @@ def spatial(values: Sequence[DimLike], default: int = 1) -> list[DimLike]:
 def _params(node: Node) -> dict[str, Any]:
     x, w, y, p = node.ins["x"], node.ins["w"], node.out, node.params
     return {
-        "n": x.shape[0], "c": x.shape[1], "m": y.shape[1], "group": p["group"], "in": spatial(x.shape[2:]), "kernel": spatial(w.shape[2:]),
-        "stride": spatial(p["strides"]), "dilation": spatial(p["dilations"]), "pad": spatial(p["pads"], 0), "out": spatial(y.shape[2:]),
+        "n": x.shape[0],
+        "c": x.shape[1],
+        "m": y.shape[1],
+        "group": p["group"],
+        "in": spatial(x.shape[2:]),
+        "kernel": spatial(w.shape[2:]),
+        "stride": spatial(p["strides"]),
+        "dilation": spatial(p["dilations"]),
+        "pad": spatial(p["pads"], 0),
+        "out": spatial(y.shape[2:]),
         **(activation_params(node) if node.kernel is CONV else {}),
-    }  # fmt: skip
+    }
 
 
 CONV = Kernel(
@@ -35,9 +43,7 @@ CONV = Kernel(
     _params,
     ("epilogue",),
 )
-CONV_TRANSPOSE = Kernel(
-    "conv_transpose", ">y x w bias?", "n c m group in[3] kernel[3] stride[3] dilation[3] pad[3] out[3]", _params
-)
+CONV_TRANSPOSE = Kernel("conv_transpose", ">y x w bias?", "n c m group in[3] kernel[3] stride[3] dilation[3] pad[3] out[3]", _params)
 
 
 def window(
@@ -88,7 +94,9 @@ def Conv(
 ) -> Value:
     if X.dtype in HALVES:
         wide = [None if v is None else cast(v, DType.float32) for v in (X, W, B)]
-        return cast(Conv(*wide, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides), X.dtype)
+        return cast(
+            Conv(*wide, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides), X.dtype
+        )
     kernel = [k for k in W.shape[2:] if isinstance(k, int)]
     if X.rank != W.rank or len(kernel) != W.rank - 2:
         raise IRError(f"weights {W} do not fit input {X}")
@@ -199,12 +207,19 @@ def QLinearConv(
     from .elementwise import QuantizeLinear
 
     y = ConvInteger(
-        x, w, x_zero_point, w_zero_point, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides
-    )  # fmt: skip
+        x,
+        w,
+        x_zero_point,
+        w_zero_point,
+        auto_pad=auto_pad,
+        dilations=dilations,
+        group=group,
+        kernel_shape=kernel_shape,
+        pads=pads,
+        strides=strides,
+    )
     if B is not None:
         y = map_("add", y, unsqueeze(B, list(range(1, x.rank - 1))))
     per_channel = unsqueeze(w_scale, list(range(1, x.rank - 1))) if w_scale.rank == 1 and w_scale.size != 1 else reshape(w_scale, ())
     scale = map_("mul", cast(reshape(x_scale, ()), DType.float32), cast(per_channel, DType.float32))
     return QuantizeLinear(map_("mul", cast(y, DType.float32), scale), y_scale, y_zero_point)  # type: ignore[no-any-return]
-
-

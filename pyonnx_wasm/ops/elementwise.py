@@ -13,15 +13,53 @@ from ..op import Context, op
 from ..tensor import broadcast_shapes, broadcast_to, cast, content, like, map_, reshape, scalar_of, unsqueeze
 
 UNARY = {
-    "Neg": "neg", "Abs": "abs", "Sign": "sign", "Floor": "floor", "Ceil": "ceil", "Round": "round", "Sqrt": "sqrt", "Reciprocal": "recip",
-    "Exp": "exp", "Log": "log", "Sin": "sin", "Cos": "cos", "Tan": "tan", "Asin": "asin", "Acos": "acos", "Atan": "atan", "Sinh": "sinh",
-    "Cosh": "cosh", "Tanh": "tanh", "Asinh": "asinh", "Acosh": "acosh", "Atanh": "atanh", "Erf": "erf", "Sigmoid": "sigmoid", "Relu": "relu",
-    "Softplus": "softplus", "HardSwish": "hardswish", "Not": "not", "BitwiseNot": "bitnot", "IsNaN": "isnan",
-}  # fmt: skip
+    "Neg": "neg",
+    "Abs": "abs",
+    "Sign": "sign",
+    "Floor": "floor",
+    "Ceil": "ceil",
+    "Round": "round",
+    "Sqrt": "sqrt",
+    "Reciprocal": "recip",
+    "Exp": "exp",
+    "Log": "log",
+    "Sin": "sin",
+    "Cos": "cos",
+    "Tan": "tan",
+    "Asin": "asin",
+    "Acos": "acos",
+    "Atan": "atan",
+    "Sinh": "sinh",
+    "Cosh": "cosh",
+    "Tanh": "tanh",
+    "Asinh": "asinh",
+    "Acosh": "acosh",
+    "Atanh": "atanh",
+    "Erf": "erf",
+    "Sigmoid": "sigmoid",
+    "Relu": "relu",
+    "Softplus": "softplus",
+    "HardSwish": "hardswish",
+    "Not": "not",
+    "BitwiseNot": "bitnot",
+    "IsNaN": "isnan",
+}
 BINARY = {
-    "Add": "add", "Sub": "sub", "Mul": "mul", "Div": "div", "And": "and", "Or": "or", "Xor": "xor", "BitwiseAnd": "bitand",
-    "BitwiseOr": "bitor", "BitwiseXor": "bitxor", "Equal": "eq", "Less": "lt", "LessOrEqual": "le", "PRelu": "prelu",
-}  # fmt: skip
+    "Add": "add",
+    "Sub": "sub",
+    "Mul": "mul",
+    "Div": "div",
+    "And": "and",
+    "Or": "or",
+    "Xor": "xor",
+    "BitwiseAnd": "bitand",
+    "BitwiseOr": "bitor",
+    "BitwiseXor": "bitxor",
+    "Equal": "eq",
+    "Less": "lt",
+    "LessOrEqual": "le",
+    "PRelu": "prelu",
+}
 SWAPPED = {"Greater": "lt", "GreaterOrEqual": "le"}
 VARIADIC = {"Min": "min", "Max": "max", "Sum": "add", "Mean": "add"}
 BROADCAST_ATTRIBUTE = ("Add", "Sub", "Mul", "Div", "And", "Or", "Xor", "Equal", "Less", "Greater", "Pow", "PRelu")
@@ -105,7 +143,7 @@ def _shaped(X: Value, Y: Value) -> Value:
 
 @op("Pow", since=1, until=6)
 def Pow_1(X: Value, Y: Value, *, axis: int | None = None, broadcast: int = 0) -> Value:
-    return _old_binary("pow")(X, Y, axis=axis, broadcast=broadcast)  # type: ignore[no-any-return]
+    return _old_binary("pow")(X, Y, axis=axis, broadcast=broadcast)
 
 
 @op("PRelu", since=7)
@@ -136,7 +174,7 @@ def Where(condition: Value, X: Value, Y: Value) -> Value:
 
 
 @op(since=11)
-def Clip(input: Value, min: Value | None = None, max: Value | None = None) -> Value:  # noqa: A002 - the standard's names
+def Clip(input: Value, min: Value | None = None, max: Value | None = None) -> Value:
     if min is not None and max is not None:
         return map_("clamp", input, min, max)
     if min is not None:
@@ -145,31 +183,38 @@ def Clip(input: Value, min: Value | None = None, max: Value | None = None) -> Va
 
 
 @op("Clip", since=1, until=10)
-def Clip_6(input: Value, *, min: float | None = None, max: float | None = None, consumed_inputs: Any = None) -> Value:  # noqa: A002
+def Clip_6(input: Value, *, min: float | None = None, max: float | None = None, consumed_inputs: Any = None) -> Value:
     return Clip(input, None if min is None else like(input, min), None if max is None else like(input, max))  # type: ignore[no-any-return]
 
 
 @op()
-def Identity(input: Value) -> Value:  # noqa: A002
+def Identity(input: Value) -> Value:
     return input
 
 
 @op()
-def Cast(input: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:  # noqa: A002
+def Cast(input: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
     return _converted(input, DType(to))
 
 
 @op("Cast", since=1, until=5)
-def Cast_1(input: Value, *, to: str) -> Value:  # noqa: A002
+def Cast_1(input: Value, *, to: str) -> Value:
     return _converted(input, DType[{"FLOAT": "float32", "DOUBLE": "float64"}.get(to, to.lower())])
 
 
 @op()
-def CastLike(input: Value, target_type: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:  # noqa: A002
+def CastLike(input: Value, target_type: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:
     return _converted(input, target_type.dtype)
 
 
-_CASTABLE = {d for d in DType if d.bits in (8, 16, 32, 64)} - {DType.complex64, DType.float8e4m3fn, DType.float8e4m3fnuz, DType.float8e5m2, DType.float8e5m2fnuz, DType.float8e8m0}
+_CASTABLE = {d for d in DType if d.bits in (8, 16, 32, 64)} - {
+    DType.complex64,
+    DType.float8e4m3fn,
+    DType.float8e4m3fnuz,
+    DType.float8e5m2,
+    DType.float8e5m2fnuz,
+    DType.float8e8m0,
+}
 
 
 def _converted(x: Value, to: DType) -> Value:
@@ -190,7 +235,9 @@ def Elu(X: Value, *, alpha: float = 1.0, consumed_inputs: Any = None) -> Value:
 
 
 @op()
-def Selu(X: Value, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875, consumed_inputs: Any = None) -> Value:
+def Selu(
+    X: Value, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875, consumed_inputs: Any = None
+) -> Value:
     return map_("mul", map_("elu", X, like(X, alpha)), like(X, gamma))
 
 
@@ -210,7 +257,7 @@ def HardSigmoid(X: Value, *, alpha: float = 0.2, beta: float = 0.5, consumed_inp
 
 
 @op()
-def Softsign(input: Value) -> Value:  # noqa: A002
+def Softsign(input: Value) -> Value:
     return map_("div", input, map_("add", map_("abs", input), like(input, 1)))
 
 
@@ -232,7 +279,7 @@ def Mish(X: Value) -> Value:
 
 
 @op()
-def Shrink(input: Value, *, bias: float = 0.0, lambd: float = 0.5) -> Value:  # noqa: A002
+def Shrink(input: Value, *, bias: float = 0.0, lambd: float = 0.5) -> Value:
     high = map_("where", map_("lt", like(input, lambd), input), map_("sub", input, like(input, bias)), like(input, 0))
     return map_("where", map_("lt", input, like(input, -lambd)), map_("add", input, like(input, bias)), high)
 
@@ -252,7 +299,9 @@ def IsInf(X: Value, *, detect_negative: int = 1, detect_positive: int = 1) -> Va
 
 
 @op(since=12)
-def Dropout(data: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int | None = None, ctx: Context) -> tuple[Value, ...]:
+def Dropout(
+    data: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int | None = None, ctx: Context
+) -> tuple[Value, ...]:
     if training_mode is not None and scalar_of(training_mode, "training_mode") and (ratio is None or scalar_of(ratio, "ratio")):
         raise IRError("Dropout in training mode is not supported; export the model for inference")
     return data, broadcast_to(_true(), data.shape)
@@ -272,8 +321,16 @@ def _true() -> Value:
 
 @op()
 def QuantizeLinear(
-    x: Value, y_scale: Value, y_zero_point: Value | None = None, *, axis: int = 1, saturate: int = 1, block_size: int = 0, output_dtype: int = 0, precision: int = 0
-) -> Value:  # fmt: skip
+    x: Value,
+    y_scale: Value,
+    y_zero_point: Value | None = None,
+    *,
+    axis: int = 1,
+    saturate: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+) -> Value:
     target = y_zero_point.dtype if y_zero_point is not None else DType(output_dtype) if output_dtype else DType.uint8
     if target not in (DType.uint8, DType.int8, DType.uint16, DType.int16):
         raise IRError(f"quantizing to {target.name} is not supported")

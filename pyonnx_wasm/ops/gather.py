@@ -158,7 +158,7 @@ def ScatterND(data: Value, indices: Value, updates: Value, *, reduction: str = "
 
 
 @op()
-def ReverseSequence(input: Value, sequence_lens: Value, *, batch_axis: int = 1, time_axis: int = 0) -> Value:  # noqa: A002
+def ReverseSequence(input: Value, sequence_lens: Value, *, batch_axis: int = 1, time_axis: int = 0) -> Value:
     """Gathers along time from ``length - 1 - t`` while t < length, from t after."""
     from ..tensor import broadcast_to, index, map_, reshape
 

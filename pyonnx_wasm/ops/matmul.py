@@ -180,7 +180,9 @@ def _labels(equation: str, ranks: list[int]) -> tuple[list[str], str]:
         if len(term) != rank:
             raise IRError(f"equation {equation!r}: term {term!r} does not fit rank {rank}")
     joined = "".join(full)
-    result = right.replace("...", digits) if arrow else digits + "".join(sorted(c for c in set(joined) if joined.count(c) == 1 and c.isalpha()))
+    result = (
+        right.replace("...", digits) if arrow else digits + "".join(sorted(c for c in set(joined) if joined.count(c) == 1 and c.isalpha()))
+    )
     return full, result
 
 
@@ -215,7 +217,10 @@ def _contract(a: Value, la: str, b: Value, lb: str, later: set[str]) -> tuple[Va
     rows, columns = [c for c in la if c not in lb], [c for c in lb if c not in la]
     size = {c: s for labels, v in ((lb, b), (la, a)) for c, s in zip(labels, v.shape, strict=True)}
     size.update({c: b.shape[lb.index(c)] for c in batch + summed if size[c] == 1})
-    want = lambda cs: [size[c] for c in cs]  # noqa: E731
+
+    def want(labels: list[str]) -> list[DimLike]:
+        return [size[c] for c in labels]
+
     a = broadcast_to(transpose(a, [la.index(c) for c in [*batch, *rows, *summed]]), want([*batch, *rows, *summed]))
     b = broadcast_to(transpose(b, [lb.index(c) for c in [*batch, *summed, *columns]]), want([*batch, *summed, *columns]))
     m, k, n = (dims.product(want(cs)) for cs in (rows, summed, columns))

@@ -41,12 +41,12 @@ def _softmax_wide(x: Value, axis: int, log: bool) -> Value:
 
 
 @op(since=13)
-def Softmax(input: Value, *, axis: int = -1) -> Value:  # noqa: A002
+def Softmax(input: Value, *, axis: int = -1) -> Value:
     return softmax(input, axis_of(axis, input.rank))
 
 
 @op(since=13)
-def LogSoftmax(input: Value, *, axis: int = -1) -> Value:  # noqa: A002
+def LogSoftmax(input: Value, *, axis: int = -1) -> Value:
     return softmax(input, axis_of(axis, input.rank), log=True)
 
 
@@ -57,19 +57,29 @@ def _flat(x: Value, axis: int, log: bool) -> Value:
 
 
 @op("Softmax", since=1, until=12)
-def Softmax_1(input: Value, *, axis: int = 1) -> Value:  # noqa: A002
+def Softmax_1(input: Value, *, axis: int = 1) -> Value:
     return _flat(input, axis, False)
 
 
 @op("LogSoftmax", since=1, until=12)
-def LogSoftmax_1(input: Value, *, axis: int = 1) -> Value:  # noqa: A002
+def LogSoftmax_1(input: Value, *, axis: int = 1) -> Value:
     return _flat(input, axis, True)
 
 
 def norm(
-    x: Value, rows: Any, n: Any, eps: float, scale: Value | None, bias: Value | None, *, rms: bool = False, row_mod: Any = 1, row_mul: Any = 0,
-    inner: Any = 1, stats: tuple[Any, ...] | None = None,
-) -> Any:  # fmt: skip
+    x: Value,
+    rows: Any,
+    n: Any,
+    eps: float,
+    scale: Value | None,
+    bias: Value | None,
+    *,
+    rms: bool = False,
+    row_mod: Any = 1,
+    row_mul: Any = 0,
+    inner: Any = 1,
+    stats: tuple[Any, ...] | None = None,
+) -> Any:
     """Rows of ``n`` neighbours normalised; with ``stats`` (their shape) also mean and inverse deviation."""
     outs: dict[str, Any] = {"y": (x.dtype, x.shape)}
     if stats is not None:
@@ -95,7 +105,7 @@ def LayerNormalization(
     at = axis_of(axis, X.rank)
     rows, n = dims.product(X.shape[:at]), dims.product(X.shape[at:])
     x, scale, bias = (cast(v, DType.float32) if v is not None else None for v in (X, _trailing(Scale, X, at), _trailing(B, X, at)))
-    stats = tuple([*X.shape[:at], *[1] * (X.rank - at)]) if ctx.wants(1) or ctx.wants(2) else None
+    stats = (*X.shape[:at], *[1] * (X.rank - at)) if ctx.wants(1) or ctx.wants(2) else None
     got = norm(x, rows, n, epsilon, scale, bias, stats=stats)  # type: ignore[arg-type]
     return (cast(got[0], X.dtype), got[1], got[2]) if stats is not None else cast(got, X.dtype)
 
@@ -121,7 +131,7 @@ def SimplifiedLayerNormalization(X: Value, scale: Value, *, axis: int = -1, epsi
 
 
 @op()
-def InstanceNormalization(input: Value, scale: Value, B: Value, *, epsilon: float = 1e-5, consumed_inputs: Any = None) -> Value:  # noqa: A002
+def InstanceNormalization(input: Value, scale: Value, B: Value, *, epsilon: float = 1e-5, consumed_inputs: Any = None) -> Value:
     _only_f32(input)
     n, c = input.shape[:2]
     space = dims.product(input.shape[2:])
@@ -161,7 +171,15 @@ def _batch_norm(X: Value, scale: Value, B: Value, mean: Value, var: Value, epsil
 
 @op(since=9)
 def BatchNormalization(
-    X: Value, scale: Value, B: Value, input_mean: Value, input_var: Value, *, epsilon: float = 1e-5, momentum: float = 0.9, training_mode: int = 0
+    X: Value,
+    scale: Value,
+    B: Value,
+    input_mean: Value,
+    input_var: Value,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
 ) -> Any:
     if not training_mode:
         return _batch_norm(X, scale, B, input_mean, input_var, epsilon)
@@ -181,16 +199,25 @@ def BatchNormalization(
 
 @op("BatchNormalization", since=1, until=8)
 def BatchNormalization_1(
-    X: Value, scale: Value, B: Value, mean: Value, var: Value, *, epsilon: float = 1e-5, momentum: float = 0.9, is_test: int = 1, spatial: int = 1,
+    X: Value,
+    scale: Value,
+    B: Value,
+    mean: Value,
+    var: Value,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    is_test: int = 1,
+    spatial: int = 1,
     consumed_inputs: Any = None,
-) -> Value:  # fmt: skip
+) -> Value:
     if not spatial:
         raise IRError("spatial=0 is not supported")
     return _batch_norm(X, scale, B, mean, var, epsilon)
 
 
 @op()
-def LpNormalization(input: Value, *, axis: int = -1, p: int = 2) -> Value:  # noqa: A002
+def LpNormalization(input: Value, *, axis: int = -1, p: int = 2) -> Value:
     from ..tensor import reduce
 
     at = axis_of(axis, input.rank)

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-
 from ..dtypes import DType
 from ..ir import Node, Value
 from ..op import Context, Kernel, op
@@ -18,10 +17,19 @@ POOLS = ("max", "average", "lp")
 def _params(node: Node) -> dict[str, Any]:
     x, y, p = node.ins["x"], node.outs["y"], node.params
     return {
-        "op": POOLS.index(p["op"]), "planes": x.shape[0] * x.shape[1], "in": spatial(x.shape[2:]), "kernel": spatial(p["kernel"]),
-        "stride": spatial(p["strides"]), "dilation": spatial(p["dilations"]), "pad": spatial(p["begins"], 0), "pad_end": spatial(p["ends"], 0),
-        "out": spatial(y.shape[2:]), "count_include_pad": p["count_include_pad"], "p": p["p"], "storage_order": p["storage_order"],
-    }  # fmt: skip
+        "op": POOLS.index(p["op"]),
+        "planes": x.shape[0] * x.shape[1],
+        "in": spatial(x.shape[2:]),
+        "kernel": spatial(p["kernel"]),
+        "stride": spatial(p["strides"]),
+        "dilation": spatial(p["dilations"]),
+        "pad": spatial(p["begins"], 0),
+        "pad_end": spatial(p["ends"], 0),
+        "out": spatial(y.shape[2:]),
+        "count_include_pad": p["count_include_pad"],
+        "p": p["p"],
+        "storage_order": p["storage_order"],
+    }
 
 
 POOL = Kernel(
@@ -48,7 +56,20 @@ def pool(
 ) -> Any:
     """Windows over the spatial axes of [n, c, ...]; with ``indices`` also the flat position of each maximum."""
     if x.dtype in HALVES:
-        y = pool(kind, cast(x, DType.float32), kernel, strides, dilations, pads, auto_pad, ceil_mode, count_include_pad, p, storage_order, indices)
+        y = pool(
+            kind,
+            cast(x, DType.float32),
+            kernel,
+            strides,
+            dilations,
+            pads,
+            auto_pad,
+            ceil_mode,
+            count_include_pad,
+            p,
+            storage_order,
+            indices,
+        )
         return (cast(y[0], x.dtype), y[1]) if indices else cast(y, x.dtype)
     steps, spread, edges = attributes(x.rank, kernel, strides, dilations, pads)
     n = x.rank - 2
@@ -149,5 +170,3 @@ def LRN(X: Value, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: f
     total = reduce("sum", windows, [X.rank])
     scale = map_("add", map_("mul", total, like(X, alpha / size)), like(X, bias))
     return map_("div", X, map_("pow", scale, like(X, beta)))
-
-

@@ -89,7 +89,9 @@ def _arg(kind: int, data: Value, axis: int, keepdims: int, select_last_index: in
         data = cast(data, DType.float32)
     outer, n, inner = _around(data, at)
     shape = [*data.shape[:at], *([1] if keepdims else []), *data.shape[at + 1 :]]
-    y: Value = ARGREDUCE({"y": (DType.int64, shape)}, {"x": contiguous(data)}, op=kind, select_last=select_last_index, outer=outer, n=n, inner=inner)
+    y: Value = ARGREDUCE(
+        {"y": (DType.int64, shape)}, {"x": contiguous(data)}, op=kind, select_last=select_last_index, outer=outer, n=n, inner=inner
+    )
     return y
 
 
@@ -134,13 +136,19 @@ def _topk(x: Value, k: Any, axis: int, largest: int) -> tuple[Value, Value]:
     outer, n, inner = _around(x, at)
     shape = [*x.shape[:at], k, *x.shape[at + 1 :]]
     values, indices = TOPK(
-        {"values": (x.dtype, shape), "indices": (DType.int64, shape)}, {"x": contiguous(x)}, outer=outer, n=n, inner=inner, k=k, largest=largest
+        {"values": (x.dtype, shape), "indices": (DType.int64, shape)},
+        {"x": contiguous(x)},
+        outer=outer,
+        n=n,
+        inner=inner,
+        k=k,
+        largest=largest,
     )
     return values, indices
 
 
 @op(since=10)
-def TopK(X: Value, K: Value, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Value, Value]:  # noqa: A002
+def TopK(X: Value, K: Value, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Value, Value]:
     return _topk(X, dims_of(K, "K")[0], axis, largest)
 
 
@@ -150,7 +158,7 @@ def TopK_1(X: Value, *, k: int, axis: int = -1) -> tuple[Value, Value]:
 
 
 @op(since=13)
-def Hardmax(input: Value, *, axis: int = -1) -> Value:  # noqa: A002
+def Hardmax(input: Value, *, axis: int = -1) -> Value:
     from ..tensor import index
 
     at = axis_of(axis, input.rank)
@@ -159,7 +167,7 @@ def Hardmax(input: Value, *, axis: int = -1) -> Value:  # noqa: A002
 
 
 @op("Hardmax", since=1, until=12)
-def Hardmax_1(input: Value, *, axis: int = 1) -> Value:  # noqa: A002
+def Hardmax_1(input: Value, *, axis: int = 1) -> Value:
     at = axis_of(axis, input.rank)
     flat = reshape(input, [dims.product(input.shape[:at]), dims.product(input.shape[at:])])
     return reshape(Hardmax(flat, axis=1), input.shape)
@@ -170,5 +178,3 @@ def MeanVarianceNormalization(X: Value, *, axes: Sequence[int] = (0, 2, 3)) -> V
     centred = map_("sub", X, reduce("mean", X, axes, True))
     deviation = map_("sqrt", reduce("mean", map_("mul", centred, centred), axes, True))
     return map_("div", centred, map_("add", deviation, like(X, 1e-9)))
-
-

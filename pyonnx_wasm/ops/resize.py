@@ -31,9 +31,15 @@ def resize(
 ) -> Value:  # fmt: skip
     """Resamples every axis to ``sizes``; a scale of 0 means size out / size in, taken when shapes are bound."""
     if x.dtype in HALVES and mode != "nearest":
-        y = resize(cast(x, DType.float32), sizes, scales, mode, coordinates, nearest, cubic_a, exclude_outside, antialias, extrapolation, roi)
+        y = resize(
+            cast(x, DType.float32), sizes, scales, mode, coordinates, nearest, cubic_a, exclude_outside, antialias, extrapolation, roi
+        )
         return cast(y, x.dtype)
-    for given, known, what in ((mode, MODES, "mode"), (coordinates, COORDINATES, "coordinate_transformation_mode"), (nearest, NEAREST, "nearest_mode")):
+    for given, known, what in (
+        (mode, MODES, "mode"),
+        (coordinates, COORDINATES, "coordinate_transformation_mode"),
+        (nearest, NEAREST, "nearest_mode"),
+    ):
         if given not in known:
             raise IRError(f"{what} {given!r} is not one of {', '.join(known)}")
     rank = x.rank
@@ -105,7 +111,7 @@ def Resize(
             elif isinstance(want[i], Dim) or isinstance(X.shape[axis], Dim):
                 factor[axis] = 1.0 if dims.same(want[i], X.shape[axis]) else 0.0
             else:
-                factor[axis] = float(want[i]) / float(X.shape[axis])  # type: ignore[arg-type]
+                factor[axis] = float(want[i]) / float(X.shape[axis])
     else:
         raise IRError("neither scales nor sizes is given")
     region: list[float] = []
@@ -116,16 +122,26 @@ def Resize(
             start[axis], end[axis] = given[i], given[i + len(which)]
         region = start + end
     return resize(
-        X, out, factor, mode, coordinate_transformation_mode, nearest_mode, cubic_coeff_a, exclude_outside, antialias, extrapolation_value, region
+        X,
+        out,
+        factor,
+        mode,
+        coordinate_transformation_mode,
+        nearest_mode,
+        cubic_coeff_a,
+        exclude_outside,
+        antialias,
+        extrapolation_value,
+        region,
     )
 
 
 def _same_ratio(x: Value, axes: Sequence[int], want: Sequence[DimLike], policy: str) -> tuple[list[DimLike], float]:
     if any(isinstance(s, Dim) for s in (*want, *[x.shape[a] for a in axes])):
         raise IRError("keep_aspect_ratio_policy needs sizes that are known when the model is compiled")
-    ratios = [float(w) / float(x.shape[a]) for w, a in zip(want, axes, strict=True)]  # type: ignore[arg-type]
+    ratios = [float(w) / float(x.shape[a]) for w, a in zip(want, axes, strict=True)]
     ratio = min(ratios) if policy == "not_larger" else max(ratios)
-    return [int(np.floor(float(x.shape[a]) * ratio + 0.5)) for a in axes], ratio  # type: ignore[arg-type]
+    return [int(np.floor(float(x.shape[a]) * ratio + 0.5)) for a in axes], ratio
 
 
 @op("Resize", since=10, until=10)
@@ -146,5 +162,3 @@ def Upsample_7(X: Value, *, scales: Sequence[float], mode: str = "nearest") -> V
 def _upsampled(x: Value, scales: Sequence[float], mode: str) -> Value:
     sizes = [_scaled(s, f) for s, f in zip(x.shape, scales, strict=True)]
     return resize(x, sizes, list(scales), mode, "asymmetric", "floor")
-
-

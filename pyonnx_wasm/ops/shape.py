@@ -72,7 +72,7 @@ def Constant(
 
 
 @op()
-def ConstantOfShape(input: Value, *, value: Value | None = None) -> Value:  # noqa: A002
+def ConstantOfShape(input: Value, *, value: Value | None = None) -> Value:
     shape = dims_of(input, "the shape")
     if value is None:
         return fill(shape, 0, DType.float32)
@@ -147,7 +147,7 @@ def _text(shape: Sequence[Any]) -> str:
 
 
 @op()
-def Flatten(input: Value, *, axis: int = 1) -> Value:  # noqa: A002
+def Flatten(input: Value, *, axis: int = 1) -> Value:
     axis += input.rank if axis < 0 else 0
     return reshape(input, [dims.product(input.shape[:axis]), dims.product(input.shape[axis:])])
 
@@ -232,12 +232,12 @@ def Concat(*inputs: Value, axis: int = 1) -> Value:
 
 
 @op(since=13)
-def Split(input: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None, ctx: Context) -> list[Value]:  # noqa: A002
+def Split(input: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None, ctx: Context) -> list[Value]:
     return _split(input, None if split is None else dims_of(split, "split"), axis, num_outputs or len(ctx.outputs))
 
 
 @op("Split", since=1, until=12)
-def Split_1(input: Value, *, axis: int = 0, split: Sequence[int] | None = None, ctx: Context) -> list[Value]:  # noqa: A002
+def Split_1(input: Value, *, axis: int = 0, split: Sequence[int] | None = None, ctx: Context) -> list[Value]:
     return _split(input, split, axis, len(ctx.outputs))
 
 
@@ -253,12 +253,12 @@ def _split(x: Value, sizes: Sequence[DimLike] | None, axis: int, count: int) -> 
 
 
 @op()
-def Expand(input: Value, shape: Value) -> Value:  # noqa: A002
+def Expand(input: Value, shape: Value) -> Value:
     return broadcast_to(input, broadcast_shapes(input.shape, dims_of(shape, "the shape")))
 
 
 @op(since=6)
-def Tile(input: Value, repeats: Value) -> Value:  # noqa: A002
+def Tile(input: Value, repeats: Value) -> Value:
     times = dims_of(repeats, "repeats")
     shape = [d for t, s in zip(times, input.shape, strict=True) for d in (t, s)]
     spread = broadcast_to(unsqueeze(input, list(range(0, 2 * input.rank, 2))), shape)
@@ -302,7 +302,7 @@ def pad(x: Value, before: Sequence[DimLike], after: Sequence[DimLike], mode: str
 
 
 @op()
-def DepthToSpace(input: Value, *, blocksize: int, mode: str = "DCR") -> Value:  # noqa: A002
+def DepthToSpace(input: Value, *, blocksize: int, mode: str = "DCR") -> Value:
     n, c, h, w = input.shape
     b = blocksize
     if mode == "DCR":
@@ -313,7 +313,7 @@ def DepthToSpace(input: Value, *, blocksize: int, mode: str = "DCR") -> Value:  
 
 
 @op()
-def SpaceToDepth(input: Value, *, blocksize: int, mode: str = "DCR") -> Value:  # noqa: A002
+def SpaceToDepth(input: Value, *, blocksize: int, mode: str = "DCR") -> Value:
     n, c, h, w = input.shape
     b = blocksize
     x = reshape(input, [n, c, h // b, b, w // b, b])
@@ -331,7 +331,12 @@ def Range(start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> V
         elif isinstance(step, int) and step != 0:
             count = dims.dmax(dims.ceildiv(stop - first, step) if step > 0 else dims.ceildiv(first - stop, -step), 0)
         else:
-            count = dims.dmax(dims.select(dims.gt(step, 0), dims.ceildiv(stop - first, dims.dmax(step, 1)), dims.ceildiv(first - stop, dims.dmax(0 - step, 1))), 0)
+            count = dims.dmax(
+                dims.select(
+                    dims.gt(step, 0), dims.ceildiv(stop - first, dims.dmax(step, 1)), dims.ceildiv(first - stop, dims.dmax(0 - step, 1))
+                ),
+                0,
+            )
     else:
         low, high, by = (scalar_of(v, what) for v, what in ((start, "start"), (limit, "limit"), (delta, "delta")))
         count = max(int(np.ceil((high - low) / by)), 0)
@@ -341,14 +346,14 @@ def Range(start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> V
 
 
 @op()
-def EyeLike(input: Value, *, dtype: int | None = None, k: int = 0) -> Value:  # noqa: A002
+def EyeLike(input: Value, *, dtype: int | None = None, k: int = 0) -> Value:
     to = DType(dtype) if dtype else input.dtype
     row, column = index(0, input.shape), index(1, input.shape)
     return cast(map_("eq", map_("add", row, constant(np.int64(k))), column), to)
 
 
 @op()
-def Trilu(input: Value, k: Value | None = None, *, upper: int = 1) -> Value:  # noqa: A002
+def Trilu(input: Value, k: Value | None = None, *, upper: int = 1) -> Value:
     rank = input.rank
     row, column = index(rank - 2, input.shape), index(rank - 1, input.shape)
     edge = row if k is None else map_("add", row, reshape(k, ()))

@@ -76,7 +76,9 @@ def _inline(node: Node, storage: Storage, producer: Node) -> bool:
     if len(code) > expression.MAX_CODE or expression.allocate(code, len(xs)) is None:
         return False
     node.ins["x"], node.params["code"] = xs, code
-    node.origin = node.origin if node.origin == producer.origin else f"{producer.origin} + {node.origin}" if producer.origin else node.origin
+    node.origin = (
+        node.origin if node.origin == producer.origin else f"{producer.origin} + {node.origin}" if producer.origin else node.origin
+    )
     return True
 
 
