@@ -76,7 +76,9 @@ def native_targets(platform_name: str, out: Path, guard: bool = False) -> list[T
     """One library per instruction set of a platform."""
     arch, _, system = platform_name.partition("-")
     isas = {"x86_64": {"sse4": "x86_64_v2", "avx2": "x86_64_v3", "avx512": "x86_64_v4"}, "aarch64": {"neon": "generic"}}.get(arch)
-    triple, suffix = {"linux": ("linux-gnu.2.17", "so"), "macos": ("macos.11.0", "dylib"), "windows": ("windows-gnu", "dll")}.get(system, ("", ""))
+    triple, suffix = {"linux": ("linux-gnu.2.17", "so"), "macos": ("macos.11.0", "dylib"), "windows": ("windows-gnu", "dll")}.get(
+        system, ("", "")
+    )
     if isas is None or not triple:
         raise ToolchainError(f"no native core for {platform_name}: there are x86_64 and aarch64 on linux, macos and windows")
     flags = ("-DPWX_GUARD",) if guard else ()
@@ -132,8 +134,12 @@ def table_row(kernel: Kernel) -> str:
     """A row of ``kernels.inc``: name, ABI hash, fixed parameters, tail, in place, buffers (see ``core/program.h``)."""
     fixed = sum(max(p.count, 1) for p in kernel.params if p.count >= 0)
     tail = any(p.count < 0 for p in kernel.params)
-    marks = "".join("*" if b.variadic else "o" if b.output and b.optional else ">" if b.output else "?" if b.optional else "." for b in kernel.buffers)
-    return f'ENTRY({kernel.name}, 0x{kernel.abi:08x}u, {fixed}, {str(tail).lower()}, {str("inplace" in kernel.traits).lower()}, "{marks}")\n'
+    marks = "".join(
+        "*" if b.variadic else "o" if b.output and b.optional else ">" if b.output else "?" if b.optional else "." for b in kernel.buffers
+    )
+    return (
+        f'ENTRY({kernel.name}, 0x{kernel.abi:08x}u, {fixed}, {str(tail).lower()}, {str("inplace" in kernel.traits).lower()}, "{marks}")\n'
+    )
 
 
 def abi_report(kernels: Iterable[Kernel]) -> str:
@@ -225,7 +231,10 @@ class Builder:
         return path, True
 
     def link(self, target: Target, objects: Sequence[Path]) -> int:
-        out, stamp = target.out / target.file, BUILD / "obj" / f"{target.file}-{hashlib.sha256(str(target.out).encode()).hexdigest()[:8]}.linked"
+        out, stamp = (
+            target.out / target.file,
+            BUILD / "obj" / f"{target.file}-{hashlib.sha256(str(target.out).encode()).hexdigest()[:8]}.linked",
+        )
         wanted = "\n".join([*map(str, objects), *target.link, self.zig])
         if out.exists() and stamp.exists() and stamp.read_text() == wanted:
             return 0
@@ -234,7 +243,10 @@ class Builder:
         # The cpu matters to the objects alone; sharing one here lets zig build its runtime libraries once.
         cpu = [f"-mcpu={WASM_FEATURES}"] if target.is_wasm else []
         begin = time.perf_counter()
-        _zig(["cc", "-target", target.triple, *cpu, *target.link, "-s", "-Wl,--gc-sections", "-o", str(temporary), *map(str, objects)], target.file)
+        _zig(
+            ["cc", "-target", target.triple, *cpu, *target.link, "-s", "-Wl,--gc-sections", "-o", str(temporary), *map(str, objects)],
+            target.file,
+        )
         os.replace(temporary, out)
         for leftover in target.out.glob(f"{temporary.stem}.*"):
             leftover.unlink()
@@ -277,7 +289,9 @@ def _write(path: Path, text: str) -> None:
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pyonnx_wasm.toolchain", description="Build the C++ core.")
     parser.add_argument("what", nargs="?", default="all", choices=["native", "wasm", "all"])
-    parser.add_argument("--target", default=host(), help="platform of the native core: {x86_64,aarch64}-{linux,macos,windows} (default: this one)")
+    parser.add_argument(
+        "--target", default=host(), help="platform of the native core: {x86_64,aarch64}-{linux,macos,windows} (default: this one)"
+    )
     parser.add_argument("--isa", help="only this instruction set: sse4, avx2, avx512, neon")
     parser.add_argument("--guard", action="store_true", help="native core that keeps every buffer beside an unmapped page, in build/guard")
     parser.add_argument("-j", "--jobs", type=int, help="compilers at a time (default: one per core)")
@@ -289,7 +303,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 0
     here = LIB if options.target == host() else BUILD / options.target
     try:
-        targets = native_targets(options.target, BUILD / "guard" if options.guard else here, options.guard) if options.what != "wasm" else []
+        targets = (
+            native_targets(options.target, BUILD / "guard" if options.guard else here, options.guard) if options.what != "wasm" else []
+        )
         if options.isa:
             targets = [t for t in targets if t.file.startswith(f"core-{options.isa}.")]
         if options.what != "native" and not options.guard:

@@ -66,7 +66,7 @@ int32_t Session::create(const int32_t* code, i64 words, void* const* w, const i6
     if (bytes[i] < -HUGE_COUNT || bytes[i] > HUGE_COUNT) return fail(e, MISUSE, -1, "weight ", i, " has ", bytes[i], " bytes");
   }
   if (int32_t err = load(p, code, words, weight_bytes.data, n_weights, e)) return err;
-  if (!planner.init(p.storages, p.n_storages) || !key.resize(p.n_dims + p.n_elems) || !regs.resize(p.n_regs) || !input_bytes.resize(p.n_inputs) ||
+  if (!planner.init(p.storages, p.n_storages) || !key.resize(p.n_dims + p.elems.size) || !regs.resize(p.n_regs) || !input_bytes.resize(p.n_inputs) ||
       !input_count.resize(p.n_inputs) || !out_bytes.resize(p.outputs.size) || !fixed_params.resize(p.fixed_params) ||
       !fixed_bufs.resize(p.fixed_bufs) || !base.resize(p.n_storages))
     return no_memory(e);
@@ -93,9 +93,7 @@ int32_t Session::read_key(const i64* dims, void* const* inputs, Error* e) {
     if (input_bytes[i] < 0) return fail(e, BAD_BIND, -1, "input ", i, " has a negative or an absurd size");
   }
   i64* out = key.data + p.n_dims;
-  for (const LiveInstr& l : p.live) {
-    const Instr& c = l.instr;
-    if (c.op != ELEM) continue;
+  for (const Instr& c : p.elems) {
     if (c.b >= input_count[c.a]) return fail(e, BAD_BIND, -1, "input ", i64(c.a), " has no element ", i64(c.b));
     const char* at = inputs ? static_cast<const char*>(inputs[c.a]) : nullptr;
     if (!at) return fail(e, MISUSE, -1, "the content of input ", i64(c.a), " decides shapes and was not given to bind");

@@ -50,8 +50,9 @@ struct Program {
   Array<Output> outputs;
   Array<Step> steps;
   Array<LiveInstr> live;  // the shape code without constants
+  Array<Instr> elems;     // its ELEM instructions
   i64 n_inputs, n_regs, n_storages, n_buffers, n_weights;
-  i64 n_dims, n_elems, n_output_dims;
+  i64 n_dims, n_output_dims;
   i64 fixed_bufs, fixed_params, live_bufs, live_params;
 };
 

@@ -85,8 +85,7 @@ struct Loader {
   }
 
   int32_t shape_code() {
-    p.n_elems = 0;
-    i64 live = 0;
+    i64 live = 0, elems = 0;
     for (i64 i = 0; i < p.n_regs; i++) {
       const Instr& c = p.code[i];
       auto earlier = [&](int32_t r) { return r >= 0 && r < i; };
@@ -94,18 +93,21 @@ struct Loader {
       switch (c.op) {
         case CONST: ok = true; break;
         case DIM: ok = c.a >= 0 && c.a < p.n_inputs && c.b >= 0 && c.b < p.inputs[c.a].rank; break;
-        case ELEM: ok = c.a >= 0 && c.a < p.n_inputs && c.b >= 0 && is_whole(p.inputs[c.a].dtype), p.n_elems++; break;
+        case ELEM: ok = c.a >= 0 && c.a < p.n_inputs && c.b >= 0 && is_whole(p.inputs[c.a].dtype); break;
         case SELECT: ok = earlier(c.a) && earlier(c.b) && earlier(c.c); break;
         case CHECK: ok = earlier(c.a) && c.b >= 0; break;
         default: ok = c.op > 0 && c.op < N_SHAPE_OPS && earlier(c.a) && earlier(c.b);
       }
       if (!ok) return bad("shape instruction ", i, " (operation ", i64(c.op), ") is wrong");
       live += c.op != CONST;
+      elems += c.op == ELEM;
     }
-    if (!p.live.resize(live)) return no_memory();
-    live = 0;
-    for (i64 i = 0; i < p.n_regs; i++)
+    if (!p.live.resize(live) || !p.elems.resize(elems)) return no_memory();
+    live = elems = 0;
+    for (i64 i = 0; i < p.n_regs; i++) {
       if (p.code[i].op != CONST) p.live[live++] = {p.code[i], int32_t(i)};
+      if (p.code[i].op == ELEM) p.elems[elems++] = p.code[i];
+    }
     return 0;
   }
 
