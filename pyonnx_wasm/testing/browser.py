@@ -1,0 +1,135 @@
+"""Runs compiled cases in headless Chromium, through the player, many at a time."""
+
+from __future__ import annotations
+
+import base64
+import os
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import ponnx
+from ..dtypes import DType, from_numpy, to_numpy
+from ..server import Server
+from .chromium import launch_options
+from .conformance import ROOT, Case, compare, specialise
+
+DIST = ROOT / "js" / "dist"
+BATCH_BYTES = 4 << 20  # of models and feeds that travel to the page at once
+BATCH_CASES = 100
+PAGE = """<!doctype html><title>conformance</title><script type="module">
+import { InferenceSession, Tensor, env } from "/dist/index.mjs";
+env.wasm.numThreads = 1;
+const bytes = (text) => Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+const text = (data) => {
+  const raw = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
+  let out = "";
+  for (let i = 0; i < raw.length; i += 8192) out += String.fromCharCode(...raw.subarray(i, i + 8192));
+  return btoa(out);
+};
+const arrays = {};
+const tensor = ({ type, dims, data }) => {
+  const like = (arrays[type] ??= new Tensor(type, [], [0]).data.constructor);
+  return new Tensor(type, new like(bytes(data).buffer), dims);
+};
+const one = async ({ model, feeds }) => {
+  let session;
+  try {
+    session = await InferenceSession.create(bytes(model));
+    const results = await session.run(Object.fromEntries(feeds.map((feed) => [feed.name, tensor(feed)])));
+    return { outputs: session.outputNames.map((n) => ({ type: results[n].type, dims: results[n].dims, data: text(results[n].data) })) };
+  } catch (error) {
+    return { error: String(error?.message ?? error) };
+  } finally {
+    await session?.release();
+  }
+};
+window.runBatch = async (batch) => {
+  const results = [];
+  for (const each of batch) results.push(await one(each));
+  return results;
+};
+</script>"""
+
+
+class PlayerError(RuntimeError):
+    """The player refused a model or a run."""
+
+
+@contextmanager
+def player_page() -> Iterator[Any]:
+    """A Playwright page that has the player loaded as ``runBatch``."""
+    from playwright.sync_api import sync_playwright
+
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder, "index.html").write_text(PAGE)
+        with Server({"/": folder, "/dist/": DIST}) as server, sync_playwright() as playwright:
+            browser = playwright.chromium.launch(**launch_options())
+            try:
+                page = browser.new_page()
+                page.set_default_timeout(120_000)
+                page.goto(server.url)
+                page.wait_for_function("() => window.runBatch")
+                yield page
+            finally:
+                browser.close()
+
+
+def run_browser(chosen: Sequence[Case], optimise: bool, watch: Callable[[Case, Exception | None], None]) -> None:
+    """Compiles cases here, runs them in one page; tells ``watch`` each outcome."""
+    with player_page() as page:
+        batch: list[tuple[Case, dict[str, Any]]] = []
+        size = 0
+        for case in chosen:
+            try:
+                job = _job(case, optimise)
+            except Exception as error:
+                watch(case, error)
+                continue
+            batch.append((case, job))
+            size += len(job["model"]) + sum(len(f["data"]) for f in job["feeds"])
+            if size > BATCH_BYTES or len(batch) == BATCH_CASES:
+                _run(page, batch, watch)
+                batch, size = [], 0
+        _run(page, batch, watch)
+
+
+def _job(case: Case, optimise: bool) -> dict[str, Any]:
+    compiled = specialise(case, optimise)
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "model.ponnx")
+        ponnx.save(compiled, path)
+        model = Path(path).read_bytes()
+    feeds = []
+    for signature in compiled.inputs:
+        array = case.feeds[signature.name]
+        dtype = from_numpy(array.dtype).name
+        feeds.append({"name": signature.name, "type": dtype, "dims": list(array.shape), "data": _text(array.tobytes())})
+    return {"model": _text(model), "feeds": feeds}
+
+
+def _text(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _run(page: Any, batch: Sequence[tuple[Case, dict[str, Any]]], watch: Callable[[Case, Exception | None], None]) -> None:
+    if not batch:
+        return
+    answers = page.evaluate("batch => window.runBatch(batch)", [job for _, job in batch])
+    for (case, _), answer in zip(batch, answers, strict=True):
+        try:
+            if "error" in answer:
+                raise PlayerError(answer["error"])
+            compare(case, [(o["type"], _output(o)) for o in answer["outputs"]])
+        except Exception as error:
+            watch(case, error)
+        else:
+            watch(case, None)
+
+
+def _output(given: dict[str, Any]) -> np.ndarray:
+    return np.frombuffer(base64.b64decode(given["data"]), to_numpy(DType[given["type"]])).reshape(given["dims"])

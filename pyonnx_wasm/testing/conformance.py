@@ -1,0 +1,328 @@
+"""The ONNX backend suite on every backend, with optimisation on and off, against a list of what is not supported.
+
+``python -m pyonnx_wasm.testing.conformance`` runs it and reports, ``--update`` rewrites the list, ``--table`` the README's
+support table. The list is strict both ways: a case in it that passes is as wrong as a case outside it that fails.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import os
+import re
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import compiler
+from ..compiler import Compiled
+from ..dtypes import from_numpy
+from ..ir import NeedsContent
+from ..session import InferenceSession, SessionOptions
+
+ROOT = Path(__file__).resolve().parents[2]
+LIST = ROOT / "tests" / "conformance" / "unsupported.txt"
+README = ROOT / "README.md"
+KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted", "real")
+CONFIGS = ("cpu", "cpu-plain", "wasm", "wasm-plain")  # plain: optimisation off
+PEER = {"onnxruntime-web 1.30, wasm": 1493}  # measured in the same Chromium
+
+Results = dict[str, str]  # reason by the name of each case that fails
+
+
+@dataclass(frozen=True)
+class Case:
+    """One test of the suite: a serialised model, inputs by name, expected outputs by name."""
+
+    name: str
+    kind: str
+    model: bytes
+    feeds: Mapping[str, Any]
+    expected: Mapping[str, Any]
+    rtol: float
+    atol: float
+
+
+class Mismatch(AssertionError):
+    """An output differs from the expected one."""
+
+
+@cache
+def cases() -> tuple[Case, ...]:
+    """The whole suite, in a fixed order; nothing is downloaded."""
+    import warnings
+
+    from onnx.backend.test.loader import load_model_tests
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return tuple(_case(test) for kind in KINDS for test in sorted(load_model_tests(kind=kind), key=lambda t: t.name))
+
+
+def _case(test: Any) -> Case:
+    import onnx
+
+    if test.kind == "node":
+        model = test.model
+        given, expected = test.data_sets[0]
+    elif test.model_dir:
+        model = onnx.load(os.path.join(test.model_dir, "model.onnx"))
+        data = os.path.join(test.model_dir, "test_data_set_0")
+        given = _stored(data, "input", model.graph.input)
+        expected = _stored(data, "output", model.graph.output)
+    else:
+        path = Path(onnx.__file__).parents[1] / test.url
+        model = onnx.load(str(path))
+        given = [_ramp(i.type.tensor_type.shape) for i in _fed(model)]
+        expected = _stored(path.parent, f"{path.stem}_output", model.graph.output)
+    inputs = [i.name for i in (model.graph.input if test.model_dir else _fed(model))]
+    feeds = {name: _array(value) for name, value in zip(inputs, given, strict=False)}
+    outputs = {o.name: _array(value) for o, value in zip(model.graph.output, expected, strict=True)}
+    return Case(test.name, test.kind, model.SerializeToString(), feeds, outputs, test.rtol, test.atol)
+
+
+def _fed(model: Any) -> list[Any]:
+    stored = {i.name for i in model.graph.initializer}
+    return [i for i in model.graph.input if i.name not in stored]
+
+
+def _stored(folder: str | Path, stem: str, infos: Iterable[Any]) -> list[Any]:
+    """The values of a data set: tensors, sequences of them, or optionals."""
+    import onnx
+
+    values = []
+    for k, info in enumerate(infos):
+        path = Path(folder) / f"{stem}_{k}.pb"
+        if not path.exists():
+            break
+        kind = info.type.WhichOneof("value")
+        proto = {"sequence_type": onnx.SequenceProto, "optional_type": onnx.OptionalProto}.get(kind, onnx.TensorProto)()
+        proto.ParseFromString(path.read_bytes())
+        values.append(
+            onnx.numpy_helper.to_list(proto) if kind == "sequence_type"
+            else onnx.numpy_helper.to_optional(proto) if kind == "optional_type"
+            else onnx.numpy_helper.to_array(proto)
+        )  # fmt: skip
+    return values
+
+
+def _ramp(shape: Any) -> np.ndarray:
+    """The input of a ``real`` case: arange(n) / n."""
+    sizes = [d.dim_value or 1 for d in shape.dim]
+    n = int(np.prod(sizes))
+    return (np.arange(n).reshape(sizes) / n).astype(np.float32)
+
+
+def _array(value: Any) -> Any:
+    import onnx
+
+    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
+
+
+def compare(case: Case, outputs: Sequence[tuple[str, np.ndarray]]) -> None:
+    """The official comparison of a case's outputs.
+
+    Args:
+        outputs: dtype name (of :class:`~pyonnx_wasm.dtypes.DType`) and array; dtypes that numpy lacks as bit patterns.
+    Raises:
+        Mismatch: saying what differs.
+    """
+    from onnx.backend.test.runner import Runner
+
+    for (name, want), (dtype, got) in zip(case.expected.items(), outputs, strict=True):
+        if not isinstance(want, np.ndarray):
+            raise Mismatch(f"output {name!r} should be a {type(want).__name__}")
+        declared = from_numpy(want.dtype).name if want.dtype.kind not in "OUS" else "string"
+        if (dtype, got.shape) != (declared, want.shape):
+            raise Mismatch(f"output {name!r} is {dtype}{list(got.shape)}, should be {declared}{list(want.shape)}")
+        shown = got.view(want.dtype) if got.dtype != want.dtype and want.dtype.kind == "V" else got
+        try:
+            Runner.assert_similar_outputs([want], [shown], case.rtol, case.atol)
+        except AssertionError as error:
+            raise Mismatch(f"output {name!r} differs: {' '.join(str(error).split())[:400]}") from None
+
+
+def specialise(case: Case, optimise: bool) -> Compiled:
+    """The compiled model, with those inputs fixed as constants that its structure depends on."""
+    fixed: dict[str, np.ndarray] = {}
+    while True:
+        try:
+            shapes = {name: array.shape for name, array in fixed.items()}
+            return compiler.compile(case.model, constants=fixed, shapes=shapes, optimise=optimise)
+        except NeedsContent as need:
+            new = {n: case.feeds[n] for n in need.inputs if n not in fixed and n in case.feeds}
+            if not new:
+                raise
+            fixed |= new
+
+
+def run_native(chosen: Sequence[Case], optimise: bool, watch: Callable[[Case, Exception | None], None]) -> None:
+    """Runs cases through InferenceSession on ``cpu``; tells ``watch`` each outcome."""
+    options = SessionOptions(intra_op_num_threads=1, enable_optimisation=optimise)
+    for case in chosen:
+        try:
+            session = InferenceSession(case.model, options)
+            names = {i.name for i in session.get_inputs()}
+            arrays = session.run(None, {n: a for n, a in case.feeds.items() if n in names})
+            types = [o.type.removeprefix("tensor(").removesuffix(")") for o in session.get_outputs()]
+            spelled = {"float": "float32", "double": "float64"}
+            compare(case, [(spelled.get(t, t), a) for t, a in zip(types, arrays, strict=True)])
+        except Exception as error:
+            watch(case, error)
+        else:
+            watch(case, None)
+
+
+def run(config: str, chosen: Sequence[Case] | None = None, trace: bool = False) -> Results:
+    """Runs one configuration of :data:`CONFIGS`.
+
+    Args:
+        trace: print each failure as it happens, with the whole text.
+    Returns:
+        A reason for each case that fails.
+    """
+    backend, _, mode = config.partition("-")
+    failed: Results = {}
+
+    def watch(case: Case, error: Exception | None) -> None:
+        if error is None:
+            return
+        failed[case.name] = reason(error)
+        if trace:
+            print(f"{config} {case.name}: {type(error).__name__}: {error}", flush=True)
+
+    if backend == "wasm":
+        from .browser import run_browser
+
+        run_browser(cases() if chosen is None else chosen, mode != "plain", watch)
+    else:
+        run_native(cases() if chosen is None else chosen, mode != "plain", watch)
+    return failed
+
+
+def reason(error: Exception) -> str:
+    """Why a case fails, without what is particular to it."""
+    if isinstance(error, Mismatch):
+        return "wrong result"
+    text = str(error).splitlines()[0] if str(error) else type(error).__name__
+    text = re.sub(r"^(node '[^']*' \([\w.]*\)|[\w./]+_\d+): ", "", text)
+    text = re.sub(r"(input|constant|attribute) '[^']*' ?:?( is an?)? ?", r"\1 ", text, count=1)
+    text = text.split("; supported operators")[0].split("; `pyonnx-wasm operators`")[0].replace("operator ai.onnx.", "operator ")
+    text = re.sub(r"depends on ('[^']*'(, )?)+", "depends on an input", text)
+    known = type(error).__name__ in ("IRError", "NeedsContent", "ReadError", "CoreError", "ValueError", "Error")
+    return text if known else f"{type(error).__name__}: {text}"
+
+
+def read_list(path: Path = LIST) -> dict[str, tuple[frozenset[str], str]]:
+    """The support list: configurations and reason by case. Lines: name, configurations joined by commas or ``all``, reason."""
+    listed = {}
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if not line or line.startswith("#"):
+            continue
+        fields = line.split("\t")
+        where = frozenset(CONFIGS) if fields[1:2] == ["all"] else frozenset(fields[1].split(",")) if len(fields) == 3 else frozenset()
+        if len(fields) != 3 or not where <= set(CONFIGS) or fields[0] in listed:
+            raise ValueError(f"{path.name}:{number}: {line!r} is not 'name<TAB>configurations<TAB>reason', or repeats a name")
+        listed[fields[0]] = (where, fields[2])
+    return listed
+
+
+def write_list(results: Mapping[str, Results], path: Path = LIST) -> None:
+    """Rewrites the list from results; configurations that were not run keep their lines."""
+    before = read_list(path) if path.exists() else {}
+    failing: dict[str, dict[str, str]] = collections.defaultdict(dict)
+    for name, (where, why) in before.items():
+        failing[name] |= {c: why for c in where if c not in results}
+    for config, failed in results.items():
+        for name, why in failed.items():
+            failing[name][config] = why
+    rows = []
+    for name, found in failing.items():
+        if found:
+            rows.append(
+                (
+                    found[next(c for c in CONFIGS if c in found)],
+                    name,
+                    "all" if set(found) == set(CONFIGS) else ",".join(c for c in CONFIGS if c in found),
+                )
+            )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w") as f:
+        f.write("# Cases of the ONNX backend suite that do not pass: name, configurations, reason.\n")
+        f.write("# Written by: python -m pyonnx_wasm.testing.conformance --update\n")
+        last = None
+        for why, name, where in sorted(rows):
+            f.write("\n" * (why != last) + f"{name}\t{where}\t{why}\n")
+            last = why
+
+
+def against_list(config: str, failed: Results, names: Iterable[str]) -> list[str]:
+    """What contradicts the list: one line per case that fails unlisted, or is listed and passes."""
+    listed = {name for name, (where, _) in read_list().items() if config in where}
+    every = set(names)
+    wrong = [f"{name} fails: {why}" for name, why in sorted(failed.items()) if name not in listed]
+    wrong += [f"{name} passes, but is listed" for name in sorted((listed & every) - set(failed))]
+    return wrong + [f"{name} is listed, but is no case of the suite" for name in sorted(listed - {c.name for c in cases()})]
+
+
+def table() -> str:
+    """The support table, from the list."""
+    listed = read_list()
+    every = cases()
+    titles = {"cpu": "cpu", "cpu-plain": "cpu, not optimised", "wasm": "wasm in Chromium", "wasm-plain": "wasm, not optimised"}
+    lines = [f"| backend | {' | '.join(KINDS)} | passed of {len(every):,} |", f"|---|{'---|' * (len(KINDS) + 1)}"]
+    for config in CONFIGS:
+        passed = [c for c in every if config not in listed.get(c.name, ((), ""))[0]]
+        counts = [f"{sum(c.kind == k for c in passed):,}" for k in KINDS]
+        lines.append(f"| {titles[config]} | {' | '.join(counts)} | **{len(passed):,}** |")
+    lines += [f"| {name} | {' | '.join([''] * len(KINDS))} | {count:,} |" for name, count in PEER.items()]
+    why = collections.Counter(text for _, text in listed.values())
+    lines += ["", "The most frequent reasons: " + "; ".join(f"{text} ({n})" for text, n in why.most_common(8)) + "."]
+    return "\n".join(lines)
+
+
+def write_table(path: Path = README) -> None:
+    text = path.read_text()
+    marked = re.compile(r"(<!-- support -->\n).*?(<!-- /support -->)", re.S)
+    if not marked.search(text):
+        raise ValueError(f"{path.name} has no <!-- support --> … <!-- /support --> to fill")
+    path.write_text(marked.sub(lambda m: m[1] + table() + "\n" + m[2], text))
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Runs the ONNX backend suite.")
+    parser.add_argument("pattern", nargs="?", default="", help="only cases whose name matches this regular expression")
+    parser.add_argument("--config", action="append", choices=CONFIGS, help="default: all")
+    parser.add_argument("--update", action="store_true", help="rewrite the list of unsupported cases")
+    parser.add_argument("--table", action="store_true", help="only write the README's support table")
+    parser.add_argument("--verbose", action="store_true", help="print every failure in full")
+    args = parser.parse_args(argv)
+    if args.table:
+        write_table()
+        return 0
+    if args.update and args.pattern:
+        parser.error("--update needs the whole suite, not a pattern")
+    chosen = [c for c in cases() if re.search(args.pattern, c.name)]
+    results, wrong = {}, []
+    for config in args.config or CONFIGS:
+        start = time.perf_counter()
+        failed = results[config] = run(config, chosen, args.verbose)
+        print(f"{config}: {len(chosen) - len(failed):,} of {len(chosen):,} pass, {time.perf_counter() - start:.0f} s", flush=True)
+        wrong += [] if args.update else [f"{config}: {line}" for line in against_list(config, failed, [c.name for c in chosen])]
+    if args.update:
+        write_list(results)
+    why = collections.Counter(text for failed in results.values() for text in failed.values())
+    for text, n in why.most_common(12 if not args.verbose else None):
+        print(f"{n:6}  {text}")
+    print(*wrong, sep="\n")
+    return bool(wrong)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
