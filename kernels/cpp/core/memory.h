@@ -10,8 +10,8 @@
 #define EXPORT(name) extern "C" __attribute__((visibility("default")))
 #endif
 
-extern "C" void* pwx_alloc(size_t bytes);  // 64-byte aligned
-extern "C" void pwx_free(void*);
+EXPORT(pwx_alloc) void* pwx_alloc(size_t bytes);  // 64-byte aligned
+EXPORT(pwx_free) void pwx_free(void*);
 
 inline void* allocate(i64 bytes) { return bytes < 0 || uint64_t(bytes) > SIZE_MAX - 64 ? nullptr : pwx_alloc(size_t(bytes)); }
 

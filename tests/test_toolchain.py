@@ -1,0 +1,106 @@
+"""The build: what is generated, what is found, and that nothing is done twice."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pyonnx_wasm import toolchain
+from pyonnx_wasm.op import KERNELS, Kernel
+
+ABI = Path(__file__).parent / "abi.txt"
+
+
+@pytest.fixture
+def kernel() -> Kernel:
+    made = Kernel("demo_kernel", ">y >z? x bias? more*", "n shape[8] eps:f tail[*]", traits=["inplace"])
+    del KERNELS["demo_kernel"]
+    return made
+
+
+def test_every_kernel_has_a_declaration_and_a_source() -> None:
+    without_source, without_declaration = toolchain.unmatched(toolchain.declared())
+    assert not without_source, "declared, but kernels/cpp has no such file"
+    assert not without_declaration, "in kernels/cpp, but no Kernel(...) declares it"
+
+
+def test_abi_is_the_reviewed_one() -> None:
+    told = "the ABI changed: if that is meant, `python -m pyonnx_wasm.toolchain --abi tests/abi.txt` and review the difference"
+    assert toolchain.abi_report(toolchain.declared().values()) == ABI.read_text(), told
+
+
+def test_generated_structs(kernel: Kernel) -> None:
+    assert toolchain.structs(kernel) == (
+        "struct DemoKernelParams { i64 n; i64 shape[8]; double eps; i64 tail[]; };\nstruct DemoKernelBufs { Buf y; Buf z; Buf x; Buf bias; Buf more[]; };\n"
+    )
+    assert toolchain.table_row(kernel) == f'ENTRY(demo_kernel, 0x{kernel.abi:08x}u, 10, true, true, ">o.?*")\n'
+
+
+def small(said: list[str]) -> toolchain.Builder:
+    kernels = toolchain.declared()
+    return toolchain.Builder({"copy": kernels["copy"], "concat": kernels["concat"]}, said.append)
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(toolchain, "BUILD", tmp_path / "build")
+    return tmp_path
+
+
+def test_a_build_is_incremental(sandbox: Path) -> None:
+    targets = toolchain.native_targets(toolchain.host(), sandbox / "lib")[:1]
+    said: list[str] = []
+    assert small(said).build(targets) > 2
+    assert (sandbox / "lib" / targets[0].file).exists()
+    assert small(said).build(targets) == 0
+    assert any("left out" in line and "literal" in line for line in said)
+    (sandbox / "lib" / targets[0].file).unlink()
+    assert small(said).build(targets) == 1, "only the link"
+
+
+def test_one_declaration_recompiles_one_kernel(sandbox: Path) -> None:
+    builder = small([])
+    target = toolchain.wasm_targets(sandbox)[0]
+    before = {s.name: builder.object_path(target, s) for s in builder.sources}
+    builder.texts["copy"] += "// changed"
+    changed = {s.name for s in builder.sources if builder.object_path(target, s) != before[s.name]}
+    assert changed == {"copy.cpp"}
+    other = {s.name for s in builder.sources if builder.object_path(toolchain.wasm_targets(sandbox)[1], s) != before[s.name]}
+    assert other == set(before), "another instruction set shares no object"
+
+
+def test_an_error_of_the_compiler_is_shown(sandbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sources = sandbox / "cpp"
+    (sources / "core").mkdir(parents=True)
+    (sources / "broken.cpp").write_text("int f( {\n")
+    monkeypatch.setattr(toolchain, "SOURCES", sources)
+    broken = Kernel("broken", ">y", "")
+    del KERNELS["broken"]
+    with pytest.raises(toolchain.ToolchainError, match=r"broken\.cpp:1:\d+: error"):
+        toolchain.Builder({"broken": broken}, [].append).build(toolchain.native_targets(toolchain.host(), sandbox)[:1])
+
+
+@pytest.mark.parametrize("platform", ["sparc-linux", "x86_64-beos", "nonsense"])
+def test_unknown_platforms_are_refused(platform: str) -> None:
+    with pytest.raises(toolchain.ToolchainError, match=re.escape(platform)):
+        toolchain.native_targets(platform, Path())
+
+
+@pytest.mark.parametrize("platform", ["aarch64-linux", "aarch64-macos", "x86_64-windows"])
+def test_other_platforms_compile(platform: str, sandbox: Path) -> None:
+    """The executor and one kernel; linking would first build the other platform's libc."""
+    builder = small([])
+    target = toolchain.native_targets(platform, sandbox)[-1]
+    for source in builder.sources:
+        if source.stem in ("copy", "core", "pool", "isa"):
+            assert builder.compile(target, source)[1]
+
+
+def test_command_line() -> None:
+    done = subprocess.run([sys.executable, "-m", "pyonnx_wasm.toolchain", "--target", "vax-vms", "native"], capture_output=True, text=True)
+    assert done.returncode == 1
+    assert "vax-vms" in done.stderr
