@@ -1,6 +1,6 @@
 /** Builds js/dist: the player, its declarations and the cores. */
 import { execFileSync } from "node:child_process";
-import { copyFileSync, existsSync, readFileSync, rmSync } from "node:fs";
+import { copyFileSync, existsSync, readFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
@@ -11,7 +11,6 @@ const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const dist = join(root, "js/dist");
 const lib = join(root, "pyonnx_wasm/lib");
 
-rmSync(dist, { recursive: true, force: true });
 await build({
   entryPoints: ["index.ts", "worker.mts", "thread.mts"].map((file) => join(root, "js/player", file)),
   outdir: dist,
