@@ -178,6 +178,7 @@ class Assembler:
         self.storage_of: dict[Storage, int] = {}
         self.buffers: dict[Storage, int] = {}
         self.buffer_rows: list[tuple[int, int, int, int]] = []
+        self.parts: dict[tuple[int, int, int, int], int] = {}
 
     def assemble(self) -> Program:
         self.bind_symbols()
@@ -289,14 +290,17 @@ class Assembler:
             self.buffer_rows.append((at, self.register(0), self.storages[at][2], int(storage.dtype)))
         return self.buffers[storage]
 
-    def part(self, value: Value) -> int:
-        """A buffer that spans just a contiguous view."""
-        if not value.contiguous:
-            raise IRError(f"{value} must be contiguous")
+    def window(self, at: int, value: Value, aliases: dict[Storage, Storage]) -> tuple[int, Value]:
+        """The buffer that a step sees a value through, and the value within it: a buffer of its own for a contiguous part."""
+        index = self.touch(at, value.storage, aliases)
+        if value.whole or not value.contiguous:
+            return index, value
         each = value.dtype.bits // 8
         row = (self.storage_of[value.storage], self.register(value.offset * each), self.register(value.size * each), int(value.dtype))
-        self.buffer_rows.append(row)
-        return len(self.buffer_rows) - 1
+        if row not in self.parts:
+            self.parts[row] = len(self.buffer_rows)
+            self.buffer_rows.append(row)
+        return self.parts[row], Value(value.storage, value.dtype, value.shape, 0, value.strides)
 
     def aliases(self) -> dict[Storage, Storage]:
         """Outputs that may live where an input of the same layout dies."""
@@ -335,15 +339,21 @@ class Assembler:
         if kernel not in self.kernels:
             self.kernels.append(kernel)
         bufs: list[int] = []
+        seen = Node(kernel, dict(node.ins), node.params)
         for spec in kernel.buffers:
             got = node.outs.get(spec.name) if spec.output else node.ins.get(spec.name)
             if got is None:
                 bufs.append(-1)
                 continue
+            views: list[Value] = []
             for value in [got] if isinstance(got, Value) else got:
-                index = self.touch(at, value.storage, aliases)
-                bufs.append(index if "strided" in kernel.traits or value.whole else self.part(value))
-        params = [self.register(p) for p in kernel.raw_params(node)]
+                index, view = self.window(at, value, aliases)
+                if "strided" not in kernel.traits and not view.contiguous:
+                    raise IRError(f"{kernel.name} ({node.origin}): {value} must be contiguous")
+                bufs.append(index)
+                views.append(view)
+            (seen.outs if spec.output else seen.ins)[spec.name] = views[0] if isinstance(got, Value) else views
+        params = [self.register(p) for p in kernel.raw_params(seen)]
         self.origins.append(node.origin)
         return [self.kernels.index(kernel), len(bufs), len(params), len(self.origins) - 1, *bufs, *params]
 

@@ -341,13 +341,16 @@ def map_(name: str, *args: Value, out: DType | None = None, via: DType | None = 
 
 def _code(name: str, args: Sequence[Value], known: Sequence[Any], result: DType) -> tuple[list[Value], tuple[tuple[Any, ...], ...]]:
     """Inputs and instructions of a one-instruction map; operands of one known element become ``const`` instructions."""
-    xs = [a for a, k in zip(args, known, strict=True) if k is None]
+    xs: list[Value] = []
+    for arg, value in zip(args, known, strict=True):
+        if value is None and not any(_same_view(arg, x) for x in xs):
+            xs.append(arg)
     code: list[tuple[Any, ...]] = []
     operands: list[int] = []
-    reads, free = itertools.count(), len(xs)
+    free = len(xs)
     for arg, value in zip(args, known, strict=True):
         if value is None:
-            operands.append(next(reads))
+            operands.append(next(i for i, x in enumerate(xs) if _same_view(arg, x)))
             continue
         if isinstance(value, Dim) and arg.dtype.is_float:
             code.append(("const", DType.int64, free, value, 0, 0))
@@ -365,6 +368,10 @@ def _code(name: str, args: Sequence[Value], known: Sequence[Any], result: DType)
         operands[2] = int(args[1].dtype)
     code.append((name, dtype, free, *operands))
     return xs, tuple(code)
+
+
+def _same_view(a: Value, b: Value) -> bool:
+    return a.storage is b.storage and a.offset == b.offset and a.shape == b.shape and a.strides == b.strides
 
 
 def _single(x: Value) -> Any:
@@ -503,11 +510,11 @@ def _copy_params(node: Node) -> dict[str, Any]:
 def _concat_params(node: Node) -> dict[str, Any]:
     y, axis = node.out, node.params["axis"]
     tail: list[DimLike] = []
-    start: DimLike = 0
-    for x in node.ins["x"]:
+    sizes = [x.shape[axis] for x in node.ins["x"]]
+    starts = node.params.get("starts") or itertools.accumulate(sizes, initial=0)
+    for x, start in zip(node.ins["x"], starts, strict=False):
         pad = [0] * (MAX_RANK - x.rank)
         tail += [y.offset + start * y.strides[axis], x.offset, *x.shape, *pad, *x.strides, *pad]
-        start = start + x.shape[axis]
     return {"rank": y.rank, "ystride": y.strides, "tail": tail}
 
 

@@ -6,9 +6,11 @@ from collections.abc import Callable
 
 from ..ir import Graph
 from .attention import fuse_attention
+from .concat import write_through
 from .dead_code import remove_dead_code
 from .epilogue import fuse_epilogues
 from .fuse_maps import fuse_maps
+from .norm import fuse_norms
 from .simplify import simplify
 from .verify import verify
 
@@ -18,10 +20,12 @@ PIPELINE: list[Pass] = [
     remove_dead_code,
     fuse_maps,
     simplify,
+    fuse_norms,
     fuse_attention,
     remove_dead_code,
     fuse_epilogues,
     remove_dead_code,
+    write_through,
 ]
 PLAIN: list[Pass] = [remove_dead_code]
 
