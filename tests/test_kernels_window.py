@@ -178,10 +178,18 @@ def test_resize(mode: int, coord: int, seed: int) -> None:
         out.append(o)
     crop = coord == CROP_AND_RESIZE
     r: dict[str, Any] = {
-        "mode": mode, "coord": coord, "nearest": seed % 4, "exclude_outside": int(seed % 3 == 1), "antialias": int(mode > 0 and seed % 2), "out": out, "scale": scale,
-        "cubic_a": (-0.75, -0.5)[seed // 2 % 2], "extrapolation": 1.0, "roi_start": [float(rng.uniform(-0.2, 0.6)) if crop else 0.0 for _ in size],
+        "mode": mode,
+        "coord": coord,
+        "nearest": seed % 4,
+        "exclude_outside": int(seed % 3 == 1),
+        "antialias": int(mode > 0 and seed % 2),
+        "out": out,
+        "scale": scale,
+        "cubic_a": (-0.75, -0.5)[seed // 2 % 2],
+        "extrapolation": 1.0,
+        "roi_start": [float(rng.uniform(-0.2, 0.6)) if crop else 0.0 for _ in size],
         "roi_end": [float(rng.uniform(0.4, 1.3)) if crop else 1.0 for _ in size],
-    }  # fmt: skip
+    }
     x = sample(rng, dtype, size)
     if dtype in ("int32", "int64"):
         x //= 1 << (np.iinfo(dtype).bits - 24)
@@ -200,9 +208,18 @@ def test_resize(mode: int, coord: int, seed: int) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"scale": (0.0,)}, {"scale": (-1.0,)}, {"scale": (math.nan,)}, {"scale": (1e-9,), "mode": 1, "antialias": 1}, {"mode": 3}, {"coord": 7}, {"nearest": 4},
-     {"in": (5,)}, {"in": (0,)}, {"out": (5,)}, {"rank": 9}],
-)  # fmt: skip
+    [
+        *({"scale": (s,)} for s in (0.0, -1.0, math.nan)),
+        {"scale": (1e-9,), "mode": 1, "antialias": 1},
+        {"mode": 3},
+        {"coord": 7},
+        {"nearest": 4},
+        {"in": (5,)},
+        {"in": (0,)},
+        {"out": (5,)},
+        {"rank": 9},
+    ],
+)
 def test_resize_refuses_what_does_not_fit(change: dict[str, Any]) -> None:
     refused("resize", [(np.float32, (4,))], [np.zeros(4, np.float32)], **({"rank": 1, "in": (4,), "out": (4,), "scale": (1.0,)} | change))
 
