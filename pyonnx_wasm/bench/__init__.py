@@ -1,0 +1,194 @@
+"""``pyonnx-wasm bench``: speed, size and memory beside onnxruntime-web's in one Chromium, or beside onnxruntime's natively."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from ..ir import IRError
+from ..reader import ReadError
+from ..runtimes.core import CoreError
+from . import cases, native, report
+from .cases import Case
+
+ZOO = Path("build/zoo")
+
+
+def arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("model", nargs="*", type=Path, help=f"ONNX models; without any: the zoo in {ZOO} if it is there, and the kernels")
+    parser.add_argument("-d", "--dim", action="append", default=[], metavar="SYMBOL=SIZE", help="size of a symbolic dimension (default 1)")
+    parser.add_argument("--zoo", type=Path, metavar="DIR", help="the models that tests/models/make_zoo.py built into this folder")
+    parser.add_argument("--case", action="append", default=[], metavar="NAME", help="only this case of the zoo or of the kernels")
+    parser.add_argument("--kernels", action="store_true", help="single operators, in GFLOPS")
+    parser.add_argument("--native", action="store_true", help="against onnxruntime in this process, not onnxruntime-web in Chromium")
+    parser.add_argument("--threads", type=int, default=1, help="threads of each side (default: %(default)s)")
+    parser.add_argument("--runs", type=int, default=100, help="pairs of runs at most (default: %(default)s)")
+    parser.add_argument("--seconds", type=float, default=5.0, help="time for the pairs of a case (default: %(default)s)")
+    parser.add_argument("--steps", type=int, default=0, metavar="N", help="also show our N slowest steps")
+    parser.add_argument("--in-page", action="store_true", help="run ours in the page itself, as onnxruntime-web does, not in a worker")
+    parser.add_argument("--onnxruntime-web", type=Path, metavar="DIR", help="folder of the npm package (default: node_modules)")
+    parser.add_argument("--json", action="store_true", help="print JSON")
+
+
+def run(args: argparse.Namespace) -> None:
+    """Measures and prints.
+
+    Raises:
+        ValueError: nothing to measure, something needed is not installed, or after all is printed: cases failed.
+    """
+    for name in ("threads", "runs"):
+        if getattr(args, name) < 1:
+            raise ValueError(f"--{name} must be at least 1, not {getattr(args, name)}")
+    with ExitStack() as stack:
+        chosen = _choose(args, Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyonnx-wasm-bench-"))))
+        limits = {"runs": args.runs, "seconds": args.seconds, "steps": args.steps}
+        measure: Callable[..., report.Row]
+        if args.native:
+            versions, measure = native.versions(), partial(native.measure, threads=args.threads, **limits)
+        else:
+            from .web import Web
+
+            web = stack.enter_context(Web(args.threads, args.onnxruntime_web, args.in_page))
+            versions, measure = web.versions, partial(web.measure, **limits)
+        rows = _measure_all(chosen, measure, quiet=args.json)
+    document = _document(args, versions, rows)
+    print(json.dumps(document) if args.json else render(document))
+    if bad := [row["case"] for row in rows if not row.get("agree")]:
+        raise ValueError(f"{len(bad)} of {len(rows)} cases failed: {', '.join(bad)}")
+
+
+def _choose(args: argparse.Namespace, folder: Path) -> list[Case]:
+    dims = {}
+    for item in args.dim:
+        name, _, size = item.partition("=")
+        if not size.isdigit():
+            raise ValueError(f"--dim {item!r} must look like symbol=size")
+        dims[name] = int(size)
+    for path in args.model:
+        if not path.is_file():
+            raise FileNotFoundError(f"there is no model {path}")
+    chosen = [Case(path.stem, path, dims) for path in args.model]
+    nothing_named = not (args.model or args.zoo or args.kernels)
+    if args.zoo or (nothing_named and ZOO.is_dir()):
+        chosen += cases.zoo(args.zoo or ZOO, [] if args.kernels else args.case)
+    if args.kernels or nothing_named:
+        chosen += cases.kernels(folder)
+    if args.case:
+        known = [case.name for case in chosen]
+        if missing := [name for name in args.case if name not in known]:
+            raise ValueError(f"there is no case {missing[0]!r}; the cases are {', '.join(known)}")
+        chosen = [case for case in chosen if case.name in args.case]
+    return chosen
+
+
+def _measure_all(chosen: Sequence[Case], measure: Callable[..., report.Row], quiet: bool) -> list[report.Row]:
+    rows = []
+    with tqdm(chosen, disable=quiet or not sys.stderr.isatty(), leave=False, unit="case") as bar:
+        for case in bar:
+            bar.set_description_str(case.name)
+            try:
+                rows.append(measure(case, tell=bar.set_postfix_str))
+            except (IRError, ReadError, CoreError, RuntimeError, ValueError, MemoryError) as error:
+                rows.append({"case": case.name, "quantised": case.quantised, "failure": str(error).strip().partition("\n")[0]})
+            except Exception as error:
+                # Playwright and onnxruntime raise types of their own, which are not at hand where they are not installed.
+                if type(error).__module__.partition(".")[0] not in ("playwright", "onnxruntime"):
+                    raise
+                rows.append({"case": case.name, "quantised": case.quantised, "failure": str(error).strip().partition("\n")[0]})
+    return rows
+
+
+def _document(args: argparse.Namespace, versions: dict[str, str], rows: list[report.Row]) -> dict[str, Any]:
+    from .. import __version__
+
+    return {
+        "mode": "native" if args.native else "web",
+        "against": "onnxruntime" if args.native else "onnxruntime-web",
+        "threads": args.threads,
+        "machine": report.machine(),
+        "versions": {"pyonnx-wasm": __version__, **versions},
+        "cases": rows,
+        "summary": report.summary(rows),
+    }
+
+
+def render(document: dict[str, Any]) -> str:
+    """The document as a person reads it."""
+    versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
+    machine, rows, against = document["machine"], document["cases"], document["against"]
+    lines = [
+        f"{versions}; {document['threads']} thread{'s' if document['threads'] > 1 else ''} each",
+        f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}",
+        "",
+    ]
+    good = [row for row in rows if "failure" not in row]
+    if good:
+        cells = [_native_cells(row, against) if document["mode"] == "native" else _web_cells(row, against) for row in good]
+        lines.append(report.table(cells))
+    for row in rows:
+        if "steps" in row:
+            lines += ["", f"  {row['case']}", *report.steps(row)]
+        if "failure" in row:
+            lines.append(f"{row['case']}: FAILED: {row['failure']}")
+    if good and document["mode"] == "web":
+        ours, theirs = (good[0]["downloads"][side] for side in ("ours", "theirs"))
+        lines += [
+            "",
+            f"Download before the model: ours {ours['bytes']:,} bytes ({ours['gzip']:,} gzip), "
+            f"{against} {theirs['bytes']:,} ({theirs['gzip']:,} gzip)",
+        ]
+    found = document["summary"]
+    if found["cases"] > 1:
+        lines.append(
+            f"Geometric mean of {found['cases']} f32 cases: {found['geomean']:.2f}×; worst: {found['worst']} {found['worst_ratio']:.2f}×"
+        )
+    return "\n".join(lines)
+
+
+def _speed(row: report.Row, against: str) -> dict[str, str]:
+    cells = {
+        "case": row["case"],
+        "ours ms": report.milliseconds(row["ours_ms"]),
+        f"{against} ms": report.milliseconds(row["theirs_ms"]),
+        "ratio": f"{row['ratio']:.2f}×",
+    }
+    if "ours_gflops" in row:
+        cells["GFLOPS"] = f"{row['ours_gflops']:.1f} : {row['theirs_gflops']:.1f}"
+    return cells
+
+
+def _error(row: report.Row) -> str:
+    return ("" if row["agree"] else "WRONG ") + ("" if row["error"] is None else f"{row['error']:.0e}")
+
+
+def _native_cells(row: report.Row, against: str) -> dict[str, str]:
+    return {
+        **_speed(row, against),
+        "compile ms": f"{row['compile_ms']:.0f}",
+        "create ms": f"{row['ours_create_ms']:.0f} : {row['theirs_create_ms']:.0f}",
+        "rebind µs": "" if row["rebind_us"] is None else f"{row['rebind_us']:.0f}",
+        "error": _error(row),
+    }
+
+
+def _web_cells(row: report.Row, against: str) -> dict[str, str]:
+    memory = f"{report.mebibytes(row['ours_wasm_bytes'])} : {report.mebibytes(row['theirs_wasm_bytes'])}"
+    need, peaks = row["needed_bytes"], [row[f"{side}_peak_bytes"] for side in ("ours", "theirs")]
+    return {
+        **_speed(row, against),
+        "start ms": f"{row['ours_start_ms']['all']:.0f} : {row['theirs_start_ms']['all']:.0f}",
+        "start ratio": f"{row['start_ratio']:.1f}×",
+        "wasm MiB": memory,
+        "÷ needed": "" if need is None else f"{row['ours_wasm_bytes'] / need:.2f}",
+        "peak MiB": "" if None in peaks else " : ".join(map(report.mebibytes, peaks)),
+        "error": _error(row),
+    }

@@ -1,0 +1,121 @@
+"""What is measured: models with the sizes of their symbols and contents for their inputs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..compiler import Signature
+from ..dtypes import to_numpy
+
+ZOO = Path(__file__).with_name("zoo.json")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One model at one size.
+
+    Attributes:
+        dims: sizes of symbols; those not named are 1.
+        ranges: half-open ranges of integer inputs; [0, 2) where none is given.
+        quantised: 8-bit or 4-bit weights, which the mean over f32 models leaves out.
+        flops: floating-point operations of one run, where known.
+    """
+
+    name: str
+    path: Path
+    dims: Mapping[str, int] = field(default_factory=dict)
+    ranges: Mapping[str, tuple[int, int]] = field(default_factory=dict)
+    quantised: bool = False
+    flops: int = 0
+
+    def shape(self, s: Signature) -> tuple[int, ...]:
+        return tuple(d if isinstance(d, int) else self.dims.get(d, 1) for d in s.shape)
+
+    def feed(self, inputs: Sequence[Signature]) -> dict[str, np.ndarray]:
+        """The same contents each time: normal floats, uniform integers."""
+        rng = np.random.default_rng(0)
+
+        def content(s: Signature) -> np.ndarray:
+            if s.dtype.is_float:
+                return rng.standard_normal(self.shape(s)).astype(to_numpy(s.dtype))
+            return rng.integers(*self.ranges.get(s.name, (0, 2)), self.shape(s)).astype(to_numpy(s.dtype))
+
+        return {s.name: content(s) for s in inputs}
+
+
+def zoo(folder: Path, names: Sequence[str] = ()) -> list[Case]:
+    """The cases of ``zoo.json`` whose models are in the folder, or those named.
+
+    Raises:
+        ValueError: no such case, or the model of a named case is missing.
+    """
+    table: dict[str, dict[str, Any]] = json.loads(ZOO.read_text())
+    for name in names:
+        if name not in table:
+            raise ValueError(f"there is no case {name!r}; the cases are {', '.join(table)}")
+        if not (folder / table[name]["file"]).exists():
+            raise ValueError(f"case {name!r} needs {folder / table[name]['file']}: build it with tests/models/make_zoo.py")
+    found = [
+        Case(
+            name,
+            folder / row["file"],
+            row.get("dims", {}),
+            {k: (low, high) for k, (low, high) in row.get("ranges", {}).items()},
+            row.get("quantised", False),
+        )
+        for name, row in table.items()
+        if (name in names if names else (folder / row["file"]).exists())
+    ]
+    if not found:
+        raise ValueError(f"{folder} holds no model of the zoo: build it with tests/models/make_zoo.py")
+    return found
+
+
+def kernels(folder: Path, names: Sequence[str] = ()) -> Iterator[Case]:
+    """Models of one operator each, written into the folder.
+
+    Raises:
+        ValueError: the package onnx is missing.
+    """
+    try:
+        import onnx
+        from onnx import TensorProto, helper, numpy_helper
+    except ImportError as error:
+        raise ValueError("--kernels builds its models with the package onnx: pip install onnx") from error
+
+    rng = np.random.default_rng(0)
+
+    def write(name: str, op: str, x: list[int], weights: list[list[int]], y: list[int], flops: int, **attributes: Any) -> Case:
+        tensors = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32) / 8, f"w{i}") for i, s in enumerate(weights)]
+        node = helper.make_node(op, ["x", *(t.name for t in tensors)], ["y"], **attributes)
+        values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", x), ("y", y))]
+        graph = helper.make_graph([node], op, values[:1], values[1:], tensors)
+        path = folder / f"{name}.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+        return Case(name, path, flops=flops)
+
+    def matmul(m: int, k: int, n: int) -> Case:
+        return write(f"matmul_{m}x{k}x{n}", "MatMul", [m, k], [[k, n]], [m, n], 2 * m * k * n)
+
+    def conv(name: str, c: int, m: int, size: int, kernel: int, group: int = 1) -> Case:
+        weights = [[m, c // group, kernel, kernel], [m]]
+        flops = 2 * m * size * size * (c // group) * kernel * kernel
+        x, y = [1, c, size, size], [1, m, size, size]
+        return write(name, "Conv", x, weights, y, flops, pads=[kernel // 2] * 4, group=group)
+
+    for case in (
+        matmul(384, 384, 512),
+        matmul(1, 768, 3072),
+        conv("conv3x3_64_64_56", 64, 64, 56, 3),
+        conv("conv3x3_256_256_14", 256, 256, 14, 3),
+        conv("conv1x1_64_256_56", 64, 256, 56, 1),
+        conv("depthwise3x3_144_56", 144, 144, 56, 3, group=144),
+    ):
+        if not names or case.name in names:
+            yield case

@@ -1,0 +1,93 @@
+"""Statistics, the machine, and the table."""
+
+from __future__ import annotations
+
+import math
+import os
+import platform
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Row = dict[str, Any]
+
+
+def machine() -> dict[str, Any]:
+    """Processor, cores and system, as far as the system tells."""
+    cpu = platform.processor() or platform.machine()
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        cpu = next(line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    except (OSError, StopIteration):
+        pass
+    return {"cpu": cpu, "cores": os.cpu_count(), "system": platform.platform(terse=True), "python": platform.python_version()}
+
+
+def paired(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:
+    """Medians in ms and the median of the ratios pair by pair; above 1 we are faster."""
+    return {
+        "ours_ms": round(statistics.median(ours), 4),
+        "theirs_ms": round(statistics.median(theirs), 4),
+        "ratio": round(statistics.median(b / a for a, b in zip(ours, theirs, strict=True)), 4),
+        "pairs": len(ours),
+    }
+
+
+def difference(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> dict[str, Any]:
+    """Greatest error relative to each output's scale, and whether all agree (rtol 1e-3, atol 1e-4 of the scale)."""
+    error, agree = 0.0, len(ours) == len(theirs)
+    for a, b in zip(ours, theirs, strict=False):
+        if a.shape != b.shape or a.dtype != b.dtype:
+            return {"error": None, "agree": False}
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        scale = float(np.max(np.abs(y), where=np.isfinite(y), initial=0.0))
+        with np.errstate(invalid="ignore"):
+            distance = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y))
+        agree = agree and bool(np.all(distance <= 1e-4 * scale + 1e-3 * np.abs(y)))
+        error = max(error, float(np.max(np.nan_to_num(distance, nan=math.inf), initial=0.0)) / (scale or 1.0))
+    return {"error": error if math.isfinite(error) else None, "agree": agree}
+
+
+def summary(rows: Sequence[Row]) -> dict[str, Any]:
+    """Geometric mean of the ratios over f32 models whose outputs agree, and the worst of them."""
+    counted = [row for row in rows if row.get("agree") and not row["quantised"]]
+    if not counted:
+        return {"cases": 0, "geomean": None, "worst": None}
+    worst = min(counted, key=lambda row: float(row["ratio"]))
+    mean = math.exp(statistics.fmean(math.log(row["ratio"]) for row in counted))
+    return {"cases": len(counted), "geomean": round(mean, 4), "worst": worst["case"], "worst_ratio": worst["ratio"]}
+
+
+def table(rows: Sequence[Mapping[str, str]]) -> str:
+    """Aligned columns: the first to the left, the others to the right."""
+    heads = list(dict.fromkeys(key for row in rows for key in row))
+    lines = [heads, *([row.get(head, "") for head in heads] for row in rows)]
+    widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
+
+    def text(line: Sequence[str]) -> str:
+        return "  ".join([line[0].ljust(widths[0]), *(cell.rjust(w) for cell, w in zip(line[1:], widths[1:], strict=True))]).rstrip()
+
+    return "\n".join([text(lines[0]), "  ".join("-" * w for w in widths), *map(text, lines[1:])])
+
+
+def milliseconds(value: float) -> str:
+    return f"{value:.3f}" if value < 1 else f"{value:.2f}" if value < 100 else f"{value:.0f}"
+
+
+def mebibytes(value: float) -> str:
+    return f"{value / 2**20:.1f}" if value < 100 * 2**20 else f"{value / 2**20:.0f}"
+
+
+def steps(row: Row) -> list[str]:
+    """The slowest steps of a case, a line each."""
+    return [f"    {s['ms']:9.3f} ms {s['share']:4.0%}  {s['kernel']:<14} {s['name']}" for s in row.get("steps", ())]
+
+
+def slowest(times: Sequence[tuple[str, str, float]], count: int) -> list[Row]:
+    """The slowest ``(kernel, name, ms)`` with their share of the whole."""
+    whole = sum(ms for _, _, ms in times) or 1.0
+    ranked = sorted(times, key=lambda step: -step[2])[:count]
+    return [{"kernel": kernel, "name": name, "ms": round(ms, 4), "share": round(ms / whole, 4)} for kernel, name, ms in ranked]

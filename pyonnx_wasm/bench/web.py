@@ -1,0 +1,215 @@
+"""Ours against onnxruntime-web in one Chromium."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from .. import compiler, ponnx
+from ..compiler import Compiled
+from ..host import Executor
+from ..runtimes import core
+from ..server import Server
+from . import native, report
+from .cases import Case
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+PLAYERS = (ROOT / "js" / "dist", HERE.parent / "lib" / "player")
+ONNXRUNTIME_WEB = ROOT / "node_modules" / "onnxruntime-web"
+SIDES = ("ours", "theirs")
+STARTS, STARTS_SECONDS = 3, 20.0
+CALL = 'async ([name, args]) => (await import("/bench/page.mjs"))[name](...args)'
+
+
+class Web(AbstractContextManager["Web"]):
+    """A browser with both libraries served to it.
+
+    Args:
+        onnxruntime_web: the npm package's folder.
+        in_page: run ours in the page itself, not in a worker.
+    Raises:
+        ValueError: player, onnxruntime-web or Playwright is missing; the text says how to get it.
+    """
+
+    def __init__(self, threads: int, onnxruntime_web: Path | None = None, in_page: bool = False) -> None:
+        self.threads, self.in_page = threads, in_page
+        package = onnxruntime_web or ONNXRUNTIME_WEB
+        player = next((p for p in PLAYERS if (p / "index.mjs").exists()), None)
+        if player is None:
+            raise ValueError("the player is not built: run `make build`")
+        if not (package / "dist" / "ort.wasm.bundle.min.mjs").exists():
+            raise ValueError(f"{package} holds no onnxruntime-web: run `npm ci`, or name its folder with --onnxruntime-web")
+        self.versions = {"onnxruntime-web": json.loads((package / "package.json").read_text())["version"]}
+        self._stack = ExitStack()
+        self._work = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="pyonnx-wasm-bench-")))
+        self._libraries = {"ours": "/ours/index.mjs", "theirs": "/theirs/ort.wasm.bundle.min.mjs"}
+        self._mounts = {"/bench/": HERE, "/ours/": player, "/theirs/": package / "dist", "/work/": self._work}
+        self._compiled: tuple[Path, Compiled, float] | None = None
+
+    def __enter__(self) -> Web:
+        try:
+            from playwright.sync_api import sync_playwright
+        except ImportError as error:
+            self._stack.close()
+            raise ValueError("a browser is driven with Playwright: pip install pyonnx-wasm[browser]") from error
+        from ..testing.chromium import launch_options
+
+        try:
+            self._browser = self._stack.enter_context(sync_playwright()).chromium.launch(**launch_options())
+            self._stack.callback(self._browser.close)
+            self.versions["chromium"] = self._browser.version
+            with self._serve(self._work) as server, self._page(server) as page:
+                page.wait_for_load_state()
+                self._empty_page = self._peak()
+        except BaseException:
+            self._stack.close()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._stack.close()
+
+    def _serve(self, models: Path) -> Server:
+        return Server({**self._mounts, "/models/": models})
+
+    @contextmanager
+    def _page(self, server: Server) -> Iterator[Any]:
+        """A page with a cold cache in a process of its own."""
+        context = self._browser.new_context()
+        try:
+            page = context.new_page()
+            page.goto(f"{server.url}bench/page.html")
+            yield page
+        finally:
+            context.close()
+
+    def _peak(self) -> int | None:
+        """Greatest resident bytes of the largest renderer; None where the system does not tell."""
+        session = self._browser.new_browser_cdp_session()
+        processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
+        session.detach()
+        peaks = []
+        for process in processes:
+            if process["type"] == "renderer":
+                try:
+                    lines = Path(f"/proc/{process['id']}/status").read_text().splitlines()
+                except OSError:
+                    continue
+                peaks += [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")]
+        return max(peaks, default=None)
+
+    def _prepare(self, case: Case) -> tuple[Compiled, float]:
+        """Compiles the model unless it is the one that was compiled last; seconds that took."""
+        if self._compiled is None or self._compiled[0] != case.path:
+            start = time.perf_counter()
+            compiled = compiler.compile(case.path)
+            self._compiled = case.path, compiled, time.perf_counter() - start
+            ponnx.save(compiled, self._work / "model.ponnx")
+        return self._compiled[1:]
+
+    def measure(self, case: Case, *, runs: int, seconds: float, steps: int, tell: Callable[[str], None]) -> report.Row:
+        """One row: times of both sides, of starting in a fresh page, memory, and how far the outputs differ."""
+        tell("compile")
+        compiled, compile_seconds = self._prepare(case)
+        feed = case.feed(compiled.inputs)
+        rows = []
+        for i, s in enumerate(compiled.inputs):
+            (self._work / f"input{i}.bin").write_bytes(feed[s.name].tobytes())
+            rows.append({"name": s.name, "dtype": s.dtype.name, "dims": list(feed[s.name].shape), "url": f"/work/input{i}.bin"})
+        row: report.Row = {"case": case.name, "quantised": case.quantised, "compile_ms": round(compile_seconds * 1e3, 1)}
+        row["model_bytes"] = {"ours": (self._work / "model.ponnx").stat().st_size, "theirs": case.path.stat().st_size}
+        with self._serve(case.path.parent) as server:
+            row.update(self._starts(server, case, rows, tell))
+            tell("run")
+            with self._page(server) as page:
+                page.evaluate(CALL, ["feed", [rows]])
+                for side in SIDES:
+                    page.evaluate(CALL, ["open", self._opening(side, case)])
+                row.update(page.evaluate(CALL, ["compare", [SIDES]]))
+                times = page.evaluate(CALL, ["pairs", [{"runs": runs, "seconds": seconds, "least": 3}]])
+                row.update(report.paired(times["ours"], times["theirs"]))
+                for side in SIDES:
+                    row[f"{side}_wasm_bytes"] = page.evaluate(CALL, ["memory", [side]])
+                if steps:
+                    timed = page.evaluate(CALL, ["steps", ["ours", 5]])
+                    row["steps"] = report.slowest([(s["kernel"], s["name"], s["ms"]) for s in timed], steps)
+        row["needed_bytes"] = needed(compiled, feed)
+        if case.flops:
+            row["ours_gflops"], row["theirs_gflops"] = (round(case.flops / row[f"{k}_ms"] / 1e6, 1) for k in SIDES)
+        return row
+
+    def _opening(self, side: str, case: Case) -> list[Any]:
+        ours: dict[str, Any] = {"worker": not self.in_page}
+        theirs: dict[str, Any] = {"executionProviders": ["wasm"], "graphOptimizationLevel": "all"}
+        files = self._compiled[1].files[1:] if self._compiled else []
+        if files:
+            names = [Path(f).resolve().relative_to(case.path.parent.resolve()).as_posix() for f in files]
+            theirs["externalData"] = [{"path": name, "data": f"/models/{name}"} for name in names]
+        return [
+            side,
+            {
+                "library": self._libraries[side],
+                "model": "/work/model.ponnx" if side == "ours" else f"/models/{case.path.name}",
+                "threads": self.threads,
+                "options": ours if side == "ours" else theirs,
+            },
+        ]
+
+    def _starts(self, server: Server, case: Case, rows: list[dict[str, Any]], tell: Callable[[str], None]) -> dict[str, Any]:
+        """Import, create and first run, in ms, and the renderer's peak, each time in a fresh page."""
+        times: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
+        peaks: dict[str, int | None] = {}
+        begin = time.perf_counter()
+        for i in range(STARTS):
+            if i and time.perf_counter() - begin > STARTS_SECONDS:
+                break
+            for side in SIDES if i % 2 == 0 else SIDES[::-1]:
+                tell(f"start {i + 1}")
+                with self._page(server) as page:
+                    page.evaluate(CALL, ["feed", [rows]])
+                    times[side].append(page.evaluate(CALL, ["open", self._opening(side, case)]))
+                    peaks[side] = self._peak()
+        found: dict[str, Any] = {}
+        for side in SIDES:
+            middle = {key: round(statistics.median(t[key] for t in times[side]), 2) for key in ("import", "create", "first")}
+            found[f"{side}_start_ms"] = {**middle, "all": round(statistics.median(sum(t.values()) for t in times[side]), 2)}
+            peak = peaks[side]
+            found[f"{side}_peak_bytes"] = None if peak is None or self._empty_page is None else max(0, peak - self._empty_page)
+        found["start_ratio"] = round(found["theirs_start_ms"]["all"] / found["ours_start_ms"]["all"], 3)
+        found["downloads"] = {side: self._downloads(server, f"/{side}/") for side in SIDES}
+        return found
+
+    def _downloads(self, server: Server, prefix: str) -> dict[str, int]:
+        """Bytes that a page fetches before the model, as sent and compressed."""
+        files = {t.path: found for t in server.transfers if t.path.startswith(prefix) and (found := server.locate(t.path))}
+        return {"bytes": sum(f.stat().st_size for f in files.values()), "gzip": sum(compressed(f) for f in files.values())}
+
+
+@cache
+def compressed(path: Path) -> int:
+    return len(gzip.compress(path.read_bytes(), 9))
+
+
+def needed(compiled: Compiled, feed: dict[str, np.ndarray]) -> int | None:
+    """Bytes of weights and activations, as the native core plans them; None where there is none."""
+    if not core.available():
+        return None
+    executor = Executor(compiled.main, compiled.init, compiled.weights)
+    arrays = [feed[s.name] for s in compiled.inputs]
+    shapes = executor.bind([a.shape for a in arrays], arrays)
+    outputs = sum(s.dtype.nbytes(int(np.prod(shape))) for shape, s in zip(shapes, compiled.outputs, strict=True))
+    total = native.needed(executor, compiled, arrays, outputs)
+    executor.core.close()
+    return total
