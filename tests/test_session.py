@@ -1,0 +1,140 @@
+"""The surface that users of onnxruntime know, and what it says when something does not fit."""
+
+import pickle
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import pyonnx_wasm as ort
+
+DIGITS = Path(__file__).parents[1] / "js" / "pages" / "digits" / "digits.onnx"
+
+
+def small(**changes: object) -> bytes:
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3])
+    z = helper.make_tensor_value_info("z", TensorProto.FLOAT, ["n", 3])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 2])
+    nodes = [
+        helper.make_node("Add", ["x", "z"], ["s"]),
+        helper.make_node(str(changes.get("op", "MatMul")), ["s", "w"], ["y"], name="product"),
+    ]
+    graph = helper.make_graph(nodes, "g", [x, z], [y], [numpy_helper.from_array(np.arange(6, dtype=np.float32).reshape(3, 2), "w")])
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+
+
+def feed(n: int = 2) -> dict[str, np.ndarray]:
+    return {"x": np.ones((n, 3), np.float32), "z": np.ones((n, 3), np.float32)}
+
+
+def test_signature_and_run() -> None:
+    s = ort.InferenceSession(small())
+    assert [(i.name, i.shape, i.type) for i in s.get_inputs()] == [("x", ["n", 3], "tensor(float)"), ("z", ["n", 3], "tensor(float)")]
+    assert [(o.name, o.shape) for o in s.get_outputs()] == [("y", ["n", 2])]
+    assert s.get_providers() == ["cpu"]
+    for n in (1, 4, 0, 2):
+        (y,) = s.run(["y"], feed(n))
+        np.testing.assert_array_equal(y, np.full((n, 3), 2.0, np.float32) @ np.arange(6, dtype=np.float32).reshape(3, 2))
+
+
+def test_inputs_of_any_layout() -> None:
+    s = ort.InferenceSession(small())
+    base = np.arange(24, dtype=np.float32).reshape(4, 6)
+    strided = {"x": base[::2, ::2], "z": np.asfortranarray(base[:2, :3])}
+    (a,) = s.run(None, strided)
+    (b,) = s.run(None, {k: np.ascontiguousarray(v) for k, v in strided.items()})
+    np.testing.assert_array_equal(a, b)
+    (c,) = s.run(None, {k: v.astype(">f4") for k, v in strided.items()})
+    np.testing.assert_array_equal(a, c)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"x": None}, "input 'x' is missing"),
+        ({"q": np.zeros(1)}, "no input is named 'q'"),
+        ({"x": np.ones((2, 3))}, "input 'x' takes float32, got float64"),
+        ({"x": np.ones(3, np.float32)}, r"input 'x' takes rank 2"),
+        ({"x": np.ones((2, 4), np.float32)}, r"input 'x': axis 1 must be 3"),
+        ({"x": np.ones((5, 3), np.float32)}, r"input 'z': axis 0 must be n"),
+    ],
+)
+def test_feeds_that_do_not_fit(change: dict[str, np.ndarray], said: str) -> None:
+    s = ort.InferenceSession(small())
+    bad = {k: v for k, v in {**feed(), **change}.items() if v is not None}
+    with pytest.raises((ValueError, RuntimeError), match=said):
+        s.run(None, bad)
+    assert s.run(None, feed())[0].shape == (2, 2)
+
+
+def test_unknown_output_and_provider() -> None:
+    with pytest.raises(ValueError, match="no output is named 'nope'"):
+        ort.InferenceSession(small()).run(["nope"], feed())
+    with pytest.raises(ValueError, match="available: cpu"):
+        ort.InferenceSession(small(), providers=["tpu"])
+    assert ort.InferenceSession(small(), providers=["CUDAExecutionProvider", "CPUExecutionProvider"]).get_providers() == ["cpu"]
+
+
+def test_unknown_operator_names_node_and_operator() -> None:
+    with pytest.raises(ValueError, match=r"node 'product' \(Frobnicate\).*Frobnicate is not supported"):
+        ort.InferenceSession(small(op="Frobnicate"))
+
+
+def test_pickle_carries_path_and_options() -> None:
+    s = ort.InferenceSession(str(DIGITS), ort.SessionOptions(intra_op_num_threads=1))
+    data = pickle.dumps(s)
+    assert len(data) < 2000
+    ink = np.random.default_rng(0).random((3, 1, 8, 8), np.float32)
+    np.testing.assert_array_equal(pickle.loads(data).run(None, {"ink": ink})[0], s.run(None, {"ink": ink})[0])
+
+
+def test_threads_share_a_session() -> None:
+    s = ort.InferenceSession(str(DIGITS))
+    inks = [np.random.default_rng(n).random((n % 5 + 1, 1, 8, 8), np.float32) for n in range(40)]
+    want = [s.run(None, {"ink": ink})[0] for ink in inks]
+    with ThreadPoolExecutor(8) as pool:
+        got = list(pool.map(lambda ink: s.run(None, {"ink": ink})[0], inks))
+    for a, b in zip(got, want, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_compiled_file_gives_the_same(tmp_path: Path) -> None:
+    target = tmp_path / "digits.ponnx"
+    ort.save(ort.compile(DIGITS), target)
+    ink = np.random.default_rng(0).random((3, 1, 8, 8), np.float32)
+    for source in (target, target.read_bytes()):
+        np.testing.assert_array_equal(
+            ort.InferenceSession(source).run(None, {"ink": ink})[0], ort.InferenceSession(DIGITS).run(None, {"ink": ink})[0]
+        )
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (lambda d: d[:5], "too short"),
+        (lambda d: d[:4000], "lie outside the file|no JSON|not a compiled model"),
+        (lambda d: d[:8] + b"{garbage" + d[16:], "no JSON"),
+        (lambda d: d.replace(b'"version":"1"', b'"version":"9"', 1), "format version 9"),
+        (lambda d: d.replace(b'"dtype":"float32"', b'"dtype":"float99"', 1), "unknown dtype"),
+    ],
+)
+def test_damaged_compiled_files(tmp_path: Path, damage: object, said: str) -> None:
+    target = tmp_path / "digits.ponnx"
+    ort.save(ort.compile(DIGITS), target)
+    target.write_bytes(damage(target.read_bytes()))  # type: ignore[operator]
+    with pytest.raises(ValueError, match=said):
+        ort.load(target)
+
+
+def test_structure_that_depends_on_contents() -> None:
+    """Axes given at run time: compiled for each value, as onnxruntime would run it."""
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 3])
+    axes = helper.make_tensor_value_info("axes", TensorProto.INT64, [1])
+    y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([helper.make_node("ReduceSum", ["x", "axes"], ["y"], keepdims=0)], "g", [x, axes], [y])
+    s = ort.InferenceSession(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString())
+    data = np.arange(6, dtype=np.float32).reshape(2, 3)
+    for axis in (0, 1, -1):
+        np.testing.assert_array_equal(s.run(None, {"x": data, "axes": np.array([axis])})[0], data.sum(axis))

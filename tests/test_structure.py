@@ -1,0 +1,81 @@
+"""The house rules that a reader may rely on."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+from pyonnx_wasm import ops
+from pyonnx_wasm.op import KERNELS, OPERATORS
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "pyonnx_wasm"
+LAYERS = (
+    {"dims", "dims_text", "dtypes"},
+    {"ir", "printer", "protobuf", "onnxtensor", "onnxgraph", "reader"},
+    {"op", "scalar", "expression"},
+    {"tensor", "fold"},
+    {"ops"},
+    {"trace", "passes", "program", "compiler", "ponnx", "host", "runtimes", "toolchain"},
+    {"session"},
+    {"__init__", "cli", "inspect", "bench", "demo", "server", "testing", "__main__", "fuzz"},
+)
+LIMIT = 600
+
+ops.load_all()
+
+
+def modules() -> list[Path]:
+    return sorted(PACKAGE.rglob("*.py"))
+
+
+def top(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> set[str]:
+    """The package's modules that a module imports when it is loaded."""
+    found = set()
+    depth = len(path.relative_to(PACKAGE).parts)
+    for node in ast.parse(path.read_text()).body:
+        if isinstance(node, ast.ImportFrom) and node.level:
+            inside = depth - node.level
+            name = node.module.split(".")[0] if node.module else None
+            if inside == 0 and name:
+                found.add(name)
+            elif inside == 0:
+                found |= {a.name for a in node.names}
+    return found - {"__version__"}
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_imports_go_down(path: Path) -> None:
+    rank = {name: i for i, layer in enumerate(LAYERS) for name in layer}
+    here = top(path)
+    assert here in rank, f"{here} has no layer: give it one in LAYERS"
+    for name in imports(path):
+        assert rank.get(name, 0) <= rank[here], f"{here} imports {name}, which lies above it"
+
+
+def test_every_kernel_has_its_source_and_every_source_its_declaration() -> None:
+    sources = {p.stem for p in (ROOT / "kernels" / "cpp").glob("*.cpp")}
+    assert sources == set(KERNELS)
+
+
+def test_passes_and_player_name_no_operator() -> None:
+    """Passes reason about kernels and traits; the player about neither."""
+    names = {n for _, n in OPERATORS}
+    for path in sorted((PACKAGE / "passes").glob("*.py")):
+        strings = {n.value for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Constant) and isinstance(n.value, str)}
+        assert not strings & names, f"{path.name} names operators"
+    for path in sorted((ROOT / "js" / "player").rglob("*.ts")):
+        words = set(re.findall(r'"(\w+)"', path.read_text()))
+        assert not (words & (names | set(KERNELS))) - {"Tensor", "Identity", "map"}, f"{path.name} names operators or kernels"
+
+
+def test_files_are_short() -> None:
+    known = {"dims.py"}  # arithmetic and bounds of symbolic sizes call each other
+    tracked = [*PACKAGE.rglob("*.py"), *(ROOT / "kernels").rglob("*.cpp"), *(ROOT / "kernels").rglob("*.h"), *(ROOT / "js" / "player").rglob("*.ts")]
+    long = {p.name: n for p in tracked if (n := len(p.read_text().splitlines())) > LIMIT and p.name not in known}
+    assert not long
