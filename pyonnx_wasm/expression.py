@@ -65,6 +65,11 @@ def rebuild(e: Expression, fn: Callable[[Expression], Expression]) -> Expression
     return walk(e)
 
 
+def replaced(e: Expression, old: Expression, new: Expression) -> Expression:
+    """The expression with one subexpression, wherever it occurs, replaced."""
+    return rebuild(e, lambda x: new if x == old else x)
+
+
 def inputs(e: Expression) -> set[int]:
     """The inputs that an expression reads."""
     found: set[int] = set()

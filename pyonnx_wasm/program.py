@@ -352,7 +352,10 @@ class Assembler:
                     raise IRError(f"{kernel.name} ({node.origin}): {value} must be contiguous")
                 bufs.append(index)
                 views.append(view)
-            (seen.outs if spec.output else seen.ins)[spec.name] = views[0] if isinstance(got, Value) else views
+            if spec.output:
+                seen.outs[spec.name] = views[0]
+            else:
+                seen.ins[spec.name] = views[0] if isinstance(got, Value) else views
         params = [self.register(p) for p in kernel.raw_params(seen)]
         self.origins.append(node.origin)
         return [self.kernels.index(kernel), len(bufs), len(params), len(self.origins) - 1, *bufs, *params]

@@ -88,8 +88,7 @@ def _keep(node: Node, slot: int, path: list[tuple[Expression, Expression]], step
 
     peeled = path[steps - 1][0]
     dtype = node.ins["x"][slot].dtype
-    whole = expression.rebuild(expression.of(node), lambda e: ("in", dtype, slot) if e == peeled else e)
-    install(node, whole)
+    install(node, expression.replaced(expression.of(node), peeled, ("in", dtype, slot)))
 
 
 def _path(e: Expression, slot: int) -> list[tuple[Expression, Expression]] | None:

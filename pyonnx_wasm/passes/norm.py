@@ -39,10 +39,8 @@ def fuse_norms(graph: Graph) -> None:
             y: Value = norm(match.x, rows, width, match.eps, None, None, rms=match.rms)
         before[node] = fresh
         slot = len(node.ins["x"])
-        found = match.found
-        e = expression.rebuild(expression.of(node), lambda e, found=found, slot=slot: ("in", DType.float32, slot) if e == found else e)
         node.ins["x"].append(y)
-        install(node, e)
+        install(node, expression.replaced(expression.of(node), match.found, ("in", DType.float32, slot)))
     splice(graph, before, set())
     _absorb(graph)
 
@@ -117,7 +115,7 @@ def _moments(top: Value, variance: Value) -> tuple[Value, int, bool] | None:
             return None
         e = expression.of(square)
         reads = [v for v in square.ins["x"] if v.storage is top.storage]
-        ok = e[0] == "mul" and e[2] == e[3] and e[2][0] == "in" or e[0] == "pow" and number(e[3]) == 2 and e[2][0] == "in"
+        ok = (e[0] == "mul" and e[2] == e[3] and e[2][0] == "in") or (e[0] == "pow" and number(e[3]) == 2 and e[2][0] == "in")
         if not ok or len(square.ins["x"]) != 1 or not reads or not reads[0].whole:
             return None
     else:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from .. import expression, scalar
+from ..dims import Dim
 from ..dtypes import DType
 from ..expression import Expression, number
 from ..ir import Graph, Node
@@ -47,8 +48,10 @@ def _fold(e: Expression) -> Expression | None:
         return None
     items = [o[2] for o in expression.operands(e)]
     target = expression.dtype(e)
+    if target not in scalar.COMPUTE:
+        return None
     value = scalar.cast(items[0], target) if e[0] == "cast" else scalar.rounded(scalar.evaluate(e[0], items, e[1]), target)
-    if value is None:
+    if value is None or (target.is_float and isinstance(value, Dim)):
         return None
     return ("const", target, float(value) if target.is_float and isinstance(value, (int, float)) else value)
 
