@@ -36,20 +36,24 @@ i64 count_taps(const ResizeParams& p, double scale) {
   return 2 * i64(std::ceil((p.mode == CUBIC ? 2 : 1) / filter_scale(p, scale)));
 }
 
+// A scale of 0 is the quotient of the sizes, which the compiler did not know.
+double scale_of(const ResizeParams& p, i64 d) { return p.scale[d] != 0 ? p.scale[d] : double(p.out[d]) / double(p.in[d]); }
+
 Axes find_axes(const ResizeParams& p) {
   Axes r;
   i64 stride[MAX_RANK + 1];
   stride[p.rank] = 1;
   for (i64 d = p.rank; d-- > 0;) stride[d] = stride[d + 1] * p.in[d];
   for (i64 d = 0; d < p.rank; d++) {
+    const double scale = scale_of(p, d);
     const bool whole = p.coord != CROP_AND_RESIZE || (p.roi_start[d] == 0 && p.roi_end[d] == 1);
-    const bool stays = p.in[d] == p.out[d] && std::fabs(p.scale[d] - 1) < 1e-9 && whole && p.coord != HALF_PIXEL_FOR_NN;
+    const bool stays = p.in[d] == p.out[d] && std::fabs(scale - 1) < 1e-9 && whole && p.coord != HALF_PIXEL_FOR_NN;
     if (stays && (p.in[d] == 1)) continue;
     if (stays && r.n > 0 && r.at[r.n - 1].stays) {
       Axis& a = r.at[r.n - 1];
       a.in *= p.in[d], a.out *= p.out[d], a.stride = stride[d + 1];
     } else {
-      r.at[r.n++] = {p.in[d], p.out[d], stays ? 1 : count_taps(p, p.scale[d]), stride[d + 1], p.scale[d], p.roi_start[d], p.roi_end[d], stays, false, nullptr, nullptr, nullptr};
+      r.at[r.n++] = {p.in[d], p.out[d], stays ? 1 : count_taps(p, scale), stride[d + 1], scale, p.roi_start[d], p.roi_end[d], stays, false, nullptr, nullptr, nullptr};
     }
   }
   if (r.n == 0) r.at[r.n++] = {1, 1, 1, 1, 1, 0, 1, true, false, nullptr, nullptr, nullptr};
@@ -304,8 +308,9 @@ const char* check(const Call& call) {
   if (want == 0) return nullptr;
   if (have == 0) return "x is empty";
   for (i64 d = 0; d < p.rank; d++) {
-    if (!(p.scale[d] > 1e-12 && p.scale[d] < 1e12)) return "scale out of range";
-    const i64 taps = count_taps(p, p.scale[d]);
+    const double scale = scale_of(p, d);
+    if (!(scale > 1e-12 && scale < 1e12)) return "scale out of range";
+    const i64 taps = count_taps(p, scale);
     i64 entries;
     if (taps > 16 * p.in[d] + 16 || mul_over(taps, p.out[d], &entries) || entries > HUGE_COUNT / 64) return "scale is too small";
   }

@@ -60,12 +60,25 @@ ATTENTION = Kernel(
 )
 
 
-def attention(q: Value, k: Value, v: Value, mask: Value | None, scale: float) -> Value:
-    """softmax(scale * q k^T + mask) v.
+def attention(
+    q: Value,
+    k: Value,
+    v: Value,
+    mask: Value | None,
+    scale: float,
+    *,
+    rep: int = 1,
+    causal: bool = False,
+    past: DimLike = 0,
+    softcap: float = 0.0,
+) -> Value:
+    """softmax(softcap(scale * q k^T) + mask) v.
 
     Args:
         q, k, v: float32 [batch, heads, length, size]; unit stride over size in q and v.
         mask: float32, broadcast to [batch, heads, sq, sk], added before softmax.
+        rep: heads of q per head of k and v.
+        causal: query i sees keys up to i + past.
     Returns:
         float32 [batch, heads, sq, dv], laid out as [batch, sq, heads, dv].
     """
@@ -73,7 +86,7 @@ def attention(q: Value, k: Value, v: Value, mask: Value | None, scale: float) ->
 
     batch, heads, sq, _ = q.shape
     shape: list[DimLike] = [batch, sq, heads, v.shape[3]]
-    y: Value = ATTENTION({"y": (DType.float32, shape)}, {"q": q, "k": k, "v": v, "mask": mask}, scale=scale)
+    y: Value = ATTENTION({"y": (DType.float32, shape)}, {"q": q, "k": k, "v": v, "mask": mask}, scale=scale, rep=rep, causal=int(causal), past=past, softcap=softcap)
     seen = transpose(y, [0, 2, 1, 3])
     node = y.producer
     assert node is not None

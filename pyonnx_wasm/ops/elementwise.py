@@ -58,11 +58,10 @@ BINARY = {
     "Equal": "eq",
     "Less": "lt",
     "LessOrEqual": "le",
-    "PRelu": "prelu",
 }
 SWAPPED = {"Greater": "lt", "GreaterOrEqual": "le"}
 VARIADIC = {"Min": "min", "Max": "max", "Sum": "add", "Mean": "add"}
-BROADCAST_ATTRIBUTE = ("Add", "Sub", "Mul", "Div", "And", "Or", "Xor", "Equal", "Less", "Greater", "Pow", "PRelu")
+BROADCAST_ATTRIBUTE = ("Add", "Sub", "Mul", "Div", "And", "Or", "Xor", "Equal", "Less", "Greater")
 
 
 def _unary(instruction: str) -> Callable[..., Value]:

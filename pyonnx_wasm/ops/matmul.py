@@ -78,9 +78,11 @@ def matmul(a: Value, b: Value, alpha: float = 1.0) -> Value:
         return cast(matmul(cast(a, DType.float32), cast(b, DType.float32), alpha), a.dtype)
     if a.dtype.is_int and a.dtype.bits < 32:
         return cast(matmul(cast(a, DType.int32), cast(b, DType.int32)), a.dtype)
+    vector = b.rank == 1
     if a.rank == 1:
-        return squeeze(matmul(unsqueeze(a, [0]), b, alpha), [-2])
-    if b.rank == 1:
+        b = unsqueeze(b, [1]) if vector else b
+        return squeeze(matmul(unsqueeze(a, [0]), b, alpha), [-2, -1] if vector else [-2])
+    if vector:
         return squeeze(matmul(a, unsqueeze(b, [1]), alpha), [-1])
     k, other = a.shape[-1], b.shape[-2]
     if not dims.same(k, other):

@@ -88,8 +88,8 @@ def norm(
     return NORM(outs, ins, rows=rows, n=n, rms=int(rms), row_mod=row_mod, row_mul=row_mul, inner=inner, eps=eps)
 
 
-def _f32(*values: Value | None) -> list[Value | None]:
-    return [None if v is None or v.dtype is DType.float32 else cast(v, DType.float32) for v in values]
+def _f32(*values: Value) -> list[Value]:
+    return [cast(v, DType.float32) for v in values]
 
 
 def _only_f32(x: Value) -> None:
@@ -136,7 +136,7 @@ def InstanceNormalization(input: Value, scale: Value, B: Value, *, epsilon: floa
     n, c = input.shape[:2]
     space = dims.product(input.shape[2:])
     x, s, b = _f32(input, scale, B)
-    return cast(norm(x, n * c, space, epsilon, s, b, row_mod=c, row_mul=1, inner=dims.dmax(space, 1)), input.dtype)  # type: ignore[arg-type]
+    return cast(norm(x, n * c, space, epsilon, s, b, row_mod=c, row_mul=1, inner=dims.dmax(space, 1)), input.dtype)
 
 
 @op(since=21)
@@ -146,7 +146,7 @@ def GroupNormalization(X: Value, scale: Value, bias: Value, *, num_groups: int, 
     space = dims.product(X.shape[2:])
     x, s, b = _f32(X, scale, bias)
     each = c // num_groups
-    y = norm(x, n * num_groups, each * space, epsilon, s, b, row_mod=num_groups, row_mul=each, inner=dims.dmax(space, 1))  # type: ignore[arg-type]
+    y = norm(x, n * num_groups, each * space, epsilon, s, b, row_mod=num_groups, row_mul=each, inner=dims.dmax(space, 1))
     return cast(y, X.dtype)
 
 

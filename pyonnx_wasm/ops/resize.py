@@ -9,9 +9,9 @@ import numpy as np
 from .. import dims
 from ..dims import Dim, DimLike
 from ..dtypes import DType
-from ..ir import IRError, Value
+from ..ir import IRError, NeedsContent, Value
 from ..op import Kernel, op
-from ..tensor import HALVES, axis_of, cast, contiguous, dims_of, floats_of
+from ..tensor import HALVES, axis_of, cast, contiguous, dims_of, floats_of, sources
 
 RESIZE = Kernel(
     "resize",
@@ -103,7 +103,7 @@ def Resize(
     elif sizes is not None:
         want = dims_of(sizes, "sizes")
         if keep_aspect_ratio_policy != "stretch":
-            want, ratio = _same_ratio(X, which, want, keep_aspect_ratio_policy)
+            want, ratio = _same_ratio(X, which, want, sizes, keep_aspect_ratio_policy)
         for i, axis in enumerate(which):
             out[axis] = want[i]
             if keep_aspect_ratio_policy != "stretch":
@@ -136,9 +136,9 @@ def Resize(
     )
 
 
-def _same_ratio(x: Value, axes: Sequence[int], want: Sequence[DimLike], policy: str) -> tuple[list[DimLike], float]:
+def _same_ratio(x: Value, axes: Sequence[int], want: Sequence[DimLike], given: Value, policy: str) -> tuple[list[DimLike], float]:
     if any(isinstance(s, Dim) for s in (*want, *[x.shape[a] for a in axes])):
-        raise IRError("keep_aspect_ratio_policy needs sizes that are known when the model is compiled")
+        raise NeedsContent("keep_aspect_ratio_policy: the sizes", sources(given))
     ratios = [float(w) / float(x.shape[a]) for w, a in zip(want, axes, strict=True)]
     ratio = min(ratios) if policy == "not_larger" else max(ratios)
     return [int(np.floor(float(x.shape[a]) * ratio + 0.5)) for a in axes], ratio

@@ -122,6 +122,8 @@ def _ramp(shape: Any) -> np.ndarray:
 def _array(value: Any) -> Any:
     import onnx
 
+    if isinstance(value, np.generic):
+        return np.asarray(value)
     return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 
