@@ -8,10 +8,6 @@
 // A page's main thread may not wait, so in WebAssembly the caller spins.
 #if defined(__wasm__)
 #define YIELD()
-#elif defined(_WIN32)
-#include <process.h>
-#include <windows.h>
-#define YIELD() SwitchToThread()
 #else
 #include <pthread.h>
 #include <sched.h>
@@ -93,19 +89,6 @@ EXPORT(pwx_worker) void pwx_worker(Pool* pool, int32_t index) {
 
 namespace {
 
-#if defined(_WIN32)
-using Handle = HANDLE;
-struct Gate {
-  SRWLOCK lock = SRWLOCK_INIT;
-  CONDITION_VARIABLE changed = CONDITION_VARIABLE_INIT;
-  void enter() { AcquireSRWLockExclusive(&lock); }
-  void leave() { ReleaseSRWLockExclusive(&lock); }
-  void wait() { SleepConditionVariableSRW(&changed, &lock, INFINITE, 0); }
-  void notify() { WakeAllConditionVariable(&changed); }
-};
-int process() { return 1; }
-#else
-using Handle = pthread_t;
 struct Gate {
   pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   pthread_cond_t changed = PTHREAD_COND_INITIALIZER;
@@ -114,13 +97,11 @@ struct Gate {
   void wait() { pthread_cond_wait(&changed, &lock); }
   void notify() { pthread_cond_broadcast(&changed); }
 };
-int process() { return int(getpid()); }
-#endif
 
 struct Thread {
   Pool* pool;
   int index;
-  Handle handle;
+  pthread_t handle;
 };
 
 struct Os {
@@ -132,29 +113,17 @@ struct Os {
 
 Os* os_of(Pool* pool) { return static_cast<Os*>(pool->os); }
 
-#if defined(_WIN32)
-unsigned __stdcall entry(void* t) {
-  static_cast<Thread*>(t)->pool->worker(static_cast<Thread*>(t)->index);
-  return 0;
-}
-bool start(Thread& t) { return (t.handle = reinterpret_cast<HANDLE>(_beginthreadex(nullptr, 0, entry, &t, 0, nullptr))) != nullptr; }
-void join(Thread& t) {
-  WaitForSingleObject(t.handle, INFINITE);
-  CloseHandle(t.handle);
-}
-#else
 void* entry(void* t) {
   static_cast<Thread*>(t)->pool->worker(static_cast<Thread*>(t)->index);
   return nullptr;
 }
 bool start(Thread& t) { return pthread_create(&t.handle, nullptr, entry, &t) == 0; }
 void join(Thread& t) { pthread_join(t.handle, nullptr); }
-#endif
 
 void start_threads(Pool* pool) {
   Os* os = os_of(pool);
   if (os->owner) return;
-  os->owner = process();
+  os->owner = int(getpid());
   for (os->started = 0; os->started < pool->threads - 1; os->started++) {
     Thread& t = os->threads[os->started];
     t.pool = pool, t.index = os->started + 1;
@@ -183,7 +152,7 @@ void Pool::wake() {
 void pool_check_fork(Pool* pool) {
   if (!pool || pool->threads == 1) return;
   Os* os = os_of(pool);
-  if (!os->owner || os->owner == process()) return;
+  if (!os->owner || os->owner == int(getpid())) return;
   os->gate = Gate();
   os->owner = os->started = 0;
   pool->sleepers.store(0);
