@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     p = command("compile", _compile, "Compile model.onnx into model.ponnx, which pages run without Python.")
     model(p)
     p.add_argument("-o", "--output", type=Path, help="default: the model's name with .ponnx")
+    p.add_argument("--thin", action="store_true", help="leave the weights in the source file, which must stay beside it")
     p = command("run", _run, "Run a model natively on given or random inputs and describe the outputs.")
     model(p)
     p.add_argument("-i", "--input", action="append", default=[], metavar="NAME=FILE.npy", help="contents of an input; others are random")
@@ -116,7 +117,7 @@ def _compile(args: argparse.Namespace) -> None:
     target = args.output or args.model.with_suffix(".ponnx")
     target.parent.mkdir(parents=True, exist_ok=True)
     with _progress(sys.stderr.isatty() and not args.json, target.name) as tell:
-        size = ponnx.save(compiled, target, progress=lambda share: tell("write", share))
+        size = ponnx.save(compiled, target, thin=args.thin, progress=lambda share: tell("write", share))
     seconds = time.perf_counter() - start
     report = {
         "output": str(target),

@@ -24,8 +24,13 @@ class FileError(ValueError):
     """A file that is no compiled model; the text says what it is and the cure."""
 
 
-def save(compiled: Compiled, path: str | os.PathLike[str], *, progress: Callable[[float], None] | None = None) -> int:
-    """Writes a compiled model with its weights; returns the bytes written."""
+def save(compiled: Compiled, path: str | os.PathLike[str], *, thin: bool = False, progress: Callable[[float], None] | None = None) -> int:
+    """Writes a compiled model; returns the bytes written.
+
+    Args:
+        thin: store byte ranges of the source file and its external data instead of weights; they must then lie beside it.
+        progress: told the share written, in [0, 1].
+    """
     programs = [p for p in (compiled.main, compiled.init) if p is not None]
     blobs: list[tuple[int, Any]] = []
     at = 0
@@ -41,7 +46,10 @@ def save(compiled: Compiled, path: str | os.PathLike[str], *, progress: Callable
     weights = []
     for w in compiled.weights:
         row: dict[str, Any] = {"name": w.name, "dtype": w.dtype.name, "shape": list(w.shape), "bytes": w.nbytes}
-        if w.source is not None:
+        origin = _origin(w) if thin else None
+        if origin is not None:
+            row["from"] = list(origin)
+        elif w.source is not None:
             row["at"] = place(w.nbytes, w.source)
         elif w.over is not None:
             row["over"] = w.over
@@ -62,6 +70,8 @@ def save(compiled: Compiled, path: str | os.PathLike[str], *, progress: Callable
         "results": list(range(slots, slots + len(compiled.outputs))),
         "weights": weights,
     }
+    if any("from" in row for row in weights):
+        header["files"] = [os.path.basename(f) for f in compiled.files]
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-(len(text) + 8) % ALIGN)
     start = len(text) + 8
@@ -81,6 +91,12 @@ def save(compiled: Compiled, path: str | os.PathLike[str], *, progress: Callable
         if os.path.exists(partial):
             os.remove(partial)
     return start + at
+
+
+def _origin(weight: Weight) -> tuple[int, int] | None:
+    """(file, offset) of a weight's bytes in the source files, where they lie there as they are."""
+    offset = getattr(weight.source, "offset", None)
+    return None if offset is None else (weight.source.file, offset)
 
 
 def _bytes(data: Any) -> Any:
@@ -125,7 +141,7 @@ def load(source: str | os.PathLike[str] | bytes | memoryview) -> Compiled:
         raise FileError(f"{name}: the header is no JSON: {error}") from None
     body = data[8 + length :]
     try:
-        return _build(name, header, body)
+        return _build(name, source, header, body)
     except (KeyError, TypeError, IndexError, AttributeError) as error:
         raise FileError(f"{name}: the header is malformed: {type(error).__name__}: {error}") from None
 
@@ -140,7 +156,7 @@ def _map(source: str | os.PathLike[str] | bytes | memoryview) -> memoryview:
             return memoryview(f.read())
 
 
-def _build(name: str, header: dict[str, Any], body: memoryview) -> Compiled:
+def _build(name: str, source: Any, header: dict[str, Any], body: memoryview) -> Compiled:
     meta = header["__metadata__"]
     if meta.get("format") != "ponnx":
         raise FileError(f"{name}: format {meta.get('format')!r} is not ponnx")
@@ -159,7 +175,25 @@ def _build(name: str, header: dict[str, Any], body: memoryview) -> Compiled:
             raise FileError(f"{name}: program {p['name']!r}: {nbytes} bytes are no whole number of words")
         code = np.frombuffer(take(f"program {p['name']!r}", offset, nbytes), np.int32)
         programs.append(Program(str(p["name"]), code, [str(m) for m in p["messages"]], [str(o) for o in p["origins"]]))
-    weights = list(_weights(name, header["weights"], take))
+    sources = _sources(name, source, header)
+
+    def weight(k: int, row: dict[str, Any]) -> memoryview | None:
+        what = f"weight {row['name']!r}"
+        if "at" in row:
+            return take(what, row["at"], row["bytes"])
+        if "from" not in row:
+            return None
+        file, offset = row["from"]
+        if not (
+            isinstance(file, int)
+            and 0 <= file < len(sources)
+            and isinstance(offset, int)
+            and 0 <= offset <= len(sources[file]) - row["bytes"]
+        ):
+            raise FileError(f"{name}: {what}: its bytes lie outside the source file; was the source changed?")
+        return sources[file][offset : offset + row["bytes"]]
+
+    weights = list(_weights(name, header["weights"], weight))
     init = header["init"]
     if init is not None and not (isinstance(init, int) and 0 <= init < len(programs)):
         raise FileError(f"{name}: init program {init} does not exist")
@@ -178,7 +212,25 @@ def _build(name: str, header: dict[str, Any], body: memoryview) -> Compiled:
     )
 
 
-def _weights(name: str, rows: list[dict[str, Any]], take: Callable[[str, int, int], memoryview]) -> Iterator[Weight]:
+def _sources(name: str, source: Any, header: dict[str, Any]) -> list[memoryview]:
+    """The files that a thin model takes its weights from, mapped; they lie beside it."""
+    files = header.get("files", [])
+    if not files:
+        return []
+    if not isinstance(source, (str, os.PathLike)):
+        raise FileError(f"{name}: a thin model must be opened by path, beside {files[0]!r}")
+    folder = os.path.dirname(os.path.abspath(os.fspath(source)))
+    mapped = []
+    for file in files:
+        if not isinstance(file, str) or file != os.path.basename(file) or file in ("", ".", ".."):
+            raise FileError(f"{name}: source file name {file!r} is no plain name")
+        if not os.path.isfile(os.path.join(folder, file)):
+            raise FileError(f"{name}: its weights are in {file!r}, which must lie beside it")
+        mapped.append(_map(os.path.join(folder, file)))
+    return mapped
+
+
+def _weights(name: str, rows: list[dict[str, Any]], read: Callable[[int, dict[str, Any]], memoryview | None]) -> Iterator[Weight]:
     for k, row in enumerate(rows):
         dtype = _dtype(name, row["dtype"])
         shape = tuple(row["shape"])
@@ -187,8 +239,9 @@ def _weights(name: str, rows: list[dict[str, Any]], take: Callable[[str, int, in
             raise FileError(f"{name}: weight {row['name']!r}: shape {list(shape)} and {row['bytes']} bytes disagree")
         if weight.over is not None and not (isinstance(weight.over, int) and 0 <= weight.over < len(rows) and weight.over != k):
             raise FileError(f"{name}: weight {row['name']!r} shares memory with weight {weight.over}, which does not exist")
-        if "at" in row:
-            weight.source = np.frombuffer(take(f"weight {row['name']!r}", row["at"], weight.nbytes), np.uint8)
+        found = read(k, row)
+        if found is not None:
+            weight.source = np.frombuffer(found, np.uint8)
         yield weight
 
 

@@ -110,6 +110,24 @@ def test_compiled_file_gives_the_same(tmp_path: Path) -> None:
         )
 
 
+def test_thin_file_reads_weights_from_its_source(tmp_path: Path) -> None:
+    source = tmp_path / "digits.onnx"
+    source.write_bytes(DIGITS.read_bytes())
+    target = tmp_path / "digits.ponnx"
+    thin = ort.save(ort.compile(source), target, thin=True)
+    assert thin < ort.save(ort.compile(source), tmp_path / "full.ponnx")
+    ink = np.random.default_rng(0).random((3, 1, 8, 8), np.float32)
+    np.testing.assert_array_equal(
+        ort.InferenceSession(target).run(None, {"ink": ink})[0], ort.InferenceSession(source).run(None, {"ink": ink})[0]
+    )
+    source.write_bytes(DIGITS.read_bytes()[:100])
+    with pytest.raises(ValueError, match="lie outside the source file"):
+        ort.load(target)
+    source.unlink()
+    with pytest.raises(ValueError, match=r"its weights are in 'digits\.onnx'"):
+        ort.load(target)
+
+
 @pytest.mark.parametrize(
     ("damage", "said"),
     [
