@@ -49,9 +49,7 @@ export async function acquireHost(wasm: WasmEnv, inWorker: boolean): Promise<{ h
     entry = [...shared].find(fits);
   }
   if (!entry) {
-    const host = module.then((compiled) =>
-      worker ? startInWorker(compiled, threads) : startInPlace(compiled, threads),
-    );
+    const host = worker ? startInWorker(module, threads) : startInPlace(module, threads);
     entry = { module, threads, worker, host, users: 0, linger: undefined };
     shared.add(entry);
   }
@@ -81,9 +79,9 @@ function threadCount({ numThreads }: WasmEnv): number {
   return numThreads;
 }
 
-async function startInPlace(module: WebAssembly.Module, threads: number): Promise<Host> {
-  const { Engine } = await import("./worker.mjs");
-  return new LocalHost(await Engine.start(module, threads));
+async function startInPlace(module: Promise<WebAssembly.Module>, threads: number): Promise<Host> {
+  const [{ Engine }, compiled] = await Promise.all([import("./worker.mjs"), module]);
+  return new LocalHost(await Engine.start(compiled, threads));
 }
 
 class LocalHost implements Host {
@@ -133,7 +131,7 @@ class LocalHost implements Host {
 /** The worker's script could not be started, as opposed to the engine in it. */
 class NoWorker extends Error {}
 
-async function startInWorker(module: WebAssembly.Module, threads: number): Promise<Host> {
+async function startInWorker(module: Promise<WebAssembly.Module>, threads: number): Promise<Host> {
   try {
     return await WorkerHost.start(module, threads);
   } catch (error) {
@@ -152,7 +150,7 @@ interface Pending {
 class WorkerHost implements Host {
   readonly #pending = new Map<number, Pending>();
   #next = 1;
-  lost = false;
+  #loss: Error | undefined;
 
   private constructor(readonly worker: Worker) {
     worker.onmessage = ({ data }: MessageEvent<Reply>) => this.#receive(data);
@@ -162,7 +160,12 @@ class WorkerHost implements Host {
     };
   }
 
-  static async start(module: WebAssembly.Module, threads: number): Promise<Host> {
+  get lost(): boolean {
+    return this.#loss !== undefined;
+  }
+
+  /** The worker's script loads while the core compiles. */
+  static async start(module: Promise<WebAssembly.Module>, threads: number): Promise<Host> {
     let worker: Worker;
     try {
       worker = new Worker(new URL("./worker.mjs", import.meta.url), { type: "module", name: "pyonnx-wasm" });
@@ -173,7 +176,7 @@ class WorkerHost implements Host {
     const host = new WorkerHost(worker);
     const alarms = Array.from({ length: threads - 1 }, () => host.#alarm());
     try {
-      await host.#call({ op: "start", module, threads, alarms }, alarms);
+      await host.#call({ op: "start", module: await module, threads, alarms }, alarms);
     } catch (error) {
       worker.terminate();
       throw error;
@@ -185,7 +188,7 @@ class WorkerHost implements Host {
   #alarm(): MessagePort {
     const { port1, port2 } = new MessageChannel();
     port1.onmessage = ({ data }: MessageEvent<string>) =>
-      this.#lose(new CoreLost(`a thread of the core failed: ${data}`));
+      this.#lose(new CoreLost(`a thread of the core failed: ${data}; create the session again`));
     return port2;
   }
 
@@ -219,7 +222,7 @@ class WorkerHost implements Host {
   }
 
   #call(request: Request, transfer: Transferable[] = [], onProgress?: (progress: Progress) => void): Promise<unknown> {
-    if (this.lost) return Promise.reject(new CoreLost("the engine was stopped; create the session again"));
+    if (this.#loss) return Promise.reject(this.#loss);
     const id = this.#next++;
     return new Promise((resolve, reject) => {
       this.#pending.set(id, { resolve, reject, onProgress });
@@ -241,7 +244,7 @@ class WorkerHost implements Host {
   }
 
   #lose(error: Error): void {
-    this.lost = true;
+    this.#loss ??= error;
     this.worker.terminate();
     for (const { reject } of this.#pending.values()) reject(error);
     this.#pending.clear();
