@@ -133,11 +133,11 @@ inline void pow_f32(const Args& g) {
   vector(g, [](VF a, VF b, VF) { return vpow(a, b); });
 }
 
-inline i64 ipow(i64 base, i64 e) {
-  if (e < 0) return base == 1 ? 1 : base == -1 ? (e & 1 ? -1 : 1) : 0;
-  uint64_t r = 1, b = uint64_t(base);
-  for (; e; e >>= 1, b *= b)
-    if (e & 1) r *= b;
+inline i64 ipow(i64 base, i64 e, bool base_unsigned, bool e_unsigned) {
+  if (e < 0 && !e_unsigned) return base == 1 ? 1 : base == -1 && !base_unsigned ? (e & 1 ? -1 : 1) : 0;
+  uint64_t r = 1, b = uint64_t(base), n = uint64_t(e);
+  for (; n; n >>= 1, b *= b)
+    if (n & 1) r *= b;
   return i64(r);
 }
 
@@ -146,13 +146,13 @@ inline void pow_any(const Args& g) {
   alignas(64) char x[cast::CHUNK * 8], y[cast::CHUNK * 8];
   i64 ts = dtype_size(g.type), es = dtype_size(g.other);
   bool integers = cast::is_int(g.type) && cast::is_int(g.other);
-  int32_t mid = integers ? I64 : g.type == F32 ? F32 : F64;
+  int32_t mid = integers ? I64 : g.type == F32 && g.other != F64 ? F32 : F64;
   for (i64 i = 0; i < g.n; i += cast::CHUNK) {
     i64 n = g.n - i < cast::CHUNK ? g.n - i : cast::CHUNK;
     cast::convert(x, mid, g.a + i * ts, g.type, n);
     cast::convert(y, mid, g.b + i * es, g.other, n);
     Args m{x, x, y, nullptr, n, 0, mid, mid, false};
-    if (integers) loop2<i64, i64>(m, ipow);
+    if (integers) loop2<i64, i64>(m, [&](i64 a, i64 b) { return ipow(a, b, g.type == U64, g.other == U64); });
     else if (mid == F64) loop2<double, double>(m, [](double a, double b) { return __builtin_pow(a, b); });
     else m.splat = g.splat, pow_f32(m);
     cast::convert(g.d + i * ts, g.type, x, mid, n);
