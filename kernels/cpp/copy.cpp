@@ -34,19 +34,21 @@ template <class T> inline void transpose_tile(T* y, i64 y_row, const T* x, i64 x
   for (int i = 0; i < N; i++) __builtin_memcpy(y + i * y_row, &a[i], 16);
 }
 
-// y[i, j] = x[j, i] for i < m, j < n; both have unit stride over their last index.
-template <class T> void transpose_block(T* y, i64 y_row, const T* x, i64 x_row, i64 m, i64 n) {
-  constexpr i64 N = 16 / sizeof(T);
-  i64 i = 0;
-  for (; i + N <= m; i += N) {
-    i64 j = 0;
-    for (; j + N <= n; j += N) transpose_tile(y + i * y_row + j, y_row, x + j * x_row + i, x_row);
-#pragma clang loop vectorize(disable)
-    for (; j < n; j++)
-#pragma clang loop vectorize(disable) unroll(disable)
-      for (i64 k = i; k < i + N; k++) y[k * y_row + j] = x[j * x_row + k];
-  }
-  for (; i < m; i++)
+template <class T> constexpr i64 LINE = 64 / sizeof(T);
+
+// y[i, j] = x[j, i] for i, j < LINE. Each cache line is touched once, through a local tile: with strides that are powers of two
+// the lines of a block compete for the same cache set.
+template <class T> [[gnu::noinline]] void transpose_block(T* y, i64 y_row, const T* x, i64 x_row) {
+  constexpr i64 N = 16 / sizeof(T), L = LINE<T>;
+  alignas(64) T tile[L * L];
+  for (i64 j = 0; j < L; j++) __builtin_memcpy(tile + j * L, x + j * x_row, 64);
+  for (i64 i = 0; i < L; i += N)
+    for (i64 j = 0; j < L; j += N) transpose_tile(y + i * y_row + j, y_row, tile + j * L + i, L);
+}
+
+// The same for blocks of any size m x n.
+template <class T> [[gnu::noinline]] void transpose_edge(T* y, i64 y_row, const T* x, i64 x_row, i64 m, i64 n) {
+  for (i64 i = 0; i < m; i++)
 #pragma clang loop vectorize(disable)
     for (i64 j = 0; j < n; j++) y[i * y_row + j] = x[j * x_row + i];
 }
@@ -73,19 +75,30 @@ template <class T> void copy_rows(Pool* pool, T* y, const T* x, const Nest& t) {
   });
 }
 
-// The last dimension is y's unit stride, `axis` is x's: panels of a cache line's width along `axis`.
+// The last dimension is y's unit stride, `axis` is x's: panels of some cache lines' width along `axis`.
 template <class T> void copy_transposed(Pool* pool, T* y, const T* x, Nest t, i64 axis) {
-  constexpr i64 LINE = 64 / sizeof(T);
+  constexpr i64 L = LINE<T>;
   const i64 last = t.rank - 1, m = t.shape[axis], n = t.shape[last], y_row = t.ys[axis], x_row = t.xs[last];
-  const i64 panels = (m + LINE - 1) / LINE;
+  const i64 width = n < L ? 16 * L : 4 * L;
   t.shape[axis] = t.shape[last - 1], t.xs[axis] = t.xs[last - 1], t.ys[axis] = t.ys[last - 1];
-  t.shape[last - 1] = panels, t.xs[last - 1] = LINE, t.ys[last - 1] = LINE * y_row;
-  parallel_for(pool, t.outer(), items_per_task(n * 64), [&](i64 b, i64 e, int) {
+  t.shape[last - 1] = (m + width - 1) / width, t.xs[last - 1] = width, t.ys[last - 1] = width * y_row;
+  parallel_for(pool, t.outer(), items_per_task(n * width * i64(sizeof(T))), [&](i64 b, i64 e, int) {
     Walk w(t, last, b);
     for (; b < e; b++, w.next()) {
-      const i64 left = m - w.at[last - 1] * LINE, rows = left < LINE ? left : LINE;
-      for (i64 j = 0; j < n; j += LINE)
-        transpose_block(y + w.y + j, y_row, x + w.x + j * x_row, x_row, rows, n - j < LINE ? n - j : LINE);
+      const i64 left = m - w.at[last - 1] * width, rows = left < width ? left : width;
+      for (i64 j = 0; j < n; j += L) {
+        const i64 columns = n - j < L ? n - j : L;
+        const T* from = x + w.x + j * x_row;
+        T* to = y + w.y + j;
+        i64 i = 0;
+        if (columns == L)
+          for (; i + L <= rows; i += L) {
+            if (j + 2 * L <= n)
+              for (i64 k = 0; k < L; k++) __builtin_prefetch(from + i + (L + k) * x_row), __builtin_prefetch(to + (i + k) * y_row + L, 1);
+            transpose_block(to + i * y_row, y_row, from + i, x_row);
+          }
+        transpose_edge(to + i * y_row, y_row, from + i, x_row, rows - i, columns);
+      }
     }
   });
 }

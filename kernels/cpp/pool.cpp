@@ -11,42 +11,71 @@ namespace {
 
 enum Op { MAX, AVERAGE, LP };
 
-template <class T> inline T greater(T a, T v) { return v > a || v != v ? v : a; }
-
 template <class T> constexpr T lowest() {
   return std::is_floating_point_v<T> ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::min();
 }
 
+// Taps that a row combines: `n` blocks, `step` elements apart, of `m` rows that are `inner_step` apart.
+struct Grid {
+  i64 n, step, m, inner_step;
+};
+
 // What pooling does to the elements of one dtype; all work on rows.
 struct Rows {
-  // y[i] = combine(y[i], x[i * stride])
-  void (*combine)(char* y, const char* x, i64 stride, i64 n);
-  // y[i] = |x[i]| to the power that Lp pooling sums
-  void (*power)(char* y, const char* x, i64 p, i64 n);
-  // y[i] = y[i] / divisor, or the p-th root of y[i]
-  void (*divide)(char* y, i64 i, i64 divisor);
+  // y[i] = x[i * stride + each of the grid's taps], combined
+  void (*combine)(char* y, const char* x, const Grid& taps, i64 stride, i64 n);
+  void (*add_power)(char* y, const char* x, i64 p, i64 n);  // y[i] += |x[i]|^p
+  void (*divide)(char* y, const double* counts, double lines, i64 n);  // y[i] /= counts[i] * lines, or 0 when that is 0
   void (*root)(char* y, i64 p, i64 n);
   void (*fill)(char* y, i64 n);  // with what combines to nothing
   double (*value)(const char* x);
 };
 
-template <class T, bool MAXIMUM, class Stride> void combine_row(T* __restrict y, const T* __restrict x, Stride stride, i64 n) {
-  for (i64 i = 0; i < n; i++) y[i] = MAXIMUM ? greater(y[i], x[i * stride]) : T(y[i] + x[i * stride]);
+template <bool MAXIMUM, class V> inline V join(V a, V v) {
+  if constexpr (MAXIMUM) return ((v > a) | (v != v)) ? v : a;
+  else return a + v;
 }
 
-template <class T, bool MAXIMUM> void combine(char* to, const char* from, i64 stride, i64 n) {
-  T* y = reinterpret_cast<T*>(to);
-  const T* x = reinterpret_cast<const T*>(from);
-  if (stride == 1) return combine_row<T, MAXIMUM>(y, x, std::integral_constant<i64, 1>(), n);
-  if (stride == 2) return combine_row<T, MAXIMUM>(y, x, std::integral_constant<i64, 2>(), n);
-#pragma clang loop vectorize(disable)
-  for (i64 i = 0; i < n; i++) y[i] = MAXIMUM ? greater(y[i], x[i * stride]) : T(y[i] + x[i * stride]);
+// N elements, the first one and every S-th after it; S = 2 reads one more than it needs.
+template <i64 N, i64 S, class T> inline auto get(const T* x) {
+  using V = T __attribute__((ext_vector_type(N * S)));
+  V v;
+  __builtin_memcpy(&v, x, sizeof v);
+  if constexpr (S == 2) return v.even;
+  else return v;
 }
 
-template <class T> void power(char* to, const char* from, i64 p, i64 n) {
+// A vector of sums or maxima stays in a register; the last one overlaps the one before. N <= n.
+template <i64 N, i64 S, bool MAXIMUM, class T> void combine_dense(T* y, const T* x, const Grid& g, i64 n) {
+  for (i64 i = 0; i < n; i += N) {
+    if (i > n - N) i = n - N;
+    auto acc = get<N, S>(x + i * S);
+    for (i64 a = 0; a < g.n; a++)
+      for (i64 b = a == 0; b < g.m; b++) acc = join<MAXIMUM>(acc, get<N, S>(x + i * S + a * g.step + b * g.inner_step));
+    __builtin_memcpy(y + i, &acc, sizeof acc);
+  }
+}
+
+template <class T, bool MAXIMUM> void combine(char* to, const char* from, const Grid& g, i64 stride, i64 n) {
+  constexpr i64 N = 32 / sizeof(T);
   T* y = reinterpret_cast<T*>(to);
   const T* x = reinterpret_cast<const T*>(from);
-  for (i64 i = 0; i < n; i++) y[i] = p == 2 ? x[i] * x[i] : p == 1 ? std::fabs(x[i]) : std::pow(std::fabs(x[i]), T(p));
+  if (stride == 1 && n >= N) return combine_dense<N, 1, MAXIMUM>(y, x, g, n);
+  if (stride == 1 && n >= N / 2) return combine_dense<N / 2, 1, MAXIMUM>(y, x, g, n);
+  if (stride == 2 && n >= N / 2) return combine_dense<N / 2, 2, MAXIMUM>(y, x, g, n);
+  for (i64 i = 0; i < n; i++) {
+    T acc = x[i * stride];
+    for (i64 a = 0; a < g.n; a++)
+#pragma clang loop vectorize(disable) unroll(disable)
+      for (i64 b = a == 0; b < g.m; b++) acc = join<MAXIMUM>(acc, x[i * stride + a * g.step + b * g.inner_step]);
+    y[i] = acc;
+  }
+}
+
+template <class T> void add_power(char* to, const char* from, i64 p, i64 n) {
+  T* y = reinterpret_cast<T*>(to);
+  const T* x = reinterpret_cast<const T*>(from);
+  for (i64 i = 0; i < n; i++) y[i] += p == 2 ? x[i] * x[i] : p == 1 ? std::fabs(x[i]) : std::pow(std::fabs(x[i]), T(p));
 }
 
 template <class T> void root(char* to, i64 p, i64 n) {
@@ -54,9 +83,9 @@ template <class T> void root(char* to, i64 p, i64 n) {
   for (i64 i = 0; i < n; i++) y[i] = p == 2 ? std::sqrt(y[i]) : p == 1 ? y[i] : std::pow(y[i], T(1) / T(p));
 }
 
-template <class T> void divide(char* to, i64 i, i64 divisor) {
-  T& y = reinterpret_cast<T*>(to)[i];
-  y = divisor ? y / T(divisor) : T(0);
+template <class T> void divide(char* to, const double* counts, double lines, i64 n) {
+  T* y = reinterpret_cast<T*>(to);
+  for (i64 i = 0; i < n; i++) y[i] = counts[i] * lines > 0 ? y[i] / T(counts[i] * lines) : T(0);
 }
 
 template <class T, bool MAXIMUM> void fill(char* y, i64 n) {
@@ -66,7 +95,7 @@ template <class T, bool MAXIMUM> void fill(char* y, i64 n) {
 template <class T> double value(const char* x) { return double(*reinterpret_cast<const T*>(x)); }
 
 template <class T> constexpr Rows max_rows = {combine<T, true>, nullptr, nullptr, nullptr, fill<T, true>, value<T>};
-template <class T> constexpr Rows sum_rows = {combine<T, false>, power<T>, divide<T>, root<T>, fill<T, false>, nullptr};
+template <class T> constexpr Rows sum_rows = {combine<T, false>, add_power<T>, divide<T>, root<T>, fill<T, false>, nullptr};
 
 const Rows* find_rows(i64 op, int32_t dtype) {
   switch (dtype) {
@@ -81,8 +110,8 @@ const Rows* find_rows(i64 op, int32_t dtype) {
 // Length of the padded row that the windows of one output row cover.
 i64 span(const PoolParams& p) { return (p.out[2] - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] + 1; }
 
-// Per thread: the padded row, and for Lp pooling a row of powers.
-i64 row_bytes(const PoolParams& p, i64 size) { return ((span(p) + (p.op == LP ? p.in[2] : 0)) * size + 63) & ~i64(63); }
+// One element more than the windows cover: vectors of every second element read it.
+i64 row_bytes(const PoolParams& p, i64 size) { return ((span(p) + 1) * size + 63) & ~i64(63); }
 
 const char* check(const Call& call) {
   const auto& p = *reinterpret_cast<const PoolParams*>(call.params);
@@ -109,19 +138,21 @@ const char* check(const Call& call) {
 i64 scratch(const Call& call, int threads) {
   const auto& p = *reinterpret_cast<const PoolParams*>(call.params);
   auto& b = *reinterpret_cast<const PoolBufs*>(call.bufs);
-  return b.indices || span(p) <= 0 ? 0 : row_bytes(p, dtype_size(b.x.dtype)) * threads;
+  if (b.indices || span(p) <= 0) return 0;
+  return row_bytes(p, dtype_size(b.x.dtype)) * threads + (p.op == AVERAGE ? p.out[2] * 8 : 0);
 }
 
 // The taps [begin, end) of a window at `start` that fall into [low, high).
 struct Taps {
   i64 begin, end;
   Taps(i64 start, i64 step, i64 kernel, i64 low, i64 high) {
-    begin = start >= low ? 0 : (low - start + step - 1) / step;
-    end = start >= high ? 0 : (high - start + step - 1) / step;
+    begin = start >= low ? 0 : steps(low - start, step);
+    end = start >= high ? 0 : steps(high - start, step);
     if (begin > kernel) begin = kernel;
     if (end > kernel) end = kernel;
     if (end < begin) end = begin;
   }
+  static i64 steps(i64 way, i64 step) { return step == 1 ? way : (way + step - 1) / step; }
   i64 count() const { return end - begin; }
 };
 
@@ -138,32 +169,27 @@ struct Pooling {
 
   // Combines the window's rows of x into `row`, whose element 0 is input column -pad.
   void down(char* row, const char* plane, i64 od, i64 oh) const {
-    const i64 n = span(p), w = p.in[2], d0 = od * p.stride[0] - p.pad[0], h0 = oh * p.stride[1] - p.pad[1];
+    const i64 n = span(p), w = p.in[2], area = p.in[1] * w;
     const i64 begin = p.pad[2] < 0 ? 0 : p.pad[2] < n ? p.pad[2] : n;
     const i64 end = w + p.pad[2] < begin ? begin : w + p.pad[2] < n ? w + p.pad[2] : n;
     const Taps td = taps(0, od), th = taps(1, oh);
-    char *to = row + begin * size, *powers = row + n * size;
-    bool first = true;
-    rows.fill(row, begin);
-    rows.fill(row + end * size, n - end);
-    for (i64 kd = td.begin; kd < td.end; kd++)
-      for (i64 kh = th.begin; kh < th.end; kh++, first = false) {
-        const char* x = plane + (((d0 + kd * p.dilation[0]) * p.in[1] + h0 + kh * p.dilation[1]) * w + begin - p.pad[2]) * size;
-        if (p.op == LP) rows.power(first ? to : powers, x, p.p, end - begin);
-        else if (first) __builtin_memcpy(to, x, size_t((end - begin) * size));
-        if (!first) rows.combine(to, p.op == LP ? powers : x, 1, end - begin);
-      }
-    if (first) rows.fill(to, end - begin);
+    char* to = row + begin * size;
+    if (begin) rows.fill(row, begin);
+    if (end < n) rows.fill(row + end * size, n - end);
+    if (p.op == LP || td.count() * th.count() == 0) rows.fill(to, end - begin);
+    if (td.count() * th.count() == 0 || begin == end) return;
+    const i64 d = od * p.stride[0] - p.pad[0] + td.begin * p.dilation[0], h = oh * p.stride[1] - p.pad[1] + th.begin * p.dilation[1];
+    const char* x = plane + (d * area + h * w + begin - p.pad[2]) * size;
+    const Grid g{td.count(), p.dilation[0] * area, th.count(), p.dilation[1] * w};
+    if (p.op != LP) return rows.combine(to, x, g, 1, end - begin);
+    for (i64 a = 0; a < g.n; a++)
+      for (i64 b = 0; b < g.m; b++) rows.add_power(to, x + (a * g.step + b * g.inner_step) * size, p.p, end - begin);
   }
 
-  void along(char* y, const char* row, i64 od, i64 oh) const {
-    const i64 n = p.out[2];
-    rows.fill(y, n);
-    for (i64 k = 0; k < p.kernel[2]; k++) rows.combine(y, row + k * p.dilation[2] * size, p.stride[2], n);
-    if (p.op == LP) rows.root(y, p.p, n);
-    if (p.op != AVERAGE) return;
-    const i64 lines = divisor(0, od) * divisor(1, oh);
-    for (i64 i = 0; i < n; i++) rows.divide(y, i, lines * divisor(2, i));
+  void along(char* y, const char* row, const double* counts, i64 od, i64 oh) const {
+    rows.combine(y, row, {1, 0, p.kernel[2], p.dilation[2]}, p.stride[2], p.out[2]);
+    if (p.op == LP) rows.root(y, p.p, p.out[2]);
+    if (p.op == AVERAGE) rows.divide(y, counts, double(divisor(0, od) * divisor(1, oh)), p.out[2]);
   }
 
   // One output element and the place of its maximum in the plane, -1 when the window lies in the padding.
@@ -196,20 +222,27 @@ void run(Call& call) {
   const i64 size = dtype_size(b.x.dtype), bytes = row_bytes(p, size);
   const Pooling pooling{p, *find_rows(p.op, b.x.dtype), size};
   const i64 cost = span(p) * (p.kernel[0] * p.kernel[1] + p.kernel[2]);
+  double* counts = reinterpret_cast<double*>(call.scratch + bytes * pool_threads(call.pool));
+  if (p.op == AVERAGE)
+    for (i64 i = 0; i < width; i++) counts[i] = double(pooling.divisor(2, i));
   parallel_for(call.pool, p.planes * lines, cost > 1 << 15 ? 1 : (1 << 15) / (cost + 1), [&](i64 at, i64 end, int thread) {
     char* row = call.scratch + thread * bytes;
+    i64 which = at / lines, od = at % lines / p.out[1], oh = at % p.out[1];
     for (; at < end; at++) {
-      const char* x = b.x.data + at / lines * plane * size;
+      const char* x = b.x.data + which * plane * size;
       char* y = b.y.data + at * width * size;
-      const i64 od = at % lines / p.out[1], oh = at % p.out[1];
       if (b.indices) {
         for (i64 i = 0; i < width; i++) {
           const i64 where = pooling.search(y + i * size, x, od, oh, i);
-          b.indices.as<i64>()[at * width + i] = where < 0 ? -1 : at / lines * plane + where;
+          b.indices.as<i64>()[at * width + i] = where < 0 ? -1 : which * plane + where;
         }
       } else {
         pooling.down(row, x, od, oh);
-        pooling.along(y, row, od, oh);
+        pooling.along(y, row, counts, od, oh);
+      }
+      if (++oh == p.out[1]) {
+        oh = 0;
+        if (++od == p.out[0]) od = 0, which++;
       }
     }
   });

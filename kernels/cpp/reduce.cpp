@@ -47,6 +47,12 @@ template <int OP> struct Fold {
   }
 };
 
+// Combines the lanes of a vector, halving it.
+template <class F, class C, class V> inline C across(V v) {
+  if constexpr (sizeof(V) == 2 * sizeof(C)) return F::combine(C(v[0]), C(v[1]));
+  else return across<F, C>(F::combine(v.lo, v.hi));
+}
+
 template <class C, int OP> C fold_row(const C* x, i64 n) {
   using F = Fold<OP>;
   constexpr int L = LANES<C>;
@@ -57,9 +63,7 @@ template <class C, int OP> C fold_row(const C* x, i64 n) {
   if (n >= L) {
     Vec<C> acc[2] = {F::load(get(x)), Vec<C>(one)};
     for (i = L; i + 2 * L <= n; i += 2 * L) acc[0] = F::combine(acc[0], F::load(get(x + i))), acc[1] = F::combine(acc[1], F::load(get(x + i + L)));
-    acc[0] = Merge::combine(acc[0], acc[1]);
-#pragma clang loop unroll(disable)
-    for (int k = 0; k < L; k++) one = Merge::combine(one, C(acc[0][k]));
+    one = across<Merge, C>(Merge::combine(acc[0], acc[1]));
   }
 #pragma clang loop vectorize(disable) unroll(disable)
   for (; i < n; i++) one = F::combine(one, F::load(x[i]));
