@@ -108,6 +108,7 @@ def from_numpy(dtype: np.dtype) -> DType:
     if known is not None:
         return known
     name = np.dtype(dtype).name.replace("_", "")
-    if name in DType.__members__:
-        return DType[name]
+    for spelling in (name, name.removesuffix("fn"), name.removesuffix("fnu")):
+        if spelling in DType.__members__:
+            return DType[spelling]
     raise TypeError(f"numpy dtype {dtype} has no ONNX counterpart")

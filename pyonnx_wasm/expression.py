@@ -1,7 +1,7 @@
 """The code of a ``map`` as an expression, and back: what the element-wise passes reason about.
 
 An expression is a tuple ``(name, dtype, *operands)``: leaves are ``("in", dtype, i)``, ``("const", dtype, value)`` and
-``("index", dtype, axis)``; a cast is ``("cast", source dtype, operand, target)``. Tuples compare by value, so equal
+``("index", dtype, axis)``; a cast is ``("cast", source dtype, operand, target, mode)``. Tuples compare by value, so equal
 subexpressions are one register when they become code again.
 """
 
@@ -32,7 +32,7 @@ def of(node: Node) -> Expression:
         if name in ("const", "index"):
             last = (name, dtype, a)
         elif name == "cast":
-            last = (name, dtype, registers[a], DType(b))
+            last = (name, dtype, registers[a], DType(b), c)
         else:
             operands = [registers[r] for r in (a, b, c)[: INSTRUCTIONS[name].arity]]
             last = (name, dtype, *operands) if name != "pow" else (name, dtype, *operands, c)
@@ -108,7 +108,7 @@ def code(e: Expression, count: int) -> Code:
             if x[0] in ("const", "index"):
                 args = [x[2], 0, 0]
             elif x[0] == "cast":
-                args = [key[2], int(x[3]), 0]
+                args = [key[2], int(x[3]), x[4]]
             else:
                 args = [k[1] if isinstance(k, tuple) else k for k in key[2:]]
                 args += [0] * (3 - len(args))

@@ -97,8 +97,8 @@ class Value:
 
     @property
     def whole(self) -> bool:
-        """Exactly its storage: contiguous, from the first to the last element."""
-        return self.offset == 0 and self.contiguous and dims.same(self.size, self.storage.size)
+        """Exactly its storage: contiguous, from the first to the last element, of the same dtype."""
+        return self.dtype is self.storage.dtype and self.offset == 0 and self.contiguous and dims.same(self.size, self.storage.size)
 
     @property
     def producer(self) -> Node | None:

@@ -112,7 +112,7 @@ def reachable(graph: Graph) -> list[Node]:
 
 def normalise_outputs(graph: Graph) -> None:
     """Gives every output a storage of its own that one node of the main Program writes whole."""
-    from .tensor import COPY
+    from .tensor import COPY, bytes_of
 
     taken: set[Storage] = set()
     fixed: list[tuple[str, Value]] = []
@@ -121,8 +121,10 @@ def normalise_outputs(graph: Graph) -> None:
             node = value.producer
             if node is None or node.const or not value.whole or value.storage in taken or value.storage.const:
                 graph.origin = name
-                value = COPY({"y": (value.dtype, value.shape)}, {"x": value})
-                value.storage.const = False
+                plain = bytes_of(value) if value.dtype.bits < 8 else value
+                copy = COPY({"y": (plain.dtype, plain.shape)}, {"x": plain})
+                copy.storage.const = False
+                value = Value(copy.storage, value.dtype, value.shape)
             taken.add(value.storage)
             fixed.append((name, value))
     graph.outputs = fixed
@@ -275,9 +277,7 @@ class Assembler:
         if storage not in self.storage_of:
             if storage in self.weights:
                 kind, index = WEIGHT, self.weights[storage]
-            size = self.register(
-                storage.size * (storage.dtype.bits // 8) if storage.dtype.bits >= 8 else storage.dtype.nbytes(int(storage.size))
-            )
+            size = self.register(nbytes(storage.dtype, storage.size))
             self.storage_of[storage] = len(self.storages)
             self.storages.append([kind, index, size, -1, -1, 0])
         return self.storage_of[storage]
@@ -293,14 +293,22 @@ class Assembler:
     def window(self, at: int, value: Value, aliases: dict[Storage, Storage]) -> tuple[int, Value]:
         """The buffer that a step sees a value through, and the value within it: a buffer of its own for a contiguous part."""
         index = self.touch(at, value.storage, aliases)
-        if value.whole or not value.contiguous:
+        storage = value.storage
+        if value.whole or (not value.contiguous and value.dtype is storage.dtype):
             return index, value
         each = value.dtype.bits // 8
+        if not value.contiguous:
+            row = (self.storage_of[storage], self.register(0), self.register(nbytes(storage.dtype, storage.size)), int(value.dtype))
+            return self.row(row), value
         row = (self.storage_of[value.storage], self.register(value.offset * each), self.register(value.size * each), int(value.dtype))
+        return self.row(row), Value(value.storage, value.dtype, value.shape, 0, value.strides)
+
+    def row(self, row: tuple[int, int, int, int]) -> int:
+        """A buffer beside those that span whole storages."""
         if row not in self.parts:
             self.parts[row] = len(self.buffer_rows)
             self.buffer_rows.append(row)
-        return self.parts[row], Value(value.storage, value.dtype, value.shape, 0, value.strides)
+        return self.parts[row]
 
     def aliases(self) -> dict[Storage, Storage]:
         """Outputs that may live where an input of the same layout dies."""
@@ -416,6 +424,11 @@ class Assembler:
         head += [len(self.weights), 0]
         head[2] = HEADER_WORDS + len(body)
         return np.array(head + body, np.int32)
+
+
+def nbytes(dtype: DType, size: DimLike) -> DimLike:
+    """Bytes that ``size`` packed elements occupy."""
+    return size * (dtype.bits // 8) if dtype.bits >= 8 else dims.ceildiv(size * dtype.bits, 8)
 
 
 def _signed(word: int) -> int:

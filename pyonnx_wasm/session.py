@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 from collections.abc import Mapping, Sequence
@@ -15,6 +16,7 @@ from .compiler import Compiled, Signature
 from .dtypes import DType, from_numpy, to_numpy
 from .host import Executor
 from .ir import NeedsContent
+from .onnxtensor import pack, unpack
 
 PROVIDERS = ("cpu",)
 _ALIASES = {"CPUExecutionProvider": "cpu"}
@@ -130,9 +132,11 @@ class InferenceSession:
                 raise ValueError(f"no output is named {name!r}; the model gives {', '.join(map(repr, names))}")
         with self._lock:
             executor = self._variant(arrays)
-            shapes = executor.bind([a.shape for a in arrays], arrays)
-            outputs = [np.empty(shape, to_numpy(s.dtype)) for shape, s in zip(shapes, self._outputs, strict=True)]
-            executor.run(arrays, outputs)
+            feeds = [packed(a, s.dtype) for a, s in zip(arrays, self._inputs, strict=True)]
+            shapes = executor.bind([a.shape for a in arrays], feeds)
+            outputs = [_empty(shape, s.dtype) for shape, s in zip(shapes, self._outputs, strict=True)]
+            executor.run(feeds, outputs)
+            outputs = [unpacked(o, shape, s.dtype) for o, shape, s in zip(outputs, shapes, self._outputs, strict=True)]
         by_name = dict(zip(names, outputs, strict=True))
         return [by_name[n] for n in wanted]
 
@@ -180,6 +184,20 @@ def is_compiled(source: str | os.PathLike[str] | bytes) -> bool:
         with open(source, "rb") as f:
             head = f.read(10)
     return len(head) == 10 and head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < 1 << 40
+
+
+def packed(array: np.ndarray, dtype: DType) -> np.ndarray:
+    """An array as the core takes it: elements of less than 8 bits, one per byte in the array, side by side."""
+    return pack(array.reshape(-1).view(np.uint8), dtype.bits) if dtype.bits < 8 else array
+
+
+def unpacked(array: np.ndarray, shape: Sequence[int], dtype: DType) -> np.ndarray:
+    """What the core gave, one element of less than 8 bits per byte."""
+    return unpack(array, dtype.bits, math.prod(shape)).reshape(shape) if dtype.bits < 8 else array
+
+
+def _empty(shape: Sequence[int], dtype: DType) -> np.ndarray:
+    return np.empty(shape if dtype.bits >= 8 else dtype.nbytes(math.prod(shape)), to_numpy(dtype))
 
 
 def _dtype_of(array: np.ndarray) -> DType | None:

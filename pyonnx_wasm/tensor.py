@@ -58,7 +58,7 @@ def literal(items: Sequence[Any], dtype: DType = DType.int64) -> Value:
 
 def content(x: Value) -> Content | None:
     """What is known of the elements at compile time: loads small constants."""
-    if x.content is None and x.storage.kind == "const" and x.dtype in scalar.COMPUTE:
+    if x.content is None and x.storage.kind == "const" and x.dtype in scalar.COMPUTE and x.dtype is x.storage.dtype:
         shape = tuple(s for s in x.shape if isinstance(s, int))
         if len(shape) == x.rank and isinstance(x.storage.size, int) and x.storage.size <= LOAD_LIMIT and int(np.prod(shape)) <= LOAD_LIMIT:
             x._content = _load(x).astype(object)
@@ -308,10 +308,47 @@ def _show(shape: Sequence[DimLike]) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
+def bitcast(x: Value, dtype: DType) -> Value:
+    """The same bits read as another dtype of the same width."""
+    if dtype.bits != x.dtype.bits:
+        raise IRError(f"{x.dtype.name} and {dtype.name} differ in width")
+    return Value(x.storage, dtype, x.shape, x.offset, x.strides)
+
+
+def bytes_of(x: Value) -> Value:
+    """The bytes of a whole tensor of less than 8 bits per element, first element in the lowest bits."""
+    return Value(x.storage, DType.uint8, (dims.ceildiv(x.size * x.dtype.bits, 8),))
+
+
+def unpack(x: Value) -> Value:
+    """One uint8 per element of 2 or 4 bits."""
+    per = 8 // x.dtype.bits
+    packed = bytes_of(x)
+    shape = (*packed.shape, per)
+    shift = cast(map_("mul", index(1, shape), constant(np.int64(x.dtype.bits))), DType.uint8)
+    spread = broadcast_to(unsqueeze(packed, [1]), shape)
+    codes = map_("bitand", map_("shr", spread, shift), constant(np.uint8((1 << x.dtype.bits) - 1)))
+    return reshape(slice_(reshape(codes, [packed.size * per]), 0, 0, x.size), x.shape)
+
+
+def pack(codes: Value, dtype: DType) -> Value:
+    """Elements of 2 or 4 bits from one uint8 each, which hold nothing above them."""
+    per = 8 // dtype.bits
+    count = dims.ceildiv(codes.size, per)
+    flat = reshape(contiguous(codes), [codes.size])
+    if not dims.same(codes.size, count * per):
+        flat = concat([flat, broadcast_to(constant(np.uint8(0)), [count * per - codes.size])], 0)
+    groups = reshape(flat, [count, per])
+    packed = slice_(groups, 1, 0, 1)
+    for i in range(1, per):
+        packed = map_("bitor", packed, map_("shl", slice_(groups, 1, i, 1), constant(np.uint8(i * dtype.bits))))
+    return Value(packed.storage, dtype, codes.shape)
+
+
 # ---- element-wise ----
 
 
-def map_(name: str, *args: Value, out: DType | None = None, via: DType | None = None) -> Value:
+def map_(name: str, *args: Value, out: DType | None = None, via: DType | None = None, mode: int = 0) -> Value:
     """One instruction over broadcast operands.
 
     Args:
@@ -319,6 +356,7 @@ def map_(name: str, *args: Value, out: DType | None = None, via: DType | None = 
         args: operands of one dtype (``where``: bool, then two of one dtype; ``pow``: base and exponent of any).
         out: the target of a ``cast``.
         via: dtype to compute in; default the operands' own, float32 for the halves.
+        mode: of a ``cast`` to 8-bit floats: bit 0 lets overflow become infinity or NaN, the bits above round float8e8m0.
     """
     instruction = scalar.INSTRUCTIONS[name]
     dtype = args[-1].dtype if name == "where" else args[0].dtype
@@ -333,13 +371,15 @@ def map_(name: str, *args: Value, out: DType | None = None, via: DType | None = 
         args = tuple(broadcast_to(a, shape) for a in args)
     else:
         shape = args[0].shape
-    xs, code = _code(name, args, known, result)
+    xs, code = _code(name, args, known, result, mode)
     y: Value = MAP({"y": (result, shape)}, {"x": xs}, code=code)
     y._content = _mapped(name, args, result, shape)
     return y
 
 
-def _code(name: str, args: Sequence[Value], known: Sequence[Any], result: DType) -> tuple[list[Value], tuple[tuple[Any, ...], ...]]:
+def _code(
+    name: str, args: Sequence[Value], known: Sequence[Any], result: DType, mode: int = 0
+) -> tuple[list[Value], tuple[tuple[Any, ...], ...]]:
     """Inputs and instructions of a one-instruction map; operands of one known element become ``const`` instructions."""
     xs: list[Value] = []
     for arg, value in zip(args, known, strict=True):
@@ -363,7 +403,7 @@ def _code(name: str, args: Sequence[Value], known: Sequence[Any], result: DType)
     dtype = args[-1].dtype if name == "where" else args[0].dtype
     operands += [0] * (3 - len(operands))
     if name == "cast":
-        operands[1] = int(result)
+        operands[1:] = [int(result), mode]
     if name == "pow":
         operands[2] = int(args[1].dtype)
     code.append((name, dtype, free, *operands))
@@ -371,7 +411,8 @@ def _code(name: str, args: Sequence[Value], known: Sequence[Any], result: DType)
 
 
 def _same_view(a: Value, b: Value) -> bool:
-    return a.storage is b.storage and a.offset == b.offset and a.shape == b.shape and a.strides == b.strides
+    same = a.storage is b.storage and a.dtype is b.dtype
+    return same and a.offset == b.offset and a.shape == b.shape and a.strides == b.strides
 
 
 def _single(x: Value) -> Any:
@@ -412,8 +453,8 @@ def _mapped(name: str, args: Sequence[Value], result: DType, shape: Shape) -> Ca
     return compute
 
 
-def cast(x: Value, dtype: DType) -> Value:
-    return x if x.dtype is dtype else map_("cast", x, out=dtype)
+def cast(x: Value, dtype: DType, mode: int = 0) -> Value:
+    return x if x.dtype is dtype else map_("cast", x, out=dtype, mode=mode)
 
 
 def like(x: Value, number: float) -> Value:

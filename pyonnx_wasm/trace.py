@@ -13,6 +13,7 @@ from .dtypes import DType, from_numpy
 from .ir import Graph, IRError, Storage, Value
 
 ops.load_all()
+SUPPORTED_BITS = (2, 4, 8, 16, 32, 64)
 
 
 def trace(
@@ -55,7 +56,7 @@ class Tracer:
         kind = info.type
         if kind.kind != "tensor" or kind.dtype is None:
             raise IRError(f"input {info.name!r} is a {kind.kind}; only tensors are supported as inputs")
-        if kind.dtype.bits < 8:
+        if kind.dtype.bits not in SUPPORTED_BITS:
             raise IRError(f"input {info.name!r}: dtype {kind.dtype.name} is not supported")
         declared = shape if shape is not None else kind.shape
         if declared is None:
@@ -108,7 +109,7 @@ class Tracer:
     def constant(self, stored: reader.Tensor) -> Value:
         if id(stored) not in self.constants:
             size = int(np.prod(stored.shape, dtype=np.int64))
-            if stored.dtype.bits < 8:
+            if stored.dtype.bits not in SUPPORTED_BITS:
                 raise IRError(f"constant {stored.name!r}: dtype {stored.dtype.name} is not supported")
             storage = Storage(stored.dtype, size, "const", stored.name, stored)
             self.constants[id(stored)] = Value(storage, stored.dtype, stored.shape)

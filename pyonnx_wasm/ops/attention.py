@@ -86,7 +86,8 @@ def attention(
 
     batch, heads, sq, _ = q.shape
     shape: list[DimLike] = [batch, sq, heads, v.shape[3]]
-    y: Value = ATTENTION({"y": (DType.float32, shape)}, {"q": q, "k": k, "v": v, "mask": mask}, scale=scale, rep=rep, causal=int(causal), past=past, softcap=softcap)
+    meaning: dict[str, Any] = {"scale": scale, "rep": rep, "causal": int(causal), "past": past, "softcap": softcap}
+    y: Value = ATTENTION({"y": (DType.float32, shape)}, {"q": q, "k": k, "v": v, "mask": mask}, **meaning)
     seen = transpose(y, [0, 2, 1, 3])
     node = y.producer
     assert node is not None

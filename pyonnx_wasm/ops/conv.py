@@ -204,7 +204,7 @@ def QLinearConv(
     pads: Sequence[int] | None = None,
     strides: Sequence[int] | None = None,
 ) -> Value:
-    from .elementwise import QuantizeLinear
+    from .convert import QuantizeLinear
 
     y = ConvInteger(
         x,

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import DType, to_numpy
+from ..dtypes import DType
 from ..ir import IRError, Value
 from ..op import Context, op
-from ..tensor import broadcast_shapes, broadcast_to, cast, content, like, map_, reshape, scalar_of, unsqueeze
+from ..tensor import broadcast_shapes, broadcast_to, cast, content, like, map_, scalar_of, unsqueeze
 
 UNARY = {
     "Neg": "neg",
@@ -192,38 +192,6 @@ def Identity(input: Value) -> Value:
 
 
 @op()
-def Cast(input: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
-    return _converted(input, DType(to))
-
-
-@op("Cast", since=1, until=5)
-def Cast_1(input: Value, *, to: str) -> Value:
-    return _converted(input, DType[{"FLOAT": "float32", "DOUBLE": "float64"}.get(to, to.lower())])
-
-
-@op()
-def CastLike(input: Value, target_type: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:
-    return _converted(input, target_type.dtype)
-
-
-_CASTABLE = {d for d in DType if d.bits in (8, 16, 32, 64)} - {
-    DType.complex64,
-    DType.float8e4m3fn,
-    DType.float8e4m3fnuz,
-    DType.float8e5m2,
-    DType.float8e5m2fnuz,
-    DType.float8e8m0,
-}
-
-
-def _converted(x: Value, to: DType) -> Value:
-    for dtype in (x.dtype, to):
-        if dtype not in _CASTABLE:
-            raise IRError(f"casts from or to {dtype.name} are not supported")
-    return cast(x, to)
-
-
-@op()
 def LeakyRelu(X: Value, *, alpha: float = 0.01, consumed_inputs: Any = None) -> Value:
     return map_("prelu", X, like(X, alpha))
 
@@ -316,54 +284,3 @@ def _true() -> Value:
     from ..tensor import constant
 
     return constant(np.array(True))
-
-
-@op()
-def QuantizeLinear(
-    x: Value,
-    y_scale: Value,
-    y_zero_point: Value | None = None,
-    *,
-    axis: int = 1,
-    saturate: int = 1,
-    block_size: int = 0,
-    output_dtype: int = 0,
-    precision: int = 0,
-) -> Value:
-    target = y_zero_point.dtype if y_zero_point is not None else DType(output_dtype) if output_dtype else DType.uint8
-    if target not in (DType.uint8, DType.int8, DType.uint16, DType.int16):
-        raise IRError(f"quantizing to {target.name} is not supported")
-    scale = _per_axis(cast(y_scale, DType.float32), x, axis, block_size)
-    q = map_("round", map_("div", cast(x, DType.float32), scale))
-    if y_zero_point is not None:
-        q = map_("add", q, cast(_per_axis(y_zero_point, x, axis, block_size), DType.float32))
-    info = np.iinfo(to_numpy(target))
-    return cast(map_("clamp", q, like(q, float(info.min)), like(q, float(info.max))), target)
-
-
-@op()
-def DequantizeLinear(
-    x: Value, x_scale: Value, x_zero_point: Value | None = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
-) -> Value:
-    if x.dtype not in (DType.uint8, DType.int8, DType.uint16, DType.int16, DType.int32):
-        raise IRError(f"dequantizing {x.dtype.name} is not supported")
-    scale = _per_axis(cast(x_scale, DType.float32), x, axis, block_size)
-    wide = cast(x, DType.int32)
-    if x_zero_point is not None:
-        wide = map_("sub", wide, cast(_per_axis(x_zero_point, x, axis, block_size), DType.int32))
-    return cast(map_("mul", cast(wide, DType.float32), scale), DType(output_dtype) if output_dtype else x_scale.dtype)
-
-
-def _per_axis(p: Value, x: Value, axis: int, block_size: int) -> Value:
-    """Scales and zero points: one for all, one per slice of an axis, or one per block of an axis."""
-    if p.rank == 0 or p.size == 1:
-        return reshape(p, ())
-    axis += x.rank if axis < 0 else 0
-    if not block_size:
-        return reshape(p, [p.size if a == axis else 1 for a in range(x.rank)])
-    blocks = unsqueeze(p, [axis + 1])
-    spread = broadcast_to(blocks, [*p.shape[: axis + 1], block_size, *p.shape[axis + 1 :]])
-    joined = reshape(spread, [*p.shape[:axis], p.shape[axis] * block_size, *p.shape[axis + 1 :]])
-    from ..tensor import slice_
-
-    return slice_(joined, axis, 0, x.shape[axis])

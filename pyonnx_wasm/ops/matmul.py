@@ -138,7 +138,7 @@ def MatMulInteger(A: Value, B: Value, a_zero_point: Value | None = None, b_zero_
 def QLinearMatMul(
     a: Value, a_scale: Value, a_zero_point: Value, b: Value, b_scale: Value, b_zero_point: Value, y_scale: Value, y_zero_point: Value
 ) -> Value:
-    from .elementwise import QuantizeLinear
+    from .convert import QuantizeLinear
 
     product = cast(MatMulInteger(a, b, a_zero_point, b_zero_point), DType.float32)
     scales = map_("mul", cast(_row(a_scale), DType.float32), cast(_column(b_scale), DType.float32))

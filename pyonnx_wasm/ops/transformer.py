@@ -92,7 +92,7 @@ def Attention(
     causal_inside = bool(is_causal) and fused and nonpad_kv_seqlen is None
     if (is_causal and not causal_inside) or windowed:
         right = 0 if is_causal and not causal_inside else right_window_size
-        bias = _plus(bias, _band(sizes, offset, left_window_size, right if right_window_size < 0 else min(right, right_window_size) if is_causal else right_window_size, wide))
+        bias = _plus(bias, _band(sizes, offset, left_window_size, right, wide))
     if nonpad_kv_seqlen is not None:
         length = reshape(cast(nonpad_kv_seqlen, DType.int64), [nonpad_kv_seqlen.size, 1, 1, 1])
         bias = _plus(bias, _bias(map_("lt", index(3, [1, 1, 1, sizes[1]]), length), wide))
@@ -155,9 +155,7 @@ def _band(sizes: tuple[DimLike, DimLike], offset: Value, left: int, right: int, 
     return _bias(allowed, dtype)
 
 
-def _unfused(
-    q: Value, k: Value, v: Value, bias: Value | None, scale: float, rep: int, softcap: float, mode: int
-) -> tuple[Value, Value]:
+def _unfused(q: Value, k: Value, v: Value, bias: Value | None, scale: float, rep: int, softcap: float, mode: int) -> tuple[Value, Value]:
     """Attention step by step; also the scores at the stage that ``mode`` names. Rows without any key give zeros."""
     batch, heads, rows, size = q.shape
     grouped = reshape(q, [batch, heads // rep, rep, rows, size])
@@ -213,7 +211,8 @@ def RotaryEmbedding_ms(
     if position_ids.rank == 1:  # the position of the first token
         at = map_("add", reshape(position_ids, [1, 1]), index(1, [input.shape[0], length]))
     if input.rank == 3 and not num_heads:
-        num_heads = _known(input.shape[2], "the hidden size") // (rotary_embedding_dim or 2 * _known(cos_cache.shape[1], "the cache's width"))
+        size = rotary_embedding_dim or 2 * _known(cos_cache.shape[1], "the cache's width")
+        num_heads = _known(input.shape[2], "the hidden size") // size
     return RotaryEmbedding(
         input, cos_cache, sin_cache, at, interleaved=interleaved, num_heads=num_heads, rotary_embedding_dim=rotary_embedding_dim
     )
@@ -227,9 +226,7 @@ def SwiGLU(A: Value, B: Value, *, alpha: float = 1.0) -> Value:
 
 
 @op()
-def TensorScatter(
-    past_cache: Value, update: Value, write_indices: Value | None = None, *, axis: int = -2, mode: str = "linear"
-) -> Value:
+def TensorScatter(past_cache: Value, update: Value, write_indices: Value | None = None, *, axis: int = -2, mode: str = "linear") -> Value:
     """A cache with ``update`` written from each batch's index on: read by position, so that nothing is written twice."""
     at = axis_of(axis, past_cache.rank)
     size = reshape(literal([past_cache.shape[at]]), ())
@@ -268,6 +265,11 @@ def CausalConvWithState(
 STEPS = 256
 
 
+def _per_head(x: Value, heads: int) -> Value:
+    """[batch, length, 1 or heads * size] as float32 [batch, 1 or heads, length, size]."""
+    return cast(heads_first(x, 1 if x.shape[2] == 1 else heads, "decay and beta"), DType.float32)
+
+
 @op()
 def LinearAttention(
     query: Value,
@@ -289,12 +291,14 @@ def LinearAttention(
     steps = _known(query.shape[1], "the sequence length")
     if steps > STEPS:
         raise IRError(f"sequences of {steps} tokens are not supported, at most {STEPS} are")
-    q, k, v = (cast(heads_first(x, n, "input"), DType.float32) for x, n in ((query, q_num_heads), (key, kv_num_heads), (value, kv_num_heads)))
+    wide = DType.float32
+    pairs = ((query, q_num_heads), (key, kv_num_heads), (value, kv_num_heads))
+    q, k, v = (cast(heads_first(x, n, "input"), wide) for x, n in pairs)
     batch, rep = q.shape[0], q_num_heads // kv_num_heads
     factor = scale or 1 / math.sqrt(_known(q.shape[3], "the head size"))
-    state = fill([batch, kv_num_heads, k.shape[3], v.shape[3]], 0, DType.float32) if past_state is None else cast(past_state, DType.float32)
-    gates = None if decay is None or "gated" not in update_rule else map_("exp", cast(heads_first(decay, kv_num_heads, "decay"), DType.float32))
-    rates = None if beta is None or "delta" not in update_rule else cast(heads_first(beta, kv_num_heads, "beta"), DType.float32)
+    state = cast(fill([batch, kv_num_heads, k.shape[3], v.shape[3]], 0, wide) if past_state is None else past_state, wide)
+    gates = None if decay is None or "gated" not in update_rule else map_("exp", _per_head(decay, kv_num_heads))
+    rates = None if beta is None or "delta" not in update_rule else _per_head(beta, kv_num_heads)
     rows = []
     for t in range(steps):
         kt, vt = slice_(k, 2, t, 1), slice_(v, 2, t, 1)

@@ -48,7 +48,13 @@ def _inline(node: Node, storage: Storage, producer: Node) -> bool:
 
     def place(value: Value) -> int:
         for i, x in enumerate(xs):
-            if x.storage is value.storage and x.offset == value.offset and x.strides == value.strides and x.shape == value.shape:
+            if (
+                x.storage is value.storage
+                and x.dtype is value.dtype
+                and x.offset == value.offset
+                and x.strides == value.strides
+                and x.shape == value.shape
+            ):
                 return i
         xs.append(value)
         return len(xs) - 1
@@ -89,6 +95,8 @@ def _indexes(e: Expression) -> bool:
 def _relaid(x: Value, producer: Node) -> tuple[list[Value], object] | None:
     """The producer's inputs as the consumer's view of its result walks them; None when no strides say so."""
     out = producer.out
+    if x.dtype is not out.dtype:
+        return None
     if x.offset == 0 and x.shape == out.shape and x.strides == out.strides:
         return list(producer.ins["x"]), ()
     if x.whole and out.whole:

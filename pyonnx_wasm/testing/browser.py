@@ -15,6 +15,7 @@ import numpy as np
 from .. import ponnx
 from ..dtypes import DType, from_numpy, to_numpy
 from ..server import Server
+from ..session import packed, unpacked
 from .chromium import launch_options
 from .conformance import ROOT, Case, compare, specialise
 
@@ -107,8 +108,9 @@ def _job(case: Case, optimise: bool) -> dict[str, Any]:
     feeds = []
     for signature in compiled.inputs:
         array = case.feeds[signature.name]
-        dtype = from_numpy(array.dtype).name
-        feeds.append({"name": signature.name, "type": dtype, "dims": list(array.shape), "data": _text(array.tobytes())})
+        dtype = from_numpy(array.dtype)
+        data = packed(np.ascontiguousarray(array), dtype).tobytes()
+        feeds.append({"name": signature.name, "type": dtype.name, "dims": list(array.shape), "data": _text(data)})
     return {"model": _text(model), "feeds": feeds}
 
 
@@ -132,4 +134,5 @@ def _run(page: Any, batch: Sequence[tuple[Case, dict[str, Any]]], watch: Callabl
 
 
 def _output(given: dict[str, Any]) -> np.ndarray:
-    return np.frombuffer(base64.b64decode(given["data"]), to_numpy(DType[given["type"]])).reshape(given["dims"])
+    dtype = DType[given["type"]]
+    return unpacked(np.frombuffer(base64.b64decode(given["data"]), to_numpy(dtype)), given["dims"], dtype).reshape(given["dims"])

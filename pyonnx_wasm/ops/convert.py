@@ -1,0 +1,150 @@
+"""Conversions between dtypes: casts and linear quantization."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..dtypes import DType
+from ..ir import IRError, Value
+from ..op import op
+from ..tensor import bitcast, broadcast_to, cast, constant, contiguous, like, map_, pack, reduce, reshape, slice_, unpack, unsqueeze
+
+SMALL = {DType.uint4, DType.int4, DType.uint2, DType.int2, DType.float4e2m1}
+FLOAT8 = {DType.float8e4m3fn, DType.float8e4m3fnuz, DType.float8e5m2, DType.float8e5m2fnuz, DType.float8e8m0}
+ROUNDING = ("up", "down", "nearest")
+FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
+
+
+def convert(x: Value, to: DType, saturate: bool = True, round_mode: str = "up") -> Value:
+    """Any dtype as any other, 2- and 4-bit ones included.
+
+    Args:
+        saturate: overflow of 8-bit floats gives the largest finite value, else infinity or NaN.
+        round_mode: of float8e8m0, which holds powers of two: ``up``, ``down`` or ``nearest``.
+    """
+    for dtype in (x.dtype, to):
+        if dtype in (DType.string, DType.complex64, DType.complex128, DType.float6e2m3, DType.float6e3m2):
+            raise IRError(f"casts from or to {dtype.name} are not supported")
+    if round_mode not in ROUNDING:
+        raise IRError(f"round_mode {round_mode!r} is not one of {', '.join(ROUNDING)}")
+    if x.dtype is to:
+        return x
+    if x.dtype in SMALL:
+        return convert(_widened(x), to, saturate, round_mode)
+    if to is DType.float4e2m1:
+        return pack(_float4(cast(x, DType.float32)), to)
+    if to in SMALL:
+        mask = (1 << to.bits) - 1
+        return pack(cast(map_("bitand", cast(x, DType.int32), constant(np.int32(mask))), DType.uint8), to)
+    return cast(x, to, int(not saturate) | ROUNDING.index(round_mode) << 1 if to in FLOAT8 else 0)
+
+
+def _widened(x: Value) -> Value:
+    """A 2- or 4-bit tensor as uint8, int8 or float32."""
+    codes = unpack(x)
+    if x.dtype is DType.float4e2m1:
+        from .gather import Gather
+
+        return Gather(constant(FLOAT4), cast(codes, DType.int32))  # type: ignore[no-any-return]
+    if not x.dtype.is_signed:
+        return codes
+    half = constant(np.int8(1 << (x.dtype.bits - 1)))
+    return map_("sub", map_("bitxor", cast(codes, DType.int8), half), half)
+
+
+def _float4(x: Value) -> Value:
+    """The nearest float4e2m1 code, ties to the even one: how many of the bounds between neighbours a magnitude passes."""
+    size = map_("abs", x)
+    bits = bitcast(contiguous(x), DType.uint32)
+    code = cast(map_("shl", map_("shr", bits, constant(np.uint32(31))), constant(np.uint32(3))), DType.uint8)
+    for bound, inclusive in ((0.25, False), (0.75, True), (1.25, False), (1.75, True), (2.5, False), (3.5, True), (5.0, False)):
+        limit = like(x, bound)
+        passed = map_("le", limit, size) if inclusive else map_("lt", limit, size)
+        code = map_("add", code, cast(passed, DType.uint8))
+    return code
+
+
+@op()
+def Cast(input: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
+    return convert(input, DType(to), bool(saturate), round_mode)
+
+
+@op("Cast", since=1, until=5)
+def Cast_1(input: Value, *, to: str) -> Value:
+    return convert(input, DType[{"FLOAT": "float32", "DOUBLE": "float64"}.get(to, to.lower())])
+
+
+@op()
+def CastLike(input: Value, target_type: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:
+    return convert(input, target_type.dtype, bool(saturate), round_mode)
+
+
+@op()
+def BitCast(input: Value, *, to: int) -> Value:
+    """The bits as they are, read as another dtype of the same width."""
+    if input.dtype.bits < 8 or DType(to).bits < 8:
+        raise IRError(f"bit casts of {input.dtype.name} are not supported")
+    return bitcast(input, DType(to))
+
+
+@op()
+def QuantizeLinear(
+    x: Value,
+    y_scale: Value,
+    y_zero_point: Value | None = None,
+    *,
+    axis: int = 1,
+    saturate: int = 1,
+    block_size: int = 0,
+    output_dtype: int = 0,
+    precision: int = 0,
+) -> Value:
+    target = y_zero_point.dtype if y_zero_point is not None else DType(output_dtype) if output_dtype else DType.uint8
+    q = map_("div", cast(x, DType.float32), _per_axis(cast(y_scale, DType.float32), x, axis, block_size))
+    if target.is_float:
+        return convert(q, target, bool(saturate))
+    q = map_("round", q)
+    if y_zero_point is not None:
+        q = map_("add", q, _per_axis(convert(y_zero_point, DType.float32), x, axis, block_size))
+    low = -(1 << (target.bits - 1)) if target.is_signed else 0
+    high = low + (1 << target.bits) - 1
+    return convert(map_("clamp", q, like(q, float(low)), like(q, float(high))), target)
+
+
+@op()
+def DequantizeLinear(
+    x: Value, x_scale: Value, x_zero_point: Value | None = None, *, axis: int = 1, block_size: int = 0, output_dtype: int = 0
+) -> Value:
+    scale = _per_axis(cast(x_scale, DType.float32), x, axis, block_size)
+    middle = DType.float32 if x.dtype.is_float else DType.int32
+    wide = convert(x, middle)
+    if x_zero_point is not None and not x.dtype.is_float:
+        wide = map_("sub", wide, _per_axis(convert(x_zero_point, middle), x, axis, block_size))
+    return cast(map_("mul", cast(wide, DType.float32), scale), DType(output_dtype) if output_dtype else x_scale.dtype)
+
+
+def _per_axis(p: Value, x: Value, axis: int, block_size: int) -> Value:
+    """Scales and zero points: one for all, one per slice of an axis, or one per block of an axis."""
+    if p.rank == 0 or p.size == 1:
+        return reshape(p, ())
+    axis += x.rank if axis < 0 else 0
+    if not block_size:
+        return reshape(p, [p.size if a == axis else 1 for a in range(x.rank)])
+    blocks = unsqueeze(p, [axis + 1])
+    spread = broadcast_to(blocks, [*p.shape[: axis + 1], block_size, *p.shape[axis + 1 :]])
+    joined = reshape(spread, [*p.shape[:axis], p.shape[axis] * block_size, *p.shape[axis + 1 :]])
+    return slice_(joined, axis, 0, x.shape[axis])
+
+
+@op()
+def DynamicQuantizeLinear(x: Value) -> tuple[Value, Value, Value]:
+    """uint8 over the range of the data, stretched to hold 0; one scale and zero point for the tensor."""
+    axes = list(range(x.rank))
+    zero = like(x, 0)
+    low = map_("min", reduce("min", x, axes), zero)
+    high = map_("max", reduce("max", x, axes), zero)
+    span = map_("div", map_("sub", high, low), like(x, 255))
+    scale = map_("where", map_("eq", span, zero), like(x, 1), span)
+    point = map_("clamp", map_("round", map_("div", map_("neg", low), scale)), zero, like(x, 255))
+    y = map_("add", map_("round", map_("div", x, scale)), point)
+    return cast(map_("clamp", y, zero, like(x, 255)), DType.uint8), scale, cast(point, DType.uint8)
