@@ -1,3 +1,4 @@
+import json
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -57,6 +58,23 @@ def test_held_out_digits(site: Server, tmp_path: Path) -> None:
     text = demo.summary(report)
     assert "of 360 right" in text
     assert "digits.ponnx" in text
+
+
+@pytest.mark.parametrize(("right", "code"), [(353, 0), (352, 1)])
+def test_exit_code_tells_the_accuracy(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], site: Server, right: int, code: int
+) -> None:
+    report = demo.Report(360, right, 0.1, 0.1, "wasm", 2, "1.0", 0.1, 1, 1, [demo.Download("/digits/", 10, 5)])
+    monkeypatch.setattr(demo, "run", lambda folder: report)
+    monkeypatch.setattr("sys.argv", ["demo", "--json"])
+    assert demo.main() == code
+    assert json.loads(capsys.readouterr().out)["right"] == right
+
+
+def test_pages_that_are_not_built(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    monkeypatch.setattr("sys.argv", ["demo", "--site", str(tmp_path)])
+    assert demo.main() == 2
+    assert "make site" in capsys.readouterr().err
 
 
 def test_every_example_is_recognised(digits: Page) -> None:

@@ -1,4 +1,5 @@
 import http.client
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -134,3 +135,22 @@ def test_serve_takes_the_next_free_port(tmp_path: Path) -> None:
             assert other.url != busy.url
         finally:
             other.close()
+
+
+def test_client_that_leaves_early(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "large.bin").write_bytes(bytes(32 << 20))
+    (tmp_path / "small.bin").write_bytes(b"small")
+    with Server(tmp_path) as server:
+        host, port = server.url.removeprefix("http://").rstrip("/").split(":")
+        with socket.create_connection((host, int(port)), timeout=5) as leaver:
+            leaver.sendall(b"GET /large.bin HTTP/1.1\r\nHost: test\r\n\r\n")
+            assert leaver.recv(1024)
+        assert request(server, "/small.bin")[1] == b"small"
+    assert capfd.readouterr().err == ""
+
+
+def test_nonsense_is_refused(site: Server) -> None:
+    host, port = site.url.removeprefix("http://").rstrip("/").split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as client:
+        client.sendall(b"\x16\x03\x01nonsense\r\n\r\n")
+        assert b"400" in client.recv(1024)
