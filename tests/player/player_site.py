@@ -1,0 +1,90 @@
+"""Models and JavaScript of the player's tests."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from onnx import helper, numpy_helper
+
+import pyonnx_wasm
+
+DIST = Path(__file__).parents[2] / "js" / "dist"
+CSP = "default-src 'none'; script-src 'self' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'"
+WEIGHT_MB = 24
+TYPES = ["float32", "float64", "float16", "int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "bool"]
+Run = Callable[..., Any]
+
+
+def write(path: Path, nodes: list[Any], inputs: dict[str, Any], outputs: dict[str, Any], **weights: np.ndarray) -> None:
+    """Compiles a graph into `path`; inputs and outputs are {name: (dtype, dims)}."""
+
+    def info(side: dict[str, Any]) -> list[Any]:
+        return [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(t)), dims) for name, (t, dims) in side.items()]
+
+    graph = helper.make_graph(nodes, "g", info(inputs), info(outputs), [numpy_helper.from_array(w, name) for name, w in weights.items()])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, path.with_suffix(".onnx"))
+    pyonnx_wasm.save(pyonnx_wasm.compile(path.with_suffix(".onnx")), path)
+
+
+DENSE_RNG = np.random.default_rng(7)
+W, B, SHIFT = (DENSE_RNG.standard_normal(s, dtype=np.float32) for s in ((67, 31), (31,), (31,)))
+
+
+def dense(x: np.ndarray) -> np.ndarray:
+    return np.maximum(x @ W + (B + SHIFT), 0)
+
+
+def split(data: bytes) -> tuple[dict[str, Any], bytes]:
+    length = int.from_bytes(data[:8], "little")
+    return json.loads(data[8 : 8 + length]), data[8 + length :]
+
+
+def join(header: dict[str, Any] | str, body: bytes) -> bytes:
+    text = (header if isinstance(header, str) else json.dumps(header)).encode()
+    text += b" " * (-(len(text) + 8) % 256)
+    return len(text).to_bytes(8, "little") + text + body
+
+
+def make_thin(root: Path) -> None:
+    """`thin/dense.ponnx`: the weights stay in the source, `odd.ponnx`: in another file, at odd offsets; the others name files elsewhere."""
+    (root / "thin").mkdir()
+    source = root / "thin" / "source model.onnx"
+    source.write_bytes((root / "dense.onnx").read_bytes())
+    pyonnx_wasm.save(pyonnx_wasm.compile(source), root / "thin/dense.ponnx", thin=True)
+    header, body = split((root / "dense.ponnx").read_bytes())
+    for weight in header["weights"]:
+        if "at" in weight:
+            weight["from"] = [0, weight.pop("at") + 13]
+    (root / "thin/odd data.bin").write_bytes(b"?" * 13 + body)
+    for name, file in {
+        "odd": "odd data.bin",
+        "up": "../dense.bin",
+        "absolute": "/dense.bin",
+        "elsewhere": "https://example.com/dense.bin",
+    }.items():
+        header["files"] = [file]
+        (root / f"thin/{name}.ponnx").write_bytes(join(header, body))
+
+
+HELPERS = """
+const { InferenceSession, Tensor, env } = await import("/player/index.mjs");
+const create = (...args) => InferenceSession.create(...args);
+const bytes = async (url) => new Uint8Array(await (await fetch(url)).arrayBuffer());
+const error = (promise) => promise.then(() => null, (e) => e.message);
+const plain = (results) => Object.fromEntries(
+  Object.entries(results).map(([name, { type, dims, data }]) => [name, { type, dims, data: [...data].map(Number) }]),
+);
+const x = (rows) => {
+  const data = Float32Array.from({ length: rows * 67 }, (_, i) => ((i * 37) % 101) / 50 - 1);
+  return new Tensor("float32", data, [rows, 67]);
+};
+"""
+
+
+def ramp(rows: int) -> np.ndarray:
+    """What `x(rows)` is in JavaScript."""
+    return (((np.arange(rows * 67) * 37) % 101) / np.float64(50) - 1).astype(np.float32).reshape(rows, 67)
