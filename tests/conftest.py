@@ -3,11 +3,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from playwright.sync_api import expect
 
 from pyonnx_wasm.server import Server
 from pyonnx_wasm.testing import chromium
 
 ROOT = Path(__file__).parents[1]
+
+expect.set_options(timeout=30_000)
 
 
 @pytest.fixture(scope="session")

@@ -78,12 +78,9 @@ def test_pages_that_are_not_built(monkeypatch: pytest.MonkeyPatch, capsys: pytes
 
 
 def test_every_example_is_recognised(digits: Page) -> None:
-    seen = set()
-    for _ in range(10):
+    for i in range(10):
         digits.click("#example")
-        digits.wait_for_timeout(150)
-        seen.add(best(digits))
-    assert seen == set("0123456789")
+        expect(digits.locator("#digit")).to_have_text(str((2 + 3 * i) % 10))
 
 
 def test_digits_drawn_by_mouse(digits: Page) -> None:
@@ -163,7 +160,7 @@ def test_missing_file_is_told(browser: Browser, site: Server, name: str, file: s
 def test_search_by_meaning(page: Page, site: Server) -> None:
     page.goto(site.url + "search/")
     expect(page.locator("#phase")).to_contain_text("Loading the model:")
-    expect(page.locator("#loading")).to_be_hidden(timeout=2 * LOAD)
+    expect(page.locator("#loading")).to_be_hidden(timeout=4 * LOAD)
     first = page.locator("#results li").first
     page.fill("#query", "the feline slept next to the heater")
     expect(first).to_contain_text("The cat curled up on the warm radiator and purred.")
