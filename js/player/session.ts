@@ -51,21 +51,22 @@ export class InferenceSession {
   readonly backend = "wasm";
   /** Threads that the core runs on. */
   readonly threads: number;
-  readonly #host: Host;
-  readonly #id: number;
-  readonly #inputs: readonly ValueInfo[];
-  readonly #giveBack: () => void;
-  #released = false;
+  // Neither "#" nor objects with such: they cannot be read through the proxies that reactive frameworks wrap around objects.
+  private readonly host: () => Host;
+  private readonly id: number;
+  private readonly inputs: readonly ValueInfo[];
+  private readonly giveBack: () => void;
+  private released = false;
 
   private constructor(host: Host, giveBack: () => void, loaded: Loaded, sizes: Readonly<Record<string, number>>) {
-    this.#host = host;
-    this.#giveBack = giveBack;
-    this.#id = loaded.id;
+    this.host = () => host;
+    this.giveBack = giveBack;
+    this.id = loaded.id;
     this.threads = loaded.threads;
-    this.#inputs = override(loaded.inputs, sizes);
+    this.inputs = override(loaded.inputs, sizes);
     this.inputNames = loaded.inputs.map(({ name }) => name);
     this.outputNames = loaded.outputs.map(({ name }) => name);
-    this.inputMetadata = this.#inputs.map(metadata);
+    this.inputMetadata = this.inputs.map(metadata);
     this.outputMetadata = override(loaded.outputs, sizes).map(metadata);
   }
 
@@ -118,10 +119,10 @@ export class InferenceSession {
    * Rejects with an error that names the input, or the node that failed.
    */
   async run(feeds: Feeds, fetches?: Fetches | RunOptions, _options?: RunOptions): Promise<Results> {
-    const inputs = this.#check(feeds);
-    const wanted = this.#wanted(fetches);
+    const inputs = this.check(feeds);
+    const wanted = this.wanted(fetches);
     const indexes = wanted.map(({ index }) => index);
-    const outputs = await this.#host.run(this.#id, inputs, indexes);
+    const outputs = await this.host().run(this.id, inputs, indexes);
     return Object.fromEntries(
       wanted.map(({ name, into }, i) => [name, deliver(name, outputs[i] as Output, into)] as const),
     );
@@ -129,22 +130,22 @@ export class InferenceSession {
 
   /** Runs the model step by step and returns each step's nodes, kernel and milliseconds. */
   async profile(feeds: Feeds): Promise<StepTime[]> {
-    return this.#host.profile(this.#id, this.#check(feeds));
+    return this.host().profile(this.id, this.check(feeds));
   }
 
   /** Bytes of WebAssembly memory of the engine, which sessions share. */
   async memoryBytes(): Promise<number> {
-    return this.#host.memoryBytes();
+    return this.host().memoryBytes();
   }
 
   /** Frees the model after the runs under way. */
   async release(): Promise<void> {
-    if (this.#released) return;
-    this.#released = true;
+    if (this.released) return;
+    this.released = true;
     try {
-      if (!this.#host.lost) await this.#host.release(this.#id);
+      if (!this.host().lost) await this.host().release(this.id);
     } finally {
-      this.#giveBack();
+      this.giveBack();
     }
   }
 
@@ -153,12 +154,12 @@ export class InferenceSession {
 
   endProfiling(): void {}
 
-  #check(feeds: unknown): Feed[] {
-    if (this.#released) throw new Error("the session was released");
-    return checkFeeds(this.#inputs, feeds);
+  private check(feeds: unknown): Feed[] {
+    if (this.released) throw new Error("the session was released");
+    return checkFeeds(this.inputs, feeds);
   }
 
-  #wanted(fetches: Fetches | RunOptions | undefined): { name: string; index: number; into: Tensor | null }[] {
+  private wanted(fetches: Fetches | RunOptions | undefined): { name: string; index: number; into: Tensor | null }[] {
     const pick = (name: string, into: Tensor | null) => {
       const index = this.outputNames.indexOf(name);
       if (index < 0) throw new Error(`there is no output "${name}"; the outputs are ${quoted(this.outputNames)}`);

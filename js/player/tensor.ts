@@ -29,8 +29,8 @@ const INFERRED: Record<string, Type> = {
  */
 export class Tensor {
   readonly type: Type;
-  #data: TensorData | undefined;
-  #dims: readonly number[];
+  private values: TensorData | undefined;
+  private sizes: readonly number[];
 
   constructor(type: Type, data: TensorData | ArrayLike<number | bigint | boolean>, dims?: readonly number[]);
   constructor(data: TensorData | Uint8ClampedArray | readonly boolean[], dims?: readonly number[]);
@@ -42,21 +42,21 @@ export class Tensor {
     if (type === "string") throw new TypeError("Tensor: string tensors are not supported");
     if (!isType(type)) throw new TypeError(`Tensor: unknown type "${String(type)}"`);
     this.type = type;
-    this.#data = convert(type, data);
-    this.#dims = checkDims(type, dims ?? [this.#data.length], this.#data);
+    this.values = convert(type, data);
+    this.sizes = checkDims(type, dims ?? [this.values.length], this.values);
   }
 
   get dims(): readonly number[] {
-    return this.#dims;
+    return this.sizes;
   }
 
   set dims(dims: readonly number[]) {
-    this.#dims = checkDims(this.type, dims, this.data);
+    this.sizes = checkDims(this.type, dims, this.data);
   }
 
   get data(): TensorData {
-    if (!this.#data) throw new Error("Tensor: the tensor was disposed");
-    return this.#data;
+    if (!this.values) throw new Error("Tensor: the tensor was disposed");
+    return this.values;
   }
 
   get cpuData(): TensorData {
@@ -64,11 +64,11 @@ export class Tensor {
   }
 
   get size(): number {
-    return elements(this.#dims);
+    return elements(this.sizes);
   }
 
   get location(): TensorLocation {
-    return this.#data ? "cpu" : "none";
+    return this.values ? "cpu" : "none";
   }
 
   async getData(releaseData = false): Promise<TensorData> {
@@ -83,7 +83,7 @@ export class Tensor {
   }
 
   dispose(): void {
-    this.#data = undefined;
+    this.values = undefined;
   }
 }
 

@@ -257,6 +257,22 @@ def test_fetches(run: Run) -> None:
     assert "the tensor given is int32 [4]" in got["typed"]
 
 
+def test_reactive_proxies(run: Run) -> None:
+    """Frameworks like Vue hand out objects, and the objects in them, behind proxies."""
+    assert run("""
+      const wrap = (value) => {
+        const tag = Object.prototype.toString.call(value);
+        if (tag !== "[object Object]" && tag !== "[object Array]") return value;
+        return new Proxy(value, { get: (target, key, receiver) => wrap(Reflect.get(target, key, receiver)) });
+      };
+      const s = wrap(await create("pair.ponnx"));
+      const a = wrap(new Tensor("float32", [1, 2], [1, 2]));
+      const { p } = await s.run({ a, b: a.reshape([1, 2]) });
+      await s.release();
+      return [wrap(p).dims, [...wrap(p).data]];
+    """) == [[1, 2], [1, 4]]  # fmt: skip
+
+
 def test_profile_names_nodes(run: Run) -> None:
     steps = run('const s = await create("dense.ponnx"); return s.profile({ x: x(5) })')
     assert "dense_0" in " ".join(s["name"] for s in steps)
