@@ -15,7 +15,7 @@ import numpy as np
 from . import dims, expression, scalar
 from .dims import Dim, DimLike
 from .dtypes import DType, from_numpy, to_numpy
-from .ir import Content, IRError, NeedsContent, Node, Shape, Storage, Value, row_major
+from .ir import Content, IRError, NeedsContent, Node, Shape, Storage, Value, flatten, row_major
 from .op import Kernel
 
 MAX_RANK = 8
@@ -33,7 +33,10 @@ def constant(array: np.ndarray | Any, dtype: DType | None = None) -> Value:
     array = np.asarray(array)
     if dtype is None:
         dtype = from_numpy(array.dtype)
-    storage = Storage(dtype, int(array.size), "const", source=np.ascontiguousarray(array, to_numpy(dtype)))
+    stored = to_numpy(dtype)
+    if array.dtype.kind == "V" and from_numpy(array.dtype) is dtype:  # an ml_dtypes type: its bits
+        array = array.view(stored)
+    storage = Storage(dtype, int(array.size), "const", source=np.ascontiguousarray(array, stored))
     value = Value(storage, dtype, array.shape)
     if array.size <= CONTENT_LIMIT and dtype in scalar.COMPUTE:
         value._content = array.astype(object)
@@ -76,18 +79,26 @@ def _load(x: Value) -> np.ndarray:
 
 
 def sources(x: Value) -> list[str]:
-    """The graph inputs that a value's contents depend on."""
-    names, seen, todo = [], set(), [x.storage]
+    """The graph inputs that a value's contents depend on, by way of data or of elements that became sizes."""
+    names, seen, todo = [], set(), [x]
     while todo:
-        storage = todo.pop()
+        value = todo.pop()
+        names += _element_sources([value.shape, value.offset, value.strides])
+        storage = value.storage
         if storage in seen:
             continue
         seen.add(storage)
         if storage.kind == "input":
             names.append(storage.name)
         elif storage.producer is not None:
-            todo += [v.storage for v in storage.producer.inputs()]
-    return names
+            names += _element_sources(storage.producer.params)
+            todo += storage.producer.inputs()
+    return list(dict.fromkeys(names))
+
+
+def _element_sources(params: Any) -> list[str]:
+    symbols = [s for p in flatten(params) if isinstance(p, Dim) for s in dims.symbols(p)]
+    return [s[: s.rindex("{")] for s in symbols if s.endswith("}")]
 
 
 def dims_of(x: Value, what: str) -> list[DimLike]:
@@ -112,6 +123,8 @@ def ints_of(x: Value, what: str) -> list[int]:
 
 def floats_of(x: Value, what: str) -> list[float]:
     """The elements of a tensor as Python floats; raises NeedsContent where they are data."""
+    if x.dtype.is_float and x.dtype not in scalar.COMPUTE:
+        x = cast(x, DType.float32)
     known = content(x)
     if known is None or any(e is None or isinstance(e, Dim) for e in known.reshape(-1)):
         from .fold import fold

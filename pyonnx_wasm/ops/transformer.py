@@ -100,7 +100,7 @@ def Attention(
         mask = None if bias is None else broadcast_to(bias, [*q.shape[:3], sizes[1]])
         q, v = (x if x.strides[3] == 1 else contiguous(x) for x in (q, v))
         y = attention(q, k, v, mask, factor, rep=rep, causal=causal_inside, past=past, softcap=softcap)
-        scores = ()
+        scores: tuple[Value, ...] = ()
     else:
         y, kept = _unfused(q, k, v, bias, factor, rep, softcap, qk_matmul_output_mode)
         scores = (cast(kept, Q.dtype),)

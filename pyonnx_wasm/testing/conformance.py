@@ -33,6 +33,7 @@ KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted", "real")
 CONFIGS = ("cpu", "cpu-plain", "wasm", "wasm-plain")  # plain: optimisation off
 PEER = {"onnxruntime-web 1.30, wasm": 1493}  # measured in the same Chromium
 
+WRONG = "wrong result"  # in the list, a cause may be written behind it by hand: it is kept
 Results = dict[str, str]  # reason by the name of each case that fails
 
 
@@ -102,7 +103,7 @@ def _stored(folder: str | Path, stem: str, infos: Iterable[Any]) -> list[Any]:
         if not path.exists():
             break
         kind = info.type.WhichOneof("value")
-        proto = {"sequence_type": onnx.SequenceProto, "optional_type": onnx.OptionalProto}.get(kind, onnx.TensorProto)()
+        proto: Any = {"sequence_type": onnx.SequenceProto, "optional_type": onnx.OptionalProto}.get(kind, onnx.TensorProto)()
         proto.ParseFromString(path.read_bytes())
         values.append(
             onnx.numpy_helper.to_list(proto) if kind == "sequence_type"
@@ -219,7 +220,7 @@ def run(config: str, chosen: Sequence[Case] | None = None, trace: bool = False) 
 def reason(error: Exception) -> str:
     """Why a case fails, without what is particular to it."""
     if isinstance(error, Mismatch):
-        return "wrong result"
+        return WRONG
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     text = re.sub(r"^(node '[^']*' \([\w.]*\)|[\w./]+_\d+): ", "", text)
     text = re.sub(r"(input|constant|attribute) '[^']*' ?:?( is an?)? ?", r"\1 ", text, count=1)
@@ -247,11 +248,12 @@ def write_list(results: Mapping[str, Results], path: Path = LIST) -> None:
     """Rewrites the list from results; configurations that were not run keep their lines."""
     before = read_list(path) if path.exists() else {}
     failing: dict[str, dict[str, str]] = collections.defaultdict(dict)
-    for name, (where, why) in before.items():
-        failing[name] |= {c: why for c in where if c not in results}
+    for name, (kept, why) in before.items():
+        failing[name] |= {c: why for c in kept if c not in results}
     for config, failed in results.items():
         for name, why in failed.items():
-            failing[name][config] = why
+            told = before.get(name, ((), ""))[1]
+            failing[name][config] = told if why == WRONG and told.startswith(WRONG) else why
     rows = []
     for name, found in failing.items():
         if found:

@@ -1,0 +1,243 @@
+"""Sampling grids and what folds windows back into images."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+import numpy as np
+
+from .. import dims
+from ..dims import DimLike
+from ..dtypes import DType
+from ..ir import IRError, Value
+from ..op import op
+from ..tensor import (
+    HALVES,
+    broadcast_to,
+    cast,
+    concat,
+    constant,
+    contiguous,
+    dims_of,
+    fill,
+    index,
+    ints_of,
+    like,
+    literal,
+    map_,
+    reshape,
+    slice_,
+    transpose,
+    unsqueeze,
+)
+from .conv import CONV_TRANSPOSE
+from .gather import GatherND
+
+PADDINGS = ("zeros", "border", "reflection")
+CUBIC = -0.75  # of the convolution kernel of Keys (1981)
+
+
+def _scalar(size: DimLike, dtype: DType) -> Value:
+    return cast(reshape(literal([size]), ()), dtype)
+
+
+@op()
+def AffineGrid(theta: Value, size: Value, *, align_corners: int = 0) -> Value:
+    """The positions of an output's pixels, in -1..1 over each axis, moved by a matrix per batch element."""
+    batch, _, *space = dims_of(size, "the size")
+    wide = DType.float64 if theta.dtype is DType.float64 else DType.float32
+    matrix = cast(theta, wide)
+    coordinates = []
+    for axis, length in reversed(list(enumerate(space))):
+        i, n = index(axis, space, wide), _scalar(length, wide)
+        twice = map_("mul", i, like(i, 2))
+        if align_corners:
+            at = map_("div", twice, map_("sub", n, like(n, 1)))
+        else:
+            at = map_("div", map_("add", twice, like(i, 1)), n)
+        coordinates.append(map_("sub", at, like(at, 1)))
+    rows = []
+    for row in range(len(space)):
+        total = _entry(matrix, row, len(space), space)
+        for column, at in enumerate(coordinates):
+            total = map_("add", total, map_("mul", _entry(matrix, row, column, space), at))
+        rows.append(unsqueeze(total, [total.rank]))
+    return cast(concat(rows, rows[0].rank - 1), theta.dtype)
+
+
+def _entry(matrix: Value, row: int, column: int, space: Sequence[DimLike]) -> Value:
+    one = slice_(slice_(matrix, 1, row, 1), 2, column, 1)
+    return broadcast_to(reshape(one, [matrix.shape[0]] + [1] * len(space)), [matrix.shape[0], *space])
+
+
+@op(since=16)
+def GridSample(X: Value, grid: Value, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros") -> Value:
+    """Pixels at the places of a grid, the last entry of which runs along the last axis of X."""
+    kind = {"bilinear": "linear", "bicubic": "cubic"}.get(mode, mode)
+    if kind not in ("linear", "nearest", "cubic") or padding_mode not in PADDINGS:
+        raise IRError(f"mode {mode!r} with padding_mode {padding_mode!r} is not supported")
+    wide = DType.float64 if X.dtype is DType.float64 else DType.float32
+    x, at = cast(X, wide), cast(grid, wide)
+    batch, channels, *space = X.shape
+    places = grid.shape[1:-1]
+    count = dims.product(places)
+    pixels = contiguous(transpose(reshape(x, [batch, channels, dims.product(space)]), [0, 2, 1]))
+    taps = []
+    for axis, size in enumerate(space):
+        n = _scalar(size, wide)
+        position = reshape(slice_(at, at.rank - 1, len(space) - 1 - axis, 1), [batch, count, 1])
+        taps.append(_taps(position, n, kind, padding_mode, bool(align_corners)))
+    total = None
+    for chosen in itertools.product(*taps):
+        flat, weight = chosen[0]
+        for axis, (where, factor) in enumerate(chosen[1:], 1):
+            flat = map_("add", map_("mul", flat, reshape(literal([space[axis]]), ())), where)
+            weight = factor if weight is None else weight if factor is None else map_("mul", weight, factor)
+        value = GatherND(pixels, flat, batch_dims=1)
+        value = value if weight is None else map_("mul", value, weight)
+        total = value if total is None else map_("add", total, value)
+    assert total is not None
+    return cast(reshape(transpose(total, [0, 2, 1]), [batch, channels, *places]), X.dtype)
+
+
+def _taps(position: Value, n: Value, kind: str, padding: str, align: bool) -> list[tuple[Value, Value | None]]:
+    """Per neighbour along one axis: its index (int64) and its weight, None for 1."""
+    one, half = like(n, 1), like(n, 0.5)
+    last = map_("sub", n, one)
+    if align:
+        x = map_("mul", map_("div", map_("add", position, one), like(n, 2)), last)
+        low, high = like(n, 0), last
+    else:
+        x = map_("div", map_("sub", map_("mul", map_("add", position, one), n), one), like(n, 2))
+        low, high = like(n, -0.5), map_("sub", n, half)
+    if kind == "nearest":
+        x = map_("round", x)
+    if padding == "border":
+        x = map_("clamp", x, like(n, 0), last)
+    elif padding == "reflection":
+        x = _reflected(x, low, high)
+    first = x if kind == "nearest" else map_("floor", x)
+    if kind == "nearest":
+        steps: list[tuple[int, Value | None]] = [(0, None)]
+    elif kind == "linear":
+        part = map_("sub", x, first)
+        steps = [(0, map_("sub", one, part)), (1, part)]
+    else:
+        part = map_("sub", x, first)
+        steps = [(i - 1, w) for i, w in enumerate(_cubic(part))]
+    found = []
+    for step, weight in steps:
+        place = map_("add", first, like(first, step)) if step else first
+        if padding == "zeros":
+            inside = map_("and", map_("le", like(place, 0), place), map_("le", place, last))
+            weight = map_("where", inside, like(place, 1) if weight is None else weight, like(place, 0))
+        elif padding == "reflection":
+            place = map_("trunc", _reflected(place, low, high))
+        found.append((cast(map_("clamp", place, like(place, 0), last), DType.int64), weight))
+    return found
+
+
+def _reflected(x: Value, low: Value, high: Value) -> Value:
+    """Folded back at the borders until it lies between them."""
+    span = map_("sub", high, low)
+    beyond = map_("where", map_("lt", x, low), map_("sub", low, x), map_("sub", x, high))
+    times = map_("trunc", map_("div", beyond, span))
+    rest = map_("sub", beyond, map_("mul", times, span))
+    even = map_("eq", map_("mod", times, like(x, 2)), like(x, 0))
+    near_low = map_("eq", map_("lt", x, low), even)
+    folded = map_("where", near_low, map_("add", low, rest), map_("sub", high, rest))
+    outside = map_("or", map_("lt", x, low), map_("lt", high, x))
+    return map_("where", outside, folded, x)
+
+
+def _cubic(t: Value) -> list[Value]:
+    """The weights of four neighbours of a point that lies t behind the second."""
+
+    def near(d: Value) -> Value:
+        inner = map_("sub", map_("mul", d, like(d, CUBIC + 2)), like(d, CUBIC + 3))
+        return map_("add", map_("mul", map_("mul", inner, d), d), like(d, 1))
+
+    def far(d: Value) -> Value:
+        inner = map_("add", map_("mul", map_("sub", map_("mul", d, like(d, CUBIC)), like(d, 5 * CUBIC)), d), like(d, 8 * CUBIC))
+        return map_("sub", map_("mul", inner, d), like(d, 4 * CUBIC))
+
+    one = like(t, 1)
+    rest = map_("sub", one, t)
+    return [far(map_("add", t, one)), near(t), near(rest), far(map_("add", rest, one))]
+
+
+@op()
+def Col2Im(
+    input: Value, image_shape: Value, block_shape: Value, *,
+    dilations: Sequence[int] | None = None, pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
+) -> Value:  # fmt: skip
+    """Adds windows up where they overlap: a transposed convolution whose weights pick one tap each."""
+    if input.dtype in HALVES or input.dtype is DType.float64:
+        kept = {"dilations": dilations, "pads": pads, "strides": strides}
+        return cast(Col2Im(cast(input, DType.float32), image_shape, block_shape, **kept), input.dtype)
+    image, block = dims_of(image_shape, "image_shape"), ints_of(block_shape, "block_shape")
+    n = len(block)
+    spread, edges, steps = list(dilations or [1] * n), list(pads or [0] * 2 * n), list(strides or [1] * n)
+    if n > 3:
+        raise IRError(f"{n} spatial dimensions are not supported (1 to 3 are)")
+    taps = int(np.prod(block))
+    channels = input.shape[1] // taps
+    if not isinstance(channels, int):
+        raise IRError(f"the number of channels must be known when the model is compiled, it is {channels}")
+    counts = [(image[i] + edges[i] + edges[i + n] - spread[i] * (block[i] - 1) - 1) // steps[i] + 1 for i in range(n)]
+    weights = np.tile(np.eye(taps, dtype=np.float32), (channels, 1)).reshape(channels * taps, 1, *block)
+    y: Value = CONV_TRANSPOSE(
+        {"y": (input.dtype, [input.shape[0], channels, *image])},
+        {"x": contiguous(reshape(input, [*input.shape[:2], *counts])), "w": constant(weights)},
+        group=channels,
+        strides=tuple(steps),
+        dilations=tuple(spread),
+        pads=tuple(edges[:n]),
+    )
+    return y
+
+
+@op()
+def MaxUnpool(
+    X: Value, I: Value, output_shape: Value | None = None, *,  # noqa: E741 - the standard's name
+    kernel_shape: Sequence[int], pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
+) -> Value:  # fmt: skip
+    """Values put back where a pooling found them; the indices count in the unpadded size that the kernel implies."""
+    from .gather import ScatterElements
+
+    n = len(kernel_shape)
+    steps, edges = list(strides or [1] * n), list(pads or [0] * 2 * n)
+    inferred = [(X.shape[2 + i] - 1) * steps[i] + kernel_shape[i] - edges[i] - edges[i + n] for i in range(n)]
+    shape = [*X.shape[:2], *inferred]
+    blank = fill([dims.product(shape)], 0, X.dtype)
+    y = reshape(ScatterElements(blank, reshape(I, [I.size]), reshape(X, [X.size])), shape)
+    if output_shape is None:
+        return y
+    from .shape import pad
+
+    want = dims_of(output_shape, "output_shape")
+    return pad(y, [0] * y.rank, [w - s for w, s in zip(want, shape, strict=True)])
+
+
+@op()
+def Det(X: Value) -> Value:
+    """Determinants of square matrices up to 3 by 3, by their formula."""
+    n = X.shape[-1]
+    if n not in (1, 2, 3) or X.shape[-2] != n:
+        raise IRError(f"determinants of {X.shape[-2]} by {n} matrices are not supported (up to 3 by 3 are)")
+
+    def at(row: int, column: int) -> Value:
+        return reshape(slice_(slice_(X, X.rank - 2, row, 1), X.rank - 1, column, 1), X.shape[:-2])
+
+    def minor(row: int, columns: list[int]) -> Value:
+        if len(columns) == 1:
+            return at(row, columns[0])
+        total = None
+        for k, c in enumerate(columns):
+            term = map_("mul", at(row, c), minor(row + 1, [o for o in columns if o != c]))
+            total = term if total is None else map_("sub" if k % 2 else "add", total, term)
+        assert total is not None
+        return total
+
+    return minor(0, list(range(n)))
