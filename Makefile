@@ -28,7 +28,7 @@ COMPILER := $(filter-out pyonnx_wasm/demo.py pyonnx_wasm/server.py,$(wildcard py
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 14
 
-demo: $(BROWSER) $(SITE) $(DIGITS)  ## run the held-out digits in headless Chromium and report
+demo: $(BROWSER) $(SITE)  ## run the held-out digits in headless Chromium and report
 	@$(BIN)/python -m pyonnx_wasm.demo
 
 test: lint $(BROWSER) $(SITE) $(DIGITS) $(SEARCH)  ## lint, types, formatting, all tests
