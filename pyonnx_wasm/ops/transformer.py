@@ -31,6 +31,7 @@ from ..tensor import (
     unsqueeze,
 )
 from .attention import attention
+from .control import subgraph
 from .gather import Gather, GatherElements
 from .matmul import matmul
 from .normalization import softmax
@@ -313,3 +314,37 @@ def LinearAttention(
         o = matmul(qt, unsqueeze(state, [2]), factor)
         rows.append(reshape(o, [batch, 1, q_num_heads * v.shape[3]]))
     return cast(concat(rows, 1), query.dtype), cast(state, query.dtype if past_state is None else past_state.dtype)
+
+
+@op("FlexAttention", domain="ai.onnx.preview")
+def FlexAttention(
+    Q: Value,
+    K: Value,
+    V: Value,
+    *,
+    prob_mod: Any = None,
+    scale: float | None = None,
+    score_mod: Any = None,
+    softmax_precision: int | None = None,
+    ctx: Context,
+) -> Value:
+    """Attention whose scores and probabilities pass through graphs of the model's own."""
+    wide = DType.float64 if DType.float64 in (Q.dtype, softmax_precision) else DType.float32
+    kind = DType(softmax_precision) if softmax_precision else DType.float32 if Q.dtype.bits < 32 else Q.dtype
+    factor = 1 / math.sqrt(_known(Q.shape[3], "the head size")) if scale is None else scale
+    q, k, v = (cast(x, wide) for x in (Q, K, V))
+    rep = _known(q.shape[1], "the number of heads") // _known(k.shape[1], "the number of heads")
+    if score_mod is None and prob_mod is None and wide is DType.float32:
+        q, v = (x if x.strides[3] == 1 else contiguous(x) for x in (q, v))
+        return cast(attention(q, k, v, None, factor, rep=rep), V.dtype)
+    batch, heads, rows, size = q.shape
+    grouped = [batch, heads // rep, rep, rows, k.shape[2]]
+    scores = matmul(reshape(q, [*grouped[:4], size]), swap(unsqueeze(k, [2]), 3, 4), factor)
+    scores = reshape(scores, [batch, heads, rows, k.shape[2]])
+    if score_mod is not None:
+        scores = cast(subgraph(ctx, score_mod, [cast(scores, kind)])[0], wide)
+    weights = softmax(scores, 3)
+    if prob_mod is not None:
+        weights = cast(subgraph(ctx, prob_mod, [cast(weights, kind)])[0], wide)
+    y = matmul(reshape(weights, grouped), unsqueeze(v, [2]))
+    return cast(reshape(y, [batch, heads, rows, v.shape[3]]), V.dtype)

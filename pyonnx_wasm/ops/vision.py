@@ -45,17 +45,15 @@ def _scalar(size: DimLike, dtype: DType) -> Value:
 @op()
 def AffineGrid(theta: Value, size: Value, *, align_corners: int = 0) -> Value:
     """The positions of an output's pixels, in -1..1 over each axis, moved by a matrix per batch element."""
-    batch, _, *space = dims_of(size, "the size")
+    _, _, *space = dims_of(size, "the size")
     wide = DType.float64 if theta.dtype is DType.float64 else DType.float32
     matrix = cast(theta, wide)
     coordinates = []
     for axis, length in reversed(list(enumerate(space))):
         i, n = index(axis, space, wide), _scalar(length, wide)
         twice = map_("mul", i, like(i, 2))
-        if align_corners:
-            at = map_("div", twice, map_("sub", n, like(n, 1)))
-        else:
-            at = map_("div", map_("add", twice, like(i, 1)), n)
+        top, bottom = (twice, map_("sub", n, like(n, 1))) if align_corners else (map_("add", twice, like(i, 1)), n)
+        at = map_("div", top, bottom)
         coordinates.append(map_("sub", at, like(at, 1)))
     rows = []
     for row in range(len(space)):

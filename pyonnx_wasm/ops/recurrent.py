@@ -1,0 +1,196 @@
+"""Recurrent layers, one step after another: for sequences whose length is known when the model is compiled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from ..dtypes import DType
+from ..ir import IRError, Value
+from ..op import op
+from ..tensor import HALVES, cast, concat, constant, fill, like, map_, reshape, slice_, split, swap, transpose, unsqueeze
+from .gather import ReverseSequence
+from .matmul import matmul
+
+STEPS = 1024
+Gate = Callable[[Value], Value]
+ACTIVATIONS: dict[str, tuple[float, float, Callable[[Value, float, float], Value]]] = {  # default alpha and beta
+    "sigmoid": (0, 0, lambda x, a, b: map_("sigmoid", x)),
+    "tanh": (0, 0, lambda x, a, b: map_("tanh", x)),
+    "relu": (0, 0, lambda x, a, b: map_("relu", x)),
+    "softplus": (0, 0, lambda x, a, b: map_("softplus", x)),
+    "softsign": (0, 0, lambda x, a, b: map_("div", x, map_("add", map_("abs", x), like(x, 1)))),
+    "affine": (1, 0, lambda x, a, b: map_("add", map_("mul", x, like(x, a)), like(x, b))),
+    "leakyrelu": (0.01, 0, lambda x, a, b: map_("prelu", x, like(x, a))),
+    "thresholdedrelu": (1, 0, lambda x, a, b: map_("where", map_("lt", like(x, a), x), x, like(x, 0))),
+    "scaledtanh": (1, 1, lambda x, a, b: map_("mul", map_("tanh", map_("mul", x, like(x, b))), like(x, a))),
+    "hardsigmoid": (0.2, 0.5, lambda x, a, b: map_("clamp", map_("add", map_("mul", x, like(x, a)), like(x, b)), like(x, 0), like(x, 1))),
+    "elu": (1, 0, lambda x, a, b: map_("elu", x, like(x, a))),
+}
+
+
+def _gates(names: Sequence[str], alpha: Sequence[float] | None, beta: Sequence[float] | None, clip: float | None) -> list[Gate]:
+    """The activations with their parameters: of those lists each activation that has one takes the next."""
+    alphas, betas = list(alpha or []), list(beta or [])
+    found: list[Gate] = []
+    for name in names:
+        if name.lower() not in ACTIVATIONS:
+            raise IRError(f"activation {name!r} is not one of {', '.join(ACTIVATIONS)}")
+        a, b, fn = ACTIVATIONS[name.lower()]
+        a = alphas.pop(0) if a and alphas else a
+        b = betas.pop(0) if b and betas else b
+
+        def gate(x: Value, a: float = a, b: float = b, fn: Callable[[Value, float, float], Value] = fn) -> Value:
+            return fn(x if clip is None else map_("clamp", x, like(x, -clip), like(x, clip)), a, b)
+
+        found.append(gate)
+    return found
+
+
+def _rnn(x: Value, h: list[Value], r: Value, bias: Value | None, act: list[Gate]) -> list[Value]:
+    return [act[0](_plus(map_("add", x, matmul(h[0], r)), bias))]
+
+
+def _gru(x: Value, h: list[Value], r: Value, bias: Value | None, act: list[Gate], linear_before_reset: bool) -> list[Value]:
+    size = h[0].shape[1]
+    xz, xr, xh = split(x, 1, [size] * 3)
+    rz, rr, rh = split(r, 1, [size] * 3)
+    bz, br, bh = split(bias, 0, [size] * 3) if bias is not None else (None, None, None)
+    z = act[0](_plus(map_("add", xz, matmul(h[0], rz)), bz))
+    reset = act[0](_plus(map_("add", xr, matmul(h[0], rr)), br))
+    before, after = (h[0], reset) if linear_before_reset else (map_("mul", reset, h[0]), None)
+    memory = _plus(matmul(before, rh), bh)
+    memory = memory if after is None else map_("mul", after, memory)
+    new = act[1](map_("add", xh, memory))
+    return [map_("add", map_("mul", map_("sub", like(z, 1), z), new), map_("mul", z, h[0]))]
+
+
+def _lstm(x: Value, state: list[Value], r: Value, bias: Value | None, act: list[Gate], peep: Value | None, coupled: bool) -> list[Value]:
+    h, c = state
+    size = h.shape[1]
+    i, o, f, g = split(_plus(map_("add", x, matmul(h, r)), bias), 1, [size] * 4)
+    pi, po, pf = split(peep, 0, [size] * 3) if peep is not None else (None, None, None)
+    i = act[0](_plus(i, None if pi is None else map_("mul", pi, c)))
+    f = map_("sub", like(i, 1), i) if coupled else act[0](_plus(f, None if pf is None else map_("mul", pf, c)))
+    c = map_("add", map_("mul", f, c), map_("mul", i, act[1](g)))
+    o = act[0](_plus(o, None if po is None else map_("mul", po, c)))
+    return [map_("mul", o, act[2](c)), c]
+
+
+def _plus(a: Value, b: Value | None) -> Value:
+    return a if b is None else map_("add", a, b)
+
+
+def _recurrent(
+    X: Value, W: Value, R: Value, B: Value | None, sequence_lens: Value | None, initial: Sequence[Value | None],
+    step: Callable[[Value, list[Value], Value, Value | None, list[Gate], int], list[Value]], gates: int,
+    activations: Sequence[str], alpha: Sequence[float] | None, beta: Sequence[float] | None, clip: float | None, direction: str, layout: int,
+) -> tuple[Value, ...]:  # fmt: skip
+    """Runs a cell over time in each direction; the inputs' share of the gates is one product for all steps."""
+    if layout:
+        X, initial = swap(X, 0, 1), [None if s is None else swap(s, 0, 1) for s in initial]
+    steps, batch, size = X.shape[0], X.shape[1], R.shape[2]
+    if not isinstance(steps, int) or not 0 < steps <= STEPS:
+        raise IRError(f"the sequence length must be known when the model is compiled, from 1 to {STEPS}; it is {steps}")
+    if direction not in ("forward", "reverse", "bidirectional"):
+        raise IRError(f"direction {direction!r} is not one of forward, reverse, bidirectional")
+    ways = ["forward", "reverse"] if direction == "bidirectional" else [direction]
+    per = len(activations) // len(ways)
+    outputs, finals = [], []
+    for d, way in enumerate(ways):
+        pick = lambda v: reshape(slice_(v, 0, d, 1), v.shape[1:])  # noqa: E731, B023
+        act = _gates(activations[d * per : (d + 1) * per], alpha, beta, clip)
+        x = X if way == "forward" else _reversed(X, sequence_lens)
+        recurrence = swap(pick(R), 0, 1)
+        halves = None if B is None else split(pick(B), 0, [gates * size] * 2)
+        given = _plus(matmul(x, swap(pick(W), 0, 1)), None if halves is None else halves[0])
+        state = [fill([batch, size], 0, X.dtype) if s is None else pick(s) for s in initial]
+        rows = []
+        for t in range(steps):
+            now = reshape(slice_(given, 0, t, 1), [batch, gates * size])
+            fresh = step(now, state, recurrence, None if halves is None else halves[1], act, d)
+            if sequence_lens is not None:
+                alive = map_("lt", constant(np.array(t, np.int64)), unsqueeze(cast(sequence_lens, DType.int64), [1]))
+                rows.append(map_("where", alive, fresh[0], like(fresh[0], 0)))
+                state = [map_("where", alive, new, old) for new, old in zip(fresh, state, strict=True)]
+            else:
+                rows.append(fresh[0])
+                state = fresh
+        y = concat([unsqueeze(row, [0]) for row in rows], 0)
+        outputs.append(unsqueeze(y if way == "forward" else _reversed(y, sequence_lens), [1]))
+        finals.append([unsqueeze(s, [0]) for s in state])
+    results = [concat(outputs, 1), *(concat(list(parts), 0) for parts in zip(*finals, strict=True))]
+    if layout:
+        results = [transpose(results[0], [2, 0, 1, 3]), *(swap(s, 0, 1) for s in results[1:])]
+    return tuple(results)
+
+
+def _reversed(x: Value, lengths: Value | None) -> Value:
+    if lengths is not None:
+        return ReverseSequence(x, lengths, batch_axis=1, time_axis=0)  # type: ignore[no-any-return]
+    return slice_(x, 0, x.shape[0] - 1, x.shape[0], -1)
+
+
+def _wide(fn: Callable[..., tuple[Value, ...]], X: Value, *rest: Value | None, **attributes: object) -> tuple[Value, ...] | None:
+    """The halves in float32; None for other dtypes."""
+    if X.dtype not in HALVES:
+        return None
+    up = [v if v is None or v.dtype not in HALVES else cast(v, DType.float32) for v in (X, *rest)]
+    return tuple(cast(y, X.dtype) for y in fn(*up, **attributes))
+
+
+@op()
+def RNN(
+    X: Value, W: Value, R: Value, B: Value | None = None, sequence_lens: Value | None = None, initial_h: Value | None = None, *,
+    activation_alpha: Sequence[float] | None = None, activation_beta: Sequence[float] | None = None, activations: Sequence[str] | None = None,
+    clip: float | None = None, direction: str = "forward", hidden_size: int = 0, layout: int = 0, output_sequence: int = 0,
+) -> tuple[Value, ...]:  # fmt: skip
+    names = activations or ["Tanh"] * (2 if direction == "bidirectional" else 1)
+    attributes = {"activation_alpha": activation_alpha, "activation_beta": activation_beta, "activations": names, "clip": clip}
+    if wide := _wide(RNN, X, W, R, B, sequence_lens, initial_h, **attributes, direction=direction, layout=layout):
+        return wide
+    return _recurrent(
+        X, W, R, B, sequence_lens, [initial_h], lambda x, s, r, b, act, d: _rnn(x, s, r, b, act), 1,
+        names, activation_alpha, activation_beta, clip, direction, layout,
+    )  # fmt: skip
+
+
+@op()
+def GRU(
+    X: Value, W: Value, R: Value, B: Value | None = None, sequence_lens: Value | None = None, initial_h: Value | None = None, *,
+    activation_alpha: Sequence[float] | None = None, activation_beta: Sequence[float] | None = None, activations: Sequence[str] | None = None,
+    clip: float | None = None, direction: str = "forward", hidden_size: int = 0, layout: int = 0, linear_before_reset: int = 0,
+    output_sequence: int = 0,
+) -> tuple[Value, ...]:  # fmt: skip
+    names = activations or ["Sigmoid", "Tanh"] * (2 if direction == "bidirectional" else 1)
+    attributes = {"activation_alpha": activation_alpha, "activation_beta": activation_beta, "activations": names, "clip": clip}
+    attributes["linear_before_reset"] = linear_before_reset
+    if wide := _wide(GRU, X, W, R, B, sequence_lens, initial_h, **attributes, direction=direction, layout=layout):
+        return wide
+    return _recurrent(
+        X, W, R, B, sequence_lens, [initial_h], lambda x, s, r, b, act, d: _gru(x, s, r, b, act, bool(linear_before_reset)), 3,
+        names, activation_alpha, activation_beta, clip, direction, layout,
+    )  # fmt: skip
+
+
+@op()
+def LSTM(
+    X: Value, W: Value, R: Value, B: Value | None = None, sequence_lens: Value | None = None, initial_h: Value | None = None,
+    initial_c: Value | None = None, P: Value | None = None, *,
+    activation_alpha: Sequence[float] | None = None, activation_beta: Sequence[float] | None = None, activations: Sequence[str] | None = None,
+    clip: float | None = None, direction: str = "forward", hidden_size: int = 0, input_forget: int = 0, layout: int = 0, output_sequence: int = 0,
+) -> tuple[Value, ...]:  # fmt: skip
+    names = activations or ["Sigmoid", "Tanh", "Tanh"] * (2 if direction == "bidirectional" else 1)
+    attributes = {"activation_alpha": activation_alpha, "activation_beta": activation_beta, "activations": names, "clip": clip}
+    attributes["input_forget"] = input_forget
+    if wide := _wide(LSTM, X, W, R, B, sequence_lens, initial_h, initial_c, P, **attributes, direction=direction, layout=layout):
+        return wide
+
+    def step(x: Value, state: list[Value], r: Value, b: Value | None, act: list[Gate], d: int) -> list[Value]:
+        peep = None if P is None else reshape(slice_(P, 0, d, 1), P.shape[1:])
+        return _lstm(x, state, r, b, act, peep, bool(input_forget))
+
+    return _recurrent(
+        X, W, R, B, sequence_lens, [initial_h, initial_c], step, 4, names, activation_alpha, activation_beta, clip, direction, layout
+    )
