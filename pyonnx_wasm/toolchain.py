@@ -20,7 +20,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
@@ -52,6 +52,7 @@ class Target:
         file: name of the result.
         triple: what zig calls the platform.
         cpu: instruction set of the objects; the link uses the platform's own default.
+        core_flags: flags for the executor's sources, not the kernels'.
     """
 
     file: str
@@ -59,7 +60,11 @@ class Target:
     cpu: str
     out: Path
     flags: tuple[str, ...] = ()
-    link: tuple[str, ...] = field(default=())
+    link: tuple[str, ...] = ()
+    core_flags: tuple[str, ...] = ()
+
+    def flags_for(self, source: Path) -> tuple[str, ...]:
+        return (*FLAGS, *self.flags, *(self.core_flags if source.parent.name == "core" else ()))
 
     @property
     def is_wasm(self) -> bool:
@@ -81,10 +86,9 @@ def native_targets(platform_name: str, out: Path, guard: bool = False) -> list[T
     )
     if isas is None or not triple:
         raise ToolchainError(f"no native core for {platform_name}: there are x86_64 and aarch64 on linux, macos and windows")
-    flags = ("-DPWX_GUARD",) if guard else ()
-    flags += ("-fPIC",) if system != "windows" else ()
+    flags = ("-fPIC",) if system != "windows" else ()
     link = ("-shared", "-lm", "-lpthread") if system == "linux" else ("-shared",)
-    return [Target(f"core-{isa}.{suffix}", f"{arch}-{triple}", cpu, out, flags, link) for isa, cpu in isas.items()]
+    return [Target(f"core-{isa}.{suffix}", f"{arch}-{triple}", cpu, out, flags, link, ("-DPWX_GUARD",) if guard else ()) for isa, cpu in isas.items()]
 
 
 def wasm_targets(out: Path) -> list[Target]:
@@ -192,7 +196,7 @@ class Builder:
         return made + sum(self.link(t, objects[t]) for t in targets)
 
     def object_path(self, target: Target, source: Path) -> Path:
-        digest = hashlib.sha256(repr((self.zig, target.triple, target.cpu, target.flags, FLAGS)).encode())
+        digest = hashlib.sha256(repr((self.zig, target.triple, target.cpu, target.flags_for(source))).encode())
         for text in self.parts(source, set()):
             digest.update(text)
         return BUILD / "obj" / f"{source.stem}-{digest.hexdigest()[:20]}.o"
@@ -221,7 +225,7 @@ class Builder:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(f".{os.getpid()}.tmp.o")
         begin = time.perf_counter()
-        command = ["c++", "-target", target.triple, f"-mcpu={target.cpu}", *FLAGS, *target.flags]
+        command = ["c++", "-target", target.triple, f"-mcpu={target.cpu}", *target.flags_for(source)]
         _zig([*command, "-I", str(SOURCES), "-I", str(self.generated), "-c", str(source), "-o", str(temporary)], source.name)
         if self.object_path(target, source) != path:  # edited meanwhile
             temporary.unlink()

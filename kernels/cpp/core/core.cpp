@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "guard.h"
 #include "heap.h"
 #include "plan.h"
 #include "pool.h"
@@ -322,7 +323,11 @@ int32_t Session::run(void* const* inputs, void* const* outputs, i64 first, i64 l
     for (int32_t k = 0; k < s.n_bufs; k++)
       if (s.bufs[k] >= 0) bufs[k].data = base[p.buffers[s.bufs[k]].storage] + b.offset[s.bufs[k]];
     Call call{(s.fixed ? fixed_params.data : b.params) + s.param_at, s.n_params, bufs, s.n_bufs, arena + b.scratch_at, pool, nullptr};
+#if defined(PWX_GUARD)
+    run_guarded(*s.kernel->kernel, call, s.n_outputs, &call.error);
+#else
     s.kernel->kernel->run(call);
+#endif
     if (call.error) return fail(e, BAD_DATA, int32_t(i), "step ", i, " (", s.kernel->name, "): ", call.error);
   }
   return 0;
