@@ -95,7 +95,7 @@ export class Core {
   }
 
   #startThread(start: ThreadStart): void {
-    const worker = new Worker(new URL("./thread.mjs", import.meta.url), { type: "module", name: "pyonnx-wasm thread" });
+    const worker = new Worker(new URL("./thread.mjs", import.meta.url), { type: "module", name: "pyonnx-wasm-thread" });
     worker.onerror = (event) =>
       console.warn(`pyonnx-wasm: a thread failed: ${event.message || "its script did not load"}`);
     worker.postMessage(start, start.alarm ? [start.alarm] : []);
