@@ -209,7 +209,7 @@ def test_resize(mode: int, coord: int, seed: int) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        *({"scale": (s,)} for s in (0.0, -1.0, math.nan)),
+        *({"scale": (s,)} for s in (1e-13, -1.0, math.inf, math.nan)),
         {"scale": (1e-9,), "mode": 1, "antialias": 1},
         {"mode": 3},
         {"coord": 7},
@@ -229,3 +229,11 @@ def test_resize_survives_any_region() -> None:
     for start, end in itertools.product((math.nan, math.inf, -1e300, 0.0), (math.nan, -math.inf, 1e300)):
         y = run("resize", [(np.float32, (4,))], [np.zeros(4, np.float32)], roi_start=(start,), roi_end=(end,), extrapolation=3.0, **call)
         assert y[-1] == 3
+
+
+@pytest.mark.parametrize("mode", range(3))
+def test_resize_scale_zero_is_the_quotient_of_the_sizes(mode: int) -> None:
+    x = sample(np.random.default_rng(mode), "float32", (5, 7))
+    call = {"rank": 2, "mode": mode, "cubic_a": -0.75, "in": (5, 7), "out": (9, 4)}
+    results = [run("resize", [(np.float32, (9, 4))], [x], scale=scale, **call) for scale in ((0.0, 0.0), (9 / 5, 4 / 7))]
+    np.testing.assert_array_equal(*results)
