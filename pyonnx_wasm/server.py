@@ -51,7 +51,8 @@ class Server:
         host, port: where to listen; port 0 takes a free one.
         isolated: send the headers that give a page `SharedArrayBuffer`.
 
-    Files outside the directories, by `..` or by a link, are not found.
+    Files outside the directories, by `..` or by a link, are not found. Raises NotADirectoryError for a root that is none, OSError
+    for a port that cannot be had.
     """
 
     def __init__(self, root: Path | str | Mapping[str, Path | str], host: str = "127.0.0.1", port: int = 0, isolated: bool = True) -> None:
@@ -62,7 +63,10 @@ class Server:
                 raise NotADirectoryError(f"{path} is not a directory to serve")
         self.isolated = isolated
         self.transfers: list[Transfer] = []
-        self._http = _HTTPServer((host, port), _Handler)
+        try:
+            self._http = _HTTPServer((host, port), _Handler)
+        except OSError as error:
+            raise OSError(error.errno, f"cannot listen on {host}, port {port} ({error.strerror}); choose another port") from None
         self._http.site = self
         self._thread = threading.Thread(target=self._http.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True)
 
@@ -91,26 +95,11 @@ class Server:
             self._thread.join()
         self._http.server_close()
 
-    def wait(self) -> None:
-        """Blocks until the process is interrupted."""
-        with suppress(KeyboardInterrupt):
-            while self._thread.is_alive():
-                self._thread.join(0.5)
-        self.close()
-
     def __enter__(self) -> "Server":
         return self.start()
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
-
-
-def serve(root: Path | str, host: str = "127.0.0.1", port: int = 8000) -> Server:
-    """A started server on `port`, or on the next free one of the twenty that follow. OSError where none is free."""
-    for candidate in range(port, port + 20 if port else 1):
-        with suppress(OSError):
-            return Server(root, host, candidate).start()
-    return Server(root, host, port).start()
 
 
 class _HTTPServer(ThreadingHTTPServer):
