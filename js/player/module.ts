@@ -10,6 +10,7 @@ const RELAXED_PROBE = [
 ];
 
 const compiled = new Map<string, Promise<WebAssembly.Module>>();
+const given = new WeakMap<object, Promise<WebAssembly.Module>>();
 
 /** Address of the core that suits this browser and these settings. */
 export function coreAddress(wasm: WasmEnv): string {
@@ -24,14 +25,24 @@ export function coreAddress(wasm: WasmEnv): string {
 }
 
 export function compileCore(wasm: WasmEnv): Promise<WebAssembly.Module> {
-  const binary = asBytes(wasm.wasmBinary);
-  if (binary) return WebAssembly.compile(binary.slice());
+  if (wasm.wasmBinary) return compileBinary(wasm.wasmBinary);
   const url = coreAddress(wasm);
   let module = compiled.get(url);
   if (!module) {
     module = fetchCore(url);
     compiled.set(url, module);
     module.catch(() => compiled.delete(url));
+  }
+  return module;
+}
+
+function compileBinary(binary: ArrayBuffer | Uint8Array): Promise<WebAssembly.Module> {
+  let module = given.get(binary);
+  if (!module) {
+    const bytes = asBytes(binary);
+    if (!bytes) throw new TypeError("env.wasm.wasmBinary must be an ArrayBuffer or a typed array of core.wasm");
+    module = WebAssembly.compile(bytes.slice());
+    given.set(binary, module);
   }
   return module;
 }
