@@ -4,7 +4,6 @@ import pytest
 
 from pyonnx_wasm.testing import conformance
 
-
 CONFIGS = [pytest.param(c, marks=pytest.mark.browser if c.startswith("wasm") else ()) for c in conformance.CONFIGS]
 
 

@@ -56,12 +56,13 @@ def FusedGemm(
     activation_gamma: float = 0.0, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,
 ) -> Value:  # fmt: skip
     y = Gemm(A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
-    return _activated(y, activation, (activation_alpha, activation_beta)) if activation else y  # type: ignore[no-any-return]
+    return _activated(y, activation, (activation_alpha, activation_beta)) if activation else y
 
 
 @op(domain=MICROSOFT)
 def FusedConv(
-    X: Value, W: Value, B: Value | None = None, Z: Value | None = None, *, activation: str = "", activation_params: Sequence[float] | None = None,
+    X: Value, W: Value, B: Value | None = None, Z: Value | None = None, *, activation: str = "",
+    activation_params: Sequence[float] | None = None,
     auto_pad: str = "NOTSET", dilations: Sequence[int] | None = None, group: int = 1, kernel_shape: Sequence[int] | None = None,
     pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
 ) -> Value:  # fmt: skip

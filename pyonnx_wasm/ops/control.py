@@ -42,7 +42,8 @@ def If(cond: Value, *, then_branch: Any, else_branch: Any, ctx: Context) -> tupl
 @op()
 def Loop(*inputs: Value | None, body: Any, ctx: Context) -> tuple[Value, ...]:
     """Carried values pass from step to step; what a step yields beyond them is stacked along a new first axis."""
-    trips, cond, *carried = inputs
+    trips, cond, *rest = inputs
+    carried: Sequence[Value | None] = rest
     limit = None if trips is None else ints_of(reshape(trips, [1]), "the trip count of Loop")[0]
     go = cond is None or _true(cond, "the condition of Loop")
     count = len(carried)

@@ -14,6 +14,7 @@ from .gather import ReverseSequence
 from .matmul import matmul
 
 STEPS = 1024
+Floats = Sequence[float] | None
 Gate = Callable[[Value], Value]
 ACTIVATIONS: dict[str, tuple[float, float, Callable[[Value, float, float], Value]]] = {  # default alpha and beta
     "sigmoid": (0, 0, lambda x, a, b: map_("sigmoid", x)),
@@ -30,7 +31,7 @@ ACTIVATIONS: dict[str, tuple[float, float, Callable[[Value, float, float], Value
 }
 
 
-def _gates(names: Sequence[str], alpha: Sequence[float] | None, beta: Sequence[float] | None, clip: float | None) -> list[Gate]:
+def _gates(names: Sequence[str], alpha: Floats, beta: Floats, clip: float | None) -> list[Gate]:
     """The activations with their parameters: of those lists each activation that has one takes the next."""
     alphas, betas = list(alpha or []), list(beta or [])
     found: list[Gate] = []
@@ -85,7 +86,7 @@ def _plus(a: Value, b: Value | None) -> Value:
 def _recurrent(
     X: Value, W: Value, R: Value, B: Value | None, sequence_lens: Value | None, initial: Sequence[Value | None],
     step: Callable[[Value, list[Value], Value, Value | None, list[Gate], int], list[Value]], gates: int,
-    activations: Sequence[str], alpha: Sequence[float] | None, beta: Sequence[float] | None, clip: float | None, direction: str, layout: int,
+    activations: Sequence[str], alpha: Floats, beta: Floats, clip: float | None, direction: str, layout: int,
 ) -> tuple[Value, ...]:  # fmt: skip
     """Runs a cell over time in each direction; the inputs' share of the gates is one product for all steps."""
     if layout:
@@ -99,13 +100,12 @@ def _recurrent(
     per = len(activations) // len(ways)
     outputs, finals = [], []
     for d, way in enumerate(ways):
-        pick = lambda v: reshape(slice_(v, 0, d, 1), v.shape[1:])  # noqa: E731, B023
         act = _gates(activations[d * per : (d + 1) * per], alpha, beta, clip)
         x = X if way == "forward" else _reversed(X, sequence_lens)
-        recurrence = swap(pick(R), 0, 1)
-        halves = None if B is None else split(pick(B), 0, [gates * size] * 2)
-        given = _plus(matmul(x, swap(pick(W), 0, 1)), None if halves is None else halves[0])
-        state = [fill([batch, size], 0, X.dtype) if s is None else pick(s) for s in initial]
+        recurrence = swap(_pick(R, d), 0, 1)
+        halves = None if B is None else split(_pick(B, d), 0, [gates * size] * 2)
+        given = _plus(matmul(x, swap(_pick(W, d), 0, 1)), None if halves is None else halves[0])
+        state = [fill([batch, size], 0, X.dtype) if s is None else _pick(s, d) for s in initial]
         rows = []
         for t in range(steps):
             now = reshape(slice_(given, 0, t, 1), [batch, gates * size])
@@ -126,6 +126,10 @@ def _recurrent(
     return tuple(results)
 
 
+def _pick(x: Value, direction: int) -> Value:
+    return reshape(slice_(x, 0, direction, 1), x.shape[1:])
+
+
 def _reversed(x: Value, lengths: Value | None) -> Value:
     if lengths is not None:
         return ReverseSequence(x, lengths, batch_axis=1, time_axis=0)  # type: ignore[no-any-return]
@@ -143,7 +147,7 @@ def _wide(fn: Callable[..., tuple[Value, ...]], X: Value, *rest: Value | None, *
 @op()
 def RNN(
     X: Value, W: Value, R: Value, B: Value | None = None, sequence_lens: Value | None = None, initial_h: Value | None = None, *,
-    activation_alpha: Sequence[float] | None = None, activation_beta: Sequence[float] | None = None, activations: Sequence[str] | None = None,
+    activation_alpha: Floats = None, activation_beta: Floats = None, activations: Sequence[str] | None = None,
     clip: float | None = None, direction: str = "forward", hidden_size: int = 0, layout: int = 0, output_sequence: int = 0,
 ) -> tuple[Value, ...]:  # fmt: skip
     names = activations or ["Tanh"] * (2 if direction == "bidirectional" else 1)
@@ -159,7 +163,7 @@ def RNN(
 @op()
 def GRU(
     X: Value, W: Value, R: Value, B: Value | None = None, sequence_lens: Value | None = None, initial_h: Value | None = None, *,
-    activation_alpha: Sequence[float] | None = None, activation_beta: Sequence[float] | None = None, activations: Sequence[str] | None = None,
+    activation_alpha: Floats = None, activation_beta: Floats = None, activations: Sequence[str] | None = None,
     clip: float | None = None, direction: str = "forward", hidden_size: int = 0, layout: int = 0, linear_before_reset: int = 0,
     output_sequence: int = 0,
 ) -> tuple[Value, ...]:  # fmt: skip
@@ -178,8 +182,9 @@ def GRU(
 def LSTM(
     X: Value, W: Value, R: Value, B: Value | None = None, sequence_lens: Value | None = None, initial_h: Value | None = None,
     initial_c: Value | None = None, P: Value | None = None, *,
-    activation_alpha: Sequence[float] | None = None, activation_beta: Sequence[float] | None = None, activations: Sequence[str] | None = None,
-    clip: float | None = None, direction: str = "forward", hidden_size: int = 0, input_forget: int = 0, layout: int = 0, output_sequence: int = 0,
+    activation_alpha: Floats = None, activation_beta: Floats = None, activations: Sequence[str] | None = None,
+    clip: float | None = None, direction: str = "forward", hidden_size: int = 0, input_forget: int = 0, layout: int = 0,
+    output_sequence: int = 0,
 ) -> tuple[Value, ...]:  # fmt: skip
     names = activations or ["Sigmoid", "Tanh", "Tanh"] * (2 if direction == "bidirectional" else 1)
     attributes = {"activation_alpha": activation_alpha, "activation_beta": activation_beta, "activations": names, "clip": clip}
@@ -188,7 +193,7 @@ def LSTM(
         return wide
 
     def step(x: Value, state: list[Value], r: Value, b: Value | None, act: list[Gate], d: int) -> list[Value]:
-        peep = None if P is None else reshape(slice_(P, 0, d, 1), P.shape[1:])
+        peep = None if P is None else _pick(P, d)
         return _lstm(x, state, r, b, act, peep, bool(input_forget))
 
     return _recurrent(

@@ -17,6 +17,7 @@ from ..tensor import (
     concat,
     constant,
     dims_of,
+    floats_of,
     index,
     ints_of,
     like,
@@ -145,11 +146,8 @@ def STFT(signal: Value, frame_step: Value, window: Value | None = None, frame_le
     if signal.rank == 2:
         signal = unsqueeze(signal, [2])
     step = ints_of(frame_step, "the frame step")[0]
-    size = (
-        ints_of(frame_length, "the frame length")[0]
-        if frame_length is not None
-        else _known((window or signal).shape[0 if window is not None else 1])
-    )
+    whole = signal.shape[1] if window is None else window.shape[0]
+    size = _known(whole) if frame_length is None else ints_of(frame_length, "the frame length")[0]
     batch, length, parts = signal.shape
     frames = (length - size) // step + 1
     s = signal.strides
@@ -157,3 +155,27 @@ def STFT(signal: Value, frame_step: Value, window: Value | None = None, frame_le
     if window is not None:
         x = map_("mul", x, cast(reshape(window, [size, 1]), x.dtype))
     return dft(x, 2, onesided=bool(onesided))
+
+
+@op()
+def MelWeightMatrix(
+    num_mel_bins: Value,
+    dft_length: Value,
+    sample_rate: Value,
+    lower_edge_hertz: Value,
+    upper_edge_hertz: Value,
+    *,
+    output_datatype: int = 1,
+) -> Value:
+    """Triangles over the bins of a spectrum, evenly spaced in mel = 2595 log10(1 + hertz / 700)."""
+    numbers = ((num_mel_bins, "num_mel_bins"), (dft_length, "dft_length"), (sample_rate, "sample_rate"))
+    bins, length, rate = (ints_of(v, what)[0] for v, what in numbers)
+    low, high = (2595 * math.log10(1 + floats_of(v, "an edge")[0] / 700) for v in (lower_edge_hertz, upper_edge_hertz))
+    hertz = 700 * (10 ** ((np.arange(bins + 2) * (high - low) / (bins + 2) + low) / 2595) - 1)
+    edges = ((length + 1) * hertz // rate).astype(int)
+    weights = np.zeros((length // 2 + 1, bins))
+    for i, (left, centre, right) in enumerate(zip(edges, edges[1:], edges[2:], strict=False)):
+        weights[left : centre + 1, i] = np.linspace(0, 1, centre - left + 1) if centre > left else 1
+        if right > centre:
+            weights[centre:right, i] = 1 - np.arange(right - centre) / (right - centre)
+    return cast(constant(weights), DType(output_datatype))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 
@@ -214,9 +215,10 @@ def RotaryEmbedding_ms(
     if input.rank == 3 and not num_heads:
         size = rotary_embedding_dim or 2 * _known(cos_cache.shape[1], "the cache's width")
         num_heads = _known(input.shape[2], "the hidden size") // size
-    return RotaryEmbedding(
+    y: Value = RotaryEmbedding(
         input, cos_cache, sin_cache, at, interleaved=interleaved, num_heads=num_heads, rotary_embedding_dim=rotary_embedding_dim
     )
+    return y
 
 
 @op()

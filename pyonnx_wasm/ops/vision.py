@@ -11,7 +11,7 @@ from .. import dims
 from ..dims import DimLike
 from ..dtypes import DType
 from ..ir import IRError, Value
-from ..op import op
+from ..op import Context, op
 from ..tensor import (
     HALVES,
     broadcast_to,
@@ -26,6 +26,7 @@ from ..tensor import (
     like,
     literal,
     map_,
+    reduce,
     reshape,
     slice_,
     transpose,
@@ -33,6 +34,7 @@ from ..tensor import (
 )
 from .conv import CONV_TRANSPOSE
 from .gather import GatherND
+from .matmul import matmul
 
 PADDINGS = ("zeros", "border", "reflection")
 CUBIC = -0.75  # of the convolution kernel of Keys (1981)
@@ -115,6 +117,12 @@ def _taps(position: Value, n: Value, kind: str, padding: str, align: bool) -> li
         x = map_("clamp", x, like(n, 0), last)
     elif padding == "reflection":
         x = _reflected(x, low, high)
+    return _around(x, n, kind, padding, (low, high))
+
+
+def _around(x: Value, n: Value, kind: str, padding: str, ends: tuple[Value, Value] | None = None) -> list[tuple[Value, Value | None]]:
+    """The neighbours of a position in pixels along an axis of n; ``ends`` are the places where a reflection folds."""
+    one, last = like(n, 1), map_("sub", n, like(n, 1))
     first = x if kind == "nearest" else map_("floor", x)
     if kind == "nearest":
         steps: list[tuple[int, Value | None]] = [(0, None)]
@@ -130,8 +138,8 @@ def _taps(position: Value, n: Value, kind: str, padding: str, align: bool) -> li
         if padding == "zeros":
             inside = map_("and", map_("le", like(place, 0), place), map_("le", place, last))
             weight = map_("where", inside, like(place, 1) if weight is None else weight, like(place, 0))
-        elif padding == "reflection":
-            place = map_("trunc", _reflected(place, low, high))
+        elif padding == "reflection" and ends is not None:
+            place = map_("trunc", _reflected(place, *ends))
         found.append((cast(map_("clamp", place, like(place, 0), last), DType.int64), weight))
     return found
 
@@ -239,3 +247,100 @@ def Det(X: Value) -> Value:
         return total
 
     return minor(0, list(range(n)))
+
+
+@op()
+def DeformConv(
+    X: Value, W: Value, offset: Value, B: Value | None = None, mask: Value | None = None, *,
+    dilations: Sequence[int] | None = None, group: int = 1, kernel_shape: Sequence[int] | None = None, offset_group: int = 1,
+    pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
+) -> Value:  # fmt: skip
+    """A convolution whose taps are displaced by data (Dai et al. 2017): columns of sampled pixels times the weights."""
+    if X.rank != 4:
+        raise IRError(f"{X.rank - 2} spatial dimensions are not supported (2 are)")
+    wide = DType.float64 if X.dtype is DType.float64 else DType.float32
+    channels, (outputs, _, rows, columns) = X.shape[1], W.shape
+    steps, spread, edges = strides or (1, 1), dilations or (1, 1), pads or (0, 0, 0, 0)
+    batch, high, across = X.shape[0], offset.shape[2], offset.shape[3]
+    each = channels // offset_group
+    full = [batch, offset_group, rows, columns, high, across]
+    moved = reshape(cast(offset, wide), [batch, offset_group, rows, columns, 2, high, across])
+    taps = []
+    for axis in range(2):
+        tap, place = index(2 + axis, full, wide), index(4 + axis, full, wide)
+        base = map_("add", map_("mul", place, like(place, steps[axis])), map_("mul", tap, like(tap, spread[axis])))
+        shift = reshape(slice_(moved, 4, axis, 1), full)
+        x = map_("sub", map_("add", base, shift), like(base, edges[axis]))
+        taps.append(_around(x, _scalar(X.shape[2 + axis], wide), "linear", "zeros"))
+    pixels = reshape(cast(X, wide), [batch * offset_group, each, X.shape[2] * X.shape[3]])
+    pixels = contiguous(transpose(pixels, [0, 2, 1]))
+    count = rows * columns * high * across
+    total = None
+    for (y, wy), (x, wx) in itertools.product(*taps):
+        assert wy is not None
+        assert wx is not None
+        flat = map_("add", map_("mul", y, reshape(literal([X.shape[3]]), ())), x)
+        value = GatherND(pixels, reshape(flat, [batch * offset_group, count, 1]), batch_dims=1)
+        value = map_("mul", value, reshape(map_("mul", wy, wx), [batch * offset_group, count, 1]))
+        total = value if total is None else map_("add", total, value)
+    assert total is not None
+    sampled = transpose(reshape(total, [batch, offset_group, rows * columns, high * across, each]), [0, 1, 4, 2, 3])
+    if mask is not None:
+        sampled = map_("mul", sampled, reshape(cast(mask, wide), [batch, offset_group, 1, rows * columns, high * across]))
+    unfolded = reshape(sampled, [batch, group, channels // group * rows * columns, high * across])
+    weights = reshape(cast(W, wide), [1, group, outputs // group, channels // group * rows * columns])
+    y = reshape(matmul(weights, unfolded), [batch, outputs, high, across])
+    return cast(y if B is None else map_("add", y, unsqueeze(cast(B, wide), [1, 2])), X.dtype)
+
+
+@op(since=10)
+def RoiAlign(
+    X: Value, rois: Value, batch_indices: Value, *, coordinate_transformation_mode: str | None = None, mode: str = "avg",
+    output_height: int = 1, output_width: int = 1, sampling_ratio: int = 0, spatial_scale: float = 1.0, ctx: Context,
+) -> Value:  # fmt: skip
+    """Regions pooled from bilinear samples (He et al. 2017, Mask R-CNN); ``max`` is over the weighted pixels."""
+    if sampling_ratio <= 0:
+        raise IRError("sampling_ratio=0, samples that depend on the regions' sizes, is not supported")
+    if mode not in ("avg", "max"):
+        raise IRError(f"mode {mode!r} is not one of avg, max")
+    centred = (coordinate_transformation_mode or ("half_pixel" if ctx.opset >= 16 else "output_half_pixel")) == "half_pixel"
+    wide, s = DType.float32, sampling_ratio
+    regions = cast(rois, wide)
+    regions = map_("mul", regions, like(regions, spatial_scale))
+    regions = map_("sub", regions, like(regions, 0.5)) if centred else regions
+    count, channels = rois.shape[0], X.shape[1]
+    taps = []
+    for axis, bins in ((1, output_height), (0, output_width)):
+        start, end = slice_(regions, 1, axis, 1), slice_(regions, 1, axis + 2, 1)
+        length = map_("sub", end, start)
+        length = length if centred else map_("max", length, like(length, 1))
+        sample = index(1, [count, bins * s], wide)
+        share = map_("div", map_("add", sample, like(sample, 0.5)), like(sample, bins * s))
+        pairs = _clamped(map_("add", start, map_("mul", share, length)), _scalar(X.shape[2 if axis else 3], wide))
+        taps.append([tuple(unsqueeze(v, [2] if axis else [1]) for v in pair) for pair in pairs])
+    places = output_height * s * output_width * s
+    pixels = contiguous(transpose(reshape(cast(X, wide), [X.shape[0], channels, X.shape[2] * X.shape[3]]), [0, 2, 1]))
+    image = broadcast_to(reshape(cast(batch_indices, DType.int64), [count, 1, 1]), [count, places, 1])
+    total = None
+    for (y, wy), (x, wx) in itertools.product(*taps):
+        flat = map_("add", map_("mul", y, reshape(literal([X.shape[3]]), ())), x)
+        at = concat([image, reshape(flat, [count, places, 1])], 2)
+        value = map_("mul", GatherND(pixels, at), reshape(map_("mul", wy, wx), [count, places, 1]))
+        total = value if total is None else map_("add" if mode == "avg" else "max", total, value)
+    assert total is not None
+    grid = reshape(total, [count, output_height, s, output_width, s, channels])
+    pooled = reduce("mean" if mode == "avg" else "max", grid, [2, 4])
+    return cast(transpose(pooled, [0, 3, 1, 2]), X.dtype)
+
+
+def _clamped(x: Value, n: Value) -> list[tuple[Value, Value]]:
+    """Two neighbours along an axis: samples up to one pixel outside take the border, those beyond count nothing."""
+    last, zero = map_("sub", n, like(n, 1)), like(n, 0)
+    inside = map_("and", map_("le", like(n, -1), x), map_("le", x, n))
+    at = map_("max", x, zero)
+    low = map_("min", map_("floor", at), last)
+    high = map_("min", map_("add", low, like(n, 1)), last)
+    part = map_("where", map_("lt", low, last), map_("sub", at, low), zero)
+    weights = (map_("sub", like(n, 1), part), part)
+    found = zip((low, high), weights, strict=True)
+    return [(cast(map_("max", place, zero), DType.int64), map_("where", inside, w, zero)) for place, w in found]
