@@ -28,11 +28,13 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-d", "--dim", action="append", default=[], metavar="SYMBOL=SIZE", help="size of a symbolic dimension (default 1)")
     parser.add_argument("--zoo", type=Path, metavar="DIR", help="the models that tests/models/make_zoo.py built into this folder")
     parser.add_argument("--case", action="append", default=[], metavar="NAME", help="only this case of the zoo or of the kernels")
-    parser.add_argument("--kernels", action="store_true", help="single operators, in GFLOPS")
+    parser.add_argument("--kernels", action="store_true", help="single operators, eight of each per run, in GFLOPS")
     parser.add_argument("--native", action="store_true", help="against onnxruntime in this process, not onnxruntime-web in Chromium")
     parser.add_argument("--threads", type=int, default=1, help="threads of each side (default: %(default)s)")
     parser.add_argument("--runs", type=int, default=100, help="pairs of runs at most (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=5.0, help="time for the pairs of a case (default: %(default)s)")
+    parser.add_argument("--warm-up", type=float, default=2.0, metavar="SECONDS", help="before the pairs (default: %(default)s)")
+    parser.add_argument("--cpu-time", action="store_true", help="count processor time, which a busy machine does not lengthen; one thread")
     parser.add_argument("--steps", type=int, default=0, metavar="N", help="also show our N slowest steps")
     parser.add_argument("--in-page", action="store_true", help="run ours in the page itself, as onnxruntime-web does, not in a worker")
     parser.add_argument("--onnxruntime-web", type=Path, metavar="DIR", help="folder of the npm package (default: node_modules)")
@@ -48,17 +50,22 @@ def run(args: argparse.Namespace) -> None:
     for name in ("threads", "runs"):
         if getattr(args, name) < 1:
             raise ValueError(f"--{name} must be at least 1, not {getattr(args, name)}")
+    if args.cpu_time and (args.threads > 1 or not Path("/proc/self/schedstat").exists()):
+        raise ValueError("--cpu-time needs --threads 1 and Linux")
     with ExitStack() as stack:
         chosen = _choose(args, Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyonnx-wasm-bench-"))))
-        limits = {"runs": args.runs, "seconds": args.seconds, "steps": args.steps}
+        limits = report.Limits(args.runs, args.seconds, args.warm_up)
         measure: Callable[..., report.Row]
         if args.native:
-            versions, measure = native.versions(), partial(native.measure, threads=args.threads, **limits)
+            versions, measure = (
+                native.versions(),
+                partial(native.measure, threads=args.threads, limits=limits, cpu_time=args.cpu_time, steps=args.steps),
+            )
         else:
             from .web import Web
 
-            web = stack.enter_context(Web(args.threads, args.onnxruntime_web, args.in_page))
-            versions, measure = web.versions, partial(web.measure, **limits)
+            web = stack.enter_context(Web(args.threads, args.onnxruntime_web, args.in_page, args.cpu_time))
+            versions, measure = web.versions, partial(web.measure, limits=limits, steps=args.steps)
         rows = _measure_all(chosen, measure, quiet=args.json)
     document = _document(args, versions, rows)
     print(json.dumps(document) if args.json else render(document))
@@ -114,6 +121,7 @@ def _document(args: argparse.Namespace, versions: dict[str, str], rows: list[rep
         "mode": "native" if args.native else "web",
         "against": "onnxruntime" if args.native else "onnxruntime-web",
         "threads": args.threads,
+        "clock": "cpu" if args.cpu_time else "wall",
         "machine": report.machine(),
         "versions": {"pyonnx-wasm": __version__, **versions},
         "cases": rows,
@@ -126,7 +134,7 @@ def render(document: dict[str, Any]) -> str:
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
     machine, rows, against = document["machine"], document["cases"], document["against"]
     lines = [
-        f"{versions}; {document['threads']} thread{'s' if document['threads'] > 1 else ''} each",
+        f"{versions}; {document['threads']} thread{'s' if document['threads'] > 1 else ''} each, {document['clock']} time",
         f"{machine['cpu']}, {machine['cores']} cores, {machine['system']}",
         "",
     ]
@@ -182,11 +190,12 @@ def _native_cells(row: report.Row, against: str) -> dict[str, str]:
 
 def _web_cells(row: report.Row, against: str) -> dict[str, str]:
     memory = f"{report.mebibytes(row['ours_wasm_bytes'])} : {report.mebibytes(row['theirs_wasm_bytes'])}"
-    need, peaks = row["needed_bytes"], [row[f"{side}_peak_bytes"] for side in ("ours", "theirs")]
+    need, peaks = row["needed_bytes"], [row.get(f"{side}_peak_bytes") for side in ("ours", "theirs")]
+    starts = [row.get(f"{side}_start_ms", {}).get("all") for side in ("ours", "theirs")]
     return {
         **_speed(row, against),
-        "start ms": f"{row['ours_start_ms']['all']:.0f} : {row['theirs_start_ms']['all']:.0f}",
-        "start ratio": f"{row['start_ratio']:.1f}×",
+        "start ms": "" if None in starts else f"{starts[0]:.0f} : {starts[1]:.0f}",
+        "start ratio": f"{row['start_ratio']:.1f}×" if "start_ratio" in row else "",
         "wasm MiB": memory,
         "÷ needed": "" if need is None else f"{row['ours_wasm_bytes'] / need:.2f}",
         "peak MiB": "" if None in peaks else " : ".join(map(report.mebibytes, peaks)),

@@ -14,6 +14,7 @@ from ..compiler import Signature
 from ..dtypes import to_numpy
 
 ZOO = Path(__file__).with_name("zoo.json")
+COPIES = 8
 
 
 @dataclass(frozen=True)
@@ -24,7 +25,7 @@ class Case:
         dims: sizes of symbols; those not named are 1.
         ranges: half-open ranges of integer inputs; [0, 2) where none is given.
         quantised: 8-bit or 4-bit weights, which the mean over f32 models leaves out.
-        flops: floating-point operations of one run, where known.
+        flops: floating-point operations of one run of a kernel; 0 for models.
     """
 
     name: str
@@ -78,7 +79,10 @@ def zoo(folder: Path, names: Sequence[str] = ()) -> list[Case]:
 
 
 def kernels(folder: Path, names: Sequence[str] = ()) -> Iterator[Case]:
-    """Models of one operator each, written into the folder.
+    """Models of one operator, written into the folder.
+
+    Each applies it with several weights to a constant plus a scalar input and gives a slice of each result, so that
+    a run is the operator's time and not that of copying tensors in and out.
 
     Raises:
         ValueError: the package onnx is missing.
@@ -91,23 +95,32 @@ def kernels(folder: Path, names: Sequence[str] = ()) -> Iterator[Case]:
 
     rng = np.random.default_rng(0)
 
-    def write(name: str, op: str, x: list[int], weights: list[list[int]], y: list[int], flops: int, **attributes: Any) -> Case:
-        tensors = [numpy_helper.from_array(rng.standard_normal(s).astype(np.float32) / 8, f"w{i}") for i, s in enumerate(weights)]
-        node = helper.make_node(op, ["x", *(t.name for t in tensors)], ["y"], **attributes)
-        values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", x), ("y", y))]
-        graph = helper.make_graph([node], op, values[:1], values[1:], tensors)
+    def write(name: str, op: str, x: list[int], weights: list[list[int]], flops: int, **attributes: Any) -> Case:
+        def tensor(name: str, shape: list[int]) -> Any:
+            return numpy_helper.from_array(rng.standard_normal(shape).astype(np.float32) / 8, name)
+
+        corner = [numpy_helper.from_array(np.array(v, np.int64), n) for n, v in (("first", [0]), ("last", [1]), ("axis", [1]))]
+        tensors, outputs = [tensor("constant", x), *corner], []
+        nodes = [helper.make_node("Add", ["constant", "scalar"], ["x"])]
+        for i in range(COPIES):
+            own = [tensor(f"w{i}_{k}", shape) for k, shape in enumerate(weights)]
+            nodes.append(helper.make_node(op, ["x", *(t.name for t in own)], [f"result{i}"], **attributes))
+            nodes.append(helper.make_node("Slice", [f"result{i}", "first", "last", "axis"], [f"y{i}"]))
+            tensors += own
+            outputs.append(helper.make_tensor_value_info(f"y{i}", TensorProto.FLOAT, None))
+        scalar = helper.make_tensor_value_info("scalar", TensorProto.FLOAT, [])
+        graph = helper.make_graph(nodes, op, [scalar], outputs, tensors)
         path = folder / f"{name}.onnx"
         onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
-        return Case(name, path, flops=flops)
+        return Case(name, path, flops=COPIES * flops)
 
     def matmul(m: int, k: int, n: int) -> Case:
-        return write(f"matmul_{m}x{k}x{n}", "MatMul", [m, k], [[k, n]], [m, n], 2 * m * k * n)
+        return write(f"matmul_{m}x{k}x{n}", "MatMul", [m, k], [[k, n]], 2 * m * k * n)
 
     def conv(name: str, c: int, m: int, size: int, kernel: int, group: int = 1) -> Case:
         weights = [[m, c // group, kernel, kernel], [m]]
         flops = 2 * m * size * size * (c // group) * kernel * kernel
-        x, y = [1, c, size, size], [1, m, size, size]
-        return write(name, "Conv", x, weights, y, flops, pads=[kernel // 2] * 4, group=group)
+        return write(name, "Conv", [1, c, size, size], weights, flops, pads=[kernel // 2] * 4, group=group)
 
     for case in (
         matmul(384, 384, 512),

@@ -7,6 +7,7 @@ import math
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,6 @@ from ..session import InferenceSession, SessionOptions
 from . import report
 from .cases import Case
 
-BLOCK = 0.02  # seconds
 REBINDS = 64
 
 
@@ -32,7 +32,7 @@ def versions() -> dict[str, str]:
     return {"onnxruntime": onnxruntime.__version__}
 
 
-def measure(case: Case, *, threads: int, runs: int, seconds: float, steps: int, tell: Callable[[str], None]) -> report.Row:
+def measure(case: Case, *, threads: int, limits: report.Limits, cpu_time: bool, steps: int, tell: Callable[[str], None]) -> report.Row:
     """One row: times of both sides, of compiling, of creating, and of binding to new sizes."""
     import onnxruntime
 
@@ -58,32 +58,21 @@ def measure(case: Case, *, threads: int, runs: int, seconds: float, steps: int, 
     row["theirs_create_ms"] = round((time.perf_counter() - start) * 1e3, 1)
 
     tell("run")
-    sides: list[Callable[[], list[np.ndarray]]] = [lambda: ours.run(None, feed), lambda: theirs.run(None, feed)]
-    row.update(report.difference(sides[0](), sides[1]()))
-    row.update(report.paired(*pairs(sides, runs, seconds)))
+    row.update(report.difference(ours.run(None, feed), theirs.run(None, feed)))
+    clock = time.thread_time if cpu_time else time.perf_counter
+    sides = [partial(block, partial(run, None, feed), clock) for run in (ours.run, theirs.run)]
+    row.update(report.paired(*report.pairs(sides, limits)))
     if case.flops:
         row["ours_gflops"], row["theirs_gflops"] = (round(case.flops / row[f"{k}_ms"] / 1e6, 1) for k in ("ours", "theirs"))
     return row
 
 
-def pairs(sides: list[Callable[[], Any]], runs: int, seconds: float, least: int = 3) -> list[list[float]]:
-    """Milliseconds per run of each side, from pairs of blocks whose order alternates."""
-
-    def block(run: Callable[[], Any], repeat: int) -> float:
-        start = time.perf_counter()
-        for _ in range(repeat):
-            run()
-        return (time.perf_counter() - start) / repeat
-
-    repeats = [max(1, round(BLOCK / block(run, 2))) for run in sides]
-    times: list[list[float]] = [[] for _ in sides]
-    end = time.perf_counter() + seconds
-    for i in range(runs):
-        if i >= least and time.perf_counter() >= end:
-            break
-        for k in range(len(sides)) if i % 2 == 0 else reversed(range(len(sides))):
-            times[k].append(block(sides[k], repeats[k]) * 1e3)
-    return times
+def block(run: Callable[[], Any], clock: Callable[[], float], repeat: int) -> float:
+    """Milliseconds per run."""
+    start = clock()
+    for _ in range(repeat):
+        run()
+    return (clock() - start) / repeat * 1e3
 
 
 def inside(compiled: Compiled, case: Case, feed: dict[str, np.ndarray], threads: int, steps: int) -> dict[str, Any]:

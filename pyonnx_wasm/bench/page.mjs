@@ -1,6 +1,5 @@
 // One page's side of the benchmark: two libraries with onnxruntime-web's surface, called in turn.
 
-const BLOCK_MS = 20;
 const ARRAYS = {
   float32: Float32Array,
   float64: Float64Array,
@@ -63,26 +62,12 @@ export async function memory(side) {
   return own.reduce((sum, { buffer }) => sum + buffer.byteLength, 0);
 }
 
-async function block(run, repeat) {
+/** Milliseconds per run of a side. */
+export async function block(side, repeat) {
+  const { run } = sides[side];
   const start = performance.now();
   for (let i = 0; i < repeat; i++) await run();
   return (performance.now() - start) / repeat;
-}
-
-/** Milliseconds per run of each side: pairs of blocks whose order alternates, one warm-up before. */
-export async function pairs({ seconds, runs, least }) {
-  const names = Object.keys(sides);
-  const times = Object.fromEntries(names.map((name) => [name, []]));
-  const repeat = {};
-  for (const name of names) {
-    await block(sides[name].run, 1);
-    repeat[name] = Math.max(1, Math.round(BLOCK_MS / (await block(sides[name].run, 2))));
-  }
-  const end = performance.now() + seconds * 1e3;
-  for (let i = 0; i < runs && (i < least || performance.now() < end); i++)
-    for (const name of i % 2 ? names.toReversed() : names)
-      times[name].push(await block(sides[name].run, repeat[name]));
-  return times;
 }
 
 /** How far the first side's outputs are from the second's: greatest error relative to the output's scale, and whether all agree. */

@@ -6,13 +6,18 @@ import math
 import os
 import platform
 import statistics
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 Row = dict[str, Any]
+
+BLOCK_MS = 50.0
+LEAST_PAIRS = 3
 
 
 def machine() -> dict[str, Any]:
@@ -24,6 +29,35 @@ def machine() -> dict[str, Any]:
     except (OSError, StopIteration):
         pass
     return {"cpu": cpu, "cores": os.cpu_count(), "system": platform.platform(terse=True), "python": platform.python_version()}
+
+
+@dataclass(frozen=True)
+class Limits:
+    """How long a case is measured: pairs at most, seconds for them, seconds of warm-up."""
+
+    runs: int
+    seconds: float
+    warm_up: float
+
+
+def pairs(sides: Sequence[Callable[[int], float]], limits: Limits) -> list[list[float]]:
+    """Milliseconds per run of each side, from pairs of blocks whose order alternates.
+
+    A side takes how often to run and returns its mean. The warm-up alternates too: browsers optimise code that ran for a while.
+    """
+    last = [run(1) for run in sides]
+    end = time.perf_counter() + limits.warm_up
+    while time.perf_counter() < end:
+        last = [min(run(1), ms) for run, ms in zip(sides, last, strict=True)]
+    repeats = [max(1, round(BLOCK_MS / max(ms, 1e-6))) for ms in last]
+    times: list[list[float]] = [[] for _ in sides]
+    end = time.perf_counter() + limits.seconds
+    for i in range(limits.runs):
+        if i >= LEAST_PAIRS and time.perf_counter() >= end:
+            break
+        for k in range(len(sides)) if i % 2 == 0 else reversed(range(len(sides))):
+            times[k].append(sides[k](repeats[k]))
+    return times
 
 
 def paired(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:

@@ -8,8 +8,8 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack, contextmanager
-from functools import cache
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from functools import cache, partial
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -39,12 +39,13 @@ class Web(AbstractContextManager["Web"]):
     Args:
         onnxruntime_web: the npm package's folder.
         in_page: run ours in the page itself, not in a worker.
+        cpu_time: count the processor time of the page's threads, which other programs do not lengthen.
     Raises:
         ValueError: player, onnxruntime-web or Playwright is missing; the text says how to get it.
     """
 
-    def __init__(self, threads: int, onnxruntime_web: Path | None = None, in_page: bool = False) -> None:
-        self.threads, self.in_page = threads, in_page
+    def __init__(self, threads: int, onnxruntime_web: Path | None = None, in_page: bool = False, cpu_time: bool = False) -> None:
+        self.threads, self.in_page, self.cpu_time = threads, in_page, cpu_time
         package = onnxruntime_web or ONNXRUNTIME_WEB
         player = next((p for p in PLAYERS if (p / "index.mjs").exists()), None)
         if player is None:
@@ -95,20 +96,36 @@ class Web(AbstractContextManager["Web"]):
         finally:
             context.close()
 
-    def _peak(self) -> int | None:
-        """Greatest resident bytes of the largest renderer; None where the system does not tell."""
+    def _renderers(self) -> list[Path]:
         session = self._browser.new_browser_cdp_session()
         processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
         session.detach()
+        return [Path("/proc") / str(p["id"]) for p in processes if p["type"] == "renderer"]
+
+    def _peak(self) -> int | None:
+        """Greatest resident bytes of the largest renderer; None where the system does not tell."""
         peaks = []
-        for process in processes:
-            if process["type"] == "renderer":
-                try:
-                    lines = Path(f"/proc/{process['id']}/status").read_text().splitlines()
-                except OSError:
-                    continue
+        for renderer in self._renderers():
+            with suppress(OSError):
+                lines = (renderer / "status").read_text().splitlines()
                 peaks += [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")]
         return max(peaks, default=None)
+
+    def _block(self, page: Any, side: str, repeat: int) -> float:
+        """Milliseconds per run."""
+        before = self._cpu_ms() if self.cpu_time else 0.0
+        wall: float = page.evaluate(CALL, ["block", [side, repeat]])
+        return (self._cpu_ms() - before) / repeat if self.cpu_time else wall
+
+    def _cpu_ms(self) -> float:
+        """Processor time of the renderers' main threads and workers; not of those that compile or collect garbage."""
+        total = 0
+        for renderer in self._renderers():
+            for thread in (renderer / "task").glob("*"):
+                with suppress(OSError):
+                    if thread.name == renderer.name or (thread / "comm").read_text().startswith("DedicatedWorker"):
+                        total += int((thread / "schedstat").read_text().split()[0])
+        return total / 1e6
 
     def _prepare(self, case: Case) -> tuple[Compiled, float]:
         """Compiles the model unless it is the one that was compiled last; seconds that took."""
@@ -119,7 +136,7 @@ class Web(AbstractContextManager["Web"]):
             ponnx.save(compiled, self._work / "model.ponnx")
         return self._compiled[1:]
 
-    def measure(self, case: Case, *, runs: int, seconds: float, steps: int, tell: Callable[[str], None]) -> report.Row:
+    def measure(self, case: Case, *, limits: report.Limits, steps: int, tell: Callable[[str], None]) -> report.Row:
         """One row: times of both sides, of starting in a fresh page, memory, and how far the outputs differ."""
         tell("compile")
         compiled, compile_seconds = self._prepare(case)
@@ -131,17 +148,18 @@ class Web(AbstractContextManager["Web"]):
         row: report.Row = {"case": case.name, "quantised": case.quantised, "compile_ms": round(compile_seconds * 1e3, 1)}
         row["model_bytes"] = {"ours": (self._work / "model.ponnx").stat().st_size, "theirs": case.path.stat().st_size}
         with self._serve(case.path.parent) as server:
-            row.update(self._starts(server, case, rows, tell))
+            if not case.flops:
+                row.update(self._starts(server, case, rows, tell))
             tell("run")
             with self._page(server) as page:
                 page.evaluate(CALL, ["feed", [rows]])
                 for side in SIDES:
                     page.evaluate(CALL, ["open", self._opening(side, case)])
                 row.update(page.evaluate(CALL, ["compare", [SIDES]]))
-                times = page.evaluate(CALL, ["pairs", [{"runs": runs, "seconds": seconds, "least": 3}]])
-                row.update(report.paired(times["ours"], times["theirs"]))
+                row.update(report.paired(*report.pairs([partial(self._block, page, side) for side in SIDES], limits)))
                 for side in SIDES:
                     row[f"{side}_wasm_bytes"] = page.evaluate(CALL, ["memory", [side]])
+                row["downloads"] = {side: self._downloads(server, f"/{side}/") for side in SIDES}
                 if steps:
                     timed = page.evaluate(CALL, ["steps", ["ours", 5]])
                     row["steps"] = report.slowest([(s["kernel"], s["name"], s["ms"]) for s in timed], steps)
@@ -188,7 +206,6 @@ class Web(AbstractContextManager["Web"]):
             peak = peaks[side]
             found[f"{side}_peak_bytes"] = None if peak is None or self._empty_page is None else max(0, peak - self._empty_page)
         found["start_ratio"] = round(found["theirs_start_ms"]["all"] / found["ours_start_ms"]["all"], 3)
-        found["downloads"] = {side: self._downloads(server, f"/{side}/") for side in SIDES}
         return found
 
     def _downloads(self, server: Server, prefix: str) -> dict[str, int]:
