@@ -32,7 +32,8 @@ BUILD = ROOT / "build"
 LIB = Path(__file__).resolve().parent / "lib"
 
 FLAGS = ("-std=c++20", "-O3", "-fno-exceptions", "-fno-rtti", "-ffp-contract=fast", "-fno-math-errno", "-fvisibility=hidden",
-         "-ffunction-sections", "-fdata-sections", "-Wall", "-Wextra", "-Wno-c99-designator", "-Wno-missing-field-initializers", "-Werror=return-type")  # fmt: skip
+         "-ffunction-sections", "-fdata-sections", "-Wall", "-Wextra", "-Wno-c99-designator", "-Wno-missing-field-initializers",
+         "-Werror=return-type")  # fmt: skip
 WASM_FEATURES = "generic+simd128+atomics+bulk_memory+nontrapping_fptoint"
 WASM_LINK = ("-mexec-model=reactor", "-Wl,--no-entry", "-Wl,--import-memory", "-Wl,--shared-memory", "-Wl,--initial-memory=4194304",
              "-Wl,--max-memory=4294901760", "-Wl,-z,stack-size=1048576",
@@ -88,7 +89,10 @@ def native_targets(platform_name: str, out: Path, guard: bool = False) -> list[T
         raise ToolchainError(f"no native core for {platform_name}: there are x86_64 and aarch64 on linux, macos and windows")
     flags = ("-fPIC",) if system != "windows" else ()
     link = ("-shared", "-lm", "-lpthread") if system == "linux" else ("-shared",)
-    return [Target(f"core-{isa}.{suffix}", f"{arch}-{triple}", cpu, out, flags, link, ("-DPWX_GUARD",) if guard else ()) for isa, cpu in isas.items()]
+    return [
+        Target(f"core-{isa}.{suffix}", f"{arch}-{triple}", cpu, out, flags, link, ("-DPWX_GUARD",) if guard else ())
+        for isa, cpu in isas.items()
+    ]
 
 
 def wasm_targets(out: Path) -> list[Target]:

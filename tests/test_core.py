@@ -19,7 +19,7 @@ from pyonnx_wasm.runtimes.core import Core, CoreError
 KERNELS = toolchain.declared()
 ARENA, WEIGHT, INPUT, OUTPUT = range(4)
 F32, I32, I64 = 1, 6, 7
-OPS = "const dim elem add sub mul floordiv ceildiv mod min max eq lt le select check".split()
+OPS = "const dim elem add sub mul floordiv ceildiv mod min max eq lt le select check".split()  # noqa: SIM905
 
 
 class Reg(int):
@@ -80,7 +80,10 @@ class Asm:
             abi = KERNELS[name].abi if name in KERNELS else 0
             names += [abi - (1 << 32) if abi >> 31 else abi, len(name), *struct.unpack(f"<{len(text) // 4}i", text)]
         flat = lambda rows: [int(word) for row in rows for word in row]  # noqa: E731
-        tables = [(self.kernels, names), *((t, flat(t)) for t in (self.inputs, self.outputs, self.code, self.storages, self.buffers, self.steps))]
+        tables = [
+            (self.kernels, names),
+            *((t, flat(t)) for t in (self.inputs, self.outputs, self.code, self.storages, self.buffers, self.steps)),
+        ]
         head, body = [0x50585057, 1, 0], list[int]()
         for rows, words in tables:
             head += [len(rows), 19 + len(body)]
@@ -264,7 +267,8 @@ def test_steps_are_timed() -> None:
     x, y = floats(9), np.zeros(9, np.float32)
     c.bind([9], [x])
     times = c.time_steps([x], [y])
-    assert [origin for origin, _ in times] == ["node"] * 4 and all(ns >= 0 for _, ns in times)
+    assert [origin for origin, _ in times] == ["node"] * 4
+    assert all(ns >= 0 for _, ns in times)
     np.testing.assert_array_equal(x, y)
 
 
@@ -313,7 +317,7 @@ def test_misuse_is_refused() -> None:
         c.bind([4, 4], [])
     c.bind([4], [])
     for ins, outs in [([floats(5)], [y]), ([x], [y[:3]]), ([x], []), ([floats(8)[::2]], [y])]:
-        with pytest.raises(ValueError):
+        with pytest.raises(ValueError, match=r"are bound|must be contiguous"):
             c.run(ins, outs)
     y.flags.writeable = False
     with pytest.raises(ValueError, match="read-only"):

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from test_core import Asm, chain, floats
-from wasmtime import _ffi as ffi
 from wasmtime import Config, Engine, Instance, Limits, Linker, MemoryType, Module, SharedMemory, Store
+from wasmtime import _ffi as ffi
 
 from pyonnx_wasm.toolchain import LIB
 

@@ -35,7 +35,8 @@ def test_abi_is_the_reviewed_one() -> None:
 
 def test_generated_structs(kernel: Kernel) -> None:
     assert toolchain.structs(kernel) == (
-        "struct DemoKernelParams { i64 n; i64 shape[8]; double eps; i64 tail[]; };\nstruct DemoKernelBufs { Buf y; Buf z; Buf x; Buf bias; Buf more[]; };\n"
+        "struct DemoKernelParams { i64 n; i64 shape[8]; double eps; i64 tail[]; };\n"
+        "struct DemoKernelBufs { Buf y; Buf z; Buf x; Buf bias; Buf more[]; };\n"
     )
     assert toolchain.table_row(kernel) == f'ENTRY(demo_kernel, 0x{kernel.abi:08x}u, 10, true, true, ">o.?*")\n'
 

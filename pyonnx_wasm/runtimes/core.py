@@ -65,7 +65,9 @@ def load(isa: str | None = None) -> ctypes.CDLL:
     """
     built = available()
     if not built:
-        raise ImportError(f"pyonnx_wasm has no native core for {_machine()} here ({LIB}): run `make build` in a checkout, or install a wheel")
+        raise ImportError(
+            f"pyonnx_wasm has no native core for {_machine()} here ({LIB}): run `make build` in a checkout, or install a wheel"
+        )
     isa = isa or os.environ.get("PYONNX_WASM_ISA") or None
     if isa is None:
         level = _open(built[0]).pwx_isa()
@@ -169,7 +171,7 @@ class Core:
         """
         if len(dims) != len(self._dims):
             raise ValueError(f"{len(dims)} dims were given, the inputs have {len(self._dims)}")
-        self._dims[:] = dims
+        self._dims[:] = list(dims)
         at, sizes = 0, []
         for dtype, rank in self._inputs:
             sizes.append(dtype.nbytes(math.prod(dims[at : at + rank])))
@@ -232,7 +234,9 @@ class Core:
             raise ValueError("this core is closed")
         return self._session
 
-    def _arguments(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> tuple[ctypes.Array[c_void_p], ctypes.Array[c_void_p]]:
+    def _arguments(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+    ) -> tuple[ctypes.Array[c_void_p], ctypes.Array[c_void_p]]:
         self._fits("input", inputs, self._input_bytes)
         self._fits("output", outputs, self._output_bytes)
         for i, array in enumerate(outputs):
