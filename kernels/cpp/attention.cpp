@@ -59,12 +59,13 @@ i64 scratch(const Call& call, int threads) {
   return threads * layout(*reinterpret_cast<const AttentionParams*>(call.params)).total * i64(sizeof(float));
 }
 
-// c[M, N vectors] = a[M, k] * b[k, N vectors]
-template <int M, int N> void micro(i64 k, const float* a, i64 lda, const float* b, i64 ldb, float* c, i64 ldc) {
+// c[M, N vectors] = a[M, k] * b[k, N vectors]. LDB: b's stride when it is known, else 0.
+template <int M, int N, i64 LDB> void micro(i64 k, const float* a, i64 lda, const float* b, i64 ldb, float* c, i64 ldc) {
+  if (LDB) ldb = LDB;
   VF acc[M][N] = {};
-  for (i64 t = 0; t < k; t++) {
+  for (i64 t = 0; t < k; t++, b += ldb) {
     VF row[N];
-    for (int j = 0; j < N; j++) row[j] = load(b + t * ldb + j * W);
+    for (int j = 0; j < N; j++) row[j] = load(b + j * W);
     for (int i = 0; i < M; i++) {
       VF x = splat(a[i * lda + t]);
       for (int j = 0; j < N; j++) acc[i][j] = fma(x, row[j], acc[i][j]);
@@ -73,15 +74,10 @@ template <int M, int N> void micro(i64 k, const float* a, i64 lda, const float* 
   for (int i = 0; i < M; i++)
     for (int j = 0; j < N; j++) store(c + i * ldc + j * W, acc[i][j]);
 }
-template <int N> void strip(i64 rows, i64 k, const float* a, i64 lda, const float* b, i64 ldb, float* c, i64 ldc) {
+template <int N, i64 LDB> void strip(i64 rows, i64 k, const float* a, i64 lda, const float* b, i64 ldb, float* c, i64 ldc) {
   i64 i = 0;
-  for (; i + MR <= rows; i += MR) micro<MR, N>(k, a + i * lda, lda, b, ldb, c + i * ldc, ldc);
-  switch (rows - i) {
-    case 3: return micro<3, N>(k, a + i * lda, lda, b, ldb, c + i * ldc, ldc);
-    case 2: return micro<2, N>(k, a + i * lda, lda, b, ldb, c + i * ldc, ldc);
-    case 1: return micro<1, N>(k, a + i * lda, lda, b, ldb, c + i * ldc, ldc);
-    default: return;
-  }
+  for (; i + MR <= rows; i += MR) micro<MR, N, LDB>(k, a + i * lda, lda, b, ldb, c + i * ldc, ldc);
+  for (; i < rows; i++) micro<1, N, LDB>(k, a + i * lda, lda, b, ldb, c + i * ldc, ldc);
 }
 
 // Panels of PANEL keys, each [d, PANEL]; the last one is padded with zeros.
@@ -146,21 +142,26 @@ float weigh(float* s, i64 n, const float* mask, i64 mask_step, float scale, floa
     for (i64 j = 0; j < n; j++) s[j] = (cap > 0 ? cap * __builtin_tanhf(s[j] * scale * per_cap) : s[j] * scale) + mask[j * mask_step];
     mask = nullptr, scale = 1, cap = 0;
   }
-  auto score = [&](VF v, auto mask_at) {
-    v = v * scale;
-    if (cap > 0) v = vtanh(v * per_cap) * cap;
-    return mask ? v + mask_at() : v;
-  };
+  auto score = [&](VF v) { return cap > 0 ? vtanh(v * scale * per_cap) * cap : v * scale; };
+  i64 rest = n % W, j = 0;
   VF top = splat(lowest);
-  i64 j = 0, rest = n % W;
-  for (; j + W <= n; j += W) {
-    VF v = score(load(s + j), [&] { return load(mask + j); });
-    store(s + j, v);
-    top = vmax(top, v);
+  if (mask) {
+    for (; j + W <= n; j += W) {
+      VF v = score(load(s + j)) + load(mask + j);
+      store(s + j, v);
+      top = vmax(top, v);
+    }
+  } else {
+    for (; j + W <= n; j += W) {
+      VF v = score(load(s + j));
+      store(s + j, v);
+      top = vmax(top, v);
+    }
   }
   float m = largest(top);
   if (rest) {
-    VF v = score(load_part(s + j, rest), [&] { return load_part(mask + j, rest); });
+    VF v = score(load_part(s + j, rest));
+    if (mask) v += load_part(mask + j, rest);
     store_part(s + j, v, rest);
     for (i64 u = 0; u < rest; u++) m = s[j + u] > m ? s[j + u] : m;
   }
@@ -213,7 +214,7 @@ struct Head {
     i64 most = visible(first + count - 1);
     if (packs(p)) {
       for (i64 j = 0; j < most; j += PANEL)
-        strip<NR>(count, p.d, queries, p.q_s, scratch + l.keys + j * p.d, PANEL, s + j, l.score_stride);
+        strip<NR, PANEL>(count, p.d, queries, p.q_s, scratch + l.keys + j * p.d, PANEL, s + j, l.score_stride);
     } else {
       for (i64 i = 0; i < count; i++) scores_in_place(queries + i * p.q_s, k, p, most, s + i * l.score_stride);
     }
@@ -226,9 +227,9 @@ struct Head {
     }
     i64 t = 0;
     if (count < MR)
-      for (; t + 4 * W <= l.out_stride; t += 4 * W) strip<4>(count, most, s, l.score_stride, v + t, v_step, out + t, l.out_stride);
-    for (; t + NR * W <= l.out_stride; t += NR * W) strip<NR>(count, most, s, l.score_stride, v + t, v_step, out + t, l.out_stride);
-    if (t < l.out_stride) strip<1>(count, most, s, l.score_stride, v + t, v_step, out + t, l.out_stride);
+      for (; t + 4 * W <= l.out_stride; t += 4 * W) strip<4, 0>(count, most, s, l.score_stride, v + t, v_step, out + t, l.out_stride);
+    for (; t + NR * W <= l.out_stride; t += NR * W) strip<NR, 0>(count, most, s, l.score_stride, v + t, v_step, out + t, l.out_stride);
+    if (t < l.out_stride) strip<1, 0>(count, most, s, l.score_stride, v + t, v_step, out + t, l.out_stride);
     for (i64 i = 0; i < count; i++) {
       float* to = y + (first + i) * p.y_s;
       const float* from = out + i * l.out_stride;

@@ -102,7 +102,10 @@ inline Fn float_unary(int32_t op, bool single) {
   case OP: return single ? Fn(vec<vec_name>) : Fn(f64_each<[](double x) -> double { return expr; }>);
   switch (op) {
     MATH(FLOOR, floor) MATH(CEIL, ceil) MATH(TRUNC, trunc) MATH(ROUND, rint)
-    MATH(TAN, tan) MATH(ASIN, asin) MATH(ACOS, acos) MATH(ATAN, atan) MATH(SINH, sinh) MATH(COSH, cosh) MATH(ASINH, asinh) MATH(ACOSH, acosh) MATH(ATANH, atanh)
+    MATH(TAN, tan) MATH(ASIN, asin) MATH(ACOS, acos) MATH(ATAN, atan) MATH(SINH, sinh) MATH(COSH, cosh) MATH(ASINH, asinh) MATH(ATANH, atanh)
+    case ACOSH:  // musl's acoshf is wrong below 0
+      return single ? Fn(f32_each<[](float x) { return x < 1 ? __builtin_nanf("") : __builtin_acoshf(x); }>)
+                    : Fn(f64_each<[](double x) { return __builtin_acosh(x); }>);
     FAST(SQRT, vsqrt, __builtin_sqrt(x))
     FAST(RSQRT, vrsqrt, 1 / __builtin_sqrt(x))
     FAST(EXP, vexp, __builtin_exp(x))

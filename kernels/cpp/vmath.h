@@ -73,9 +73,17 @@ inline VF verf(VF x) {
 
 inline VF vsigmoid(VF x) { return 1.0f / (1.0f + vexp(-x)); }
 inline VF vsilu(VF x) { return x / (1.0f + vexp(-x)); }
+// x Phi(x), where Phi(-a) = 2^(P(a) - a^2 log2(e)/2), P fitted on [0, 4.95].
 inline VF vgelu(VF x) {
-  VF c = 0.5f * vmath::erfc(vabs(x) * 0.707106781f);
-  return x * (x < 0.0f ? c : 1.0f - c);
+  constexpr float magic = 12582912.0f;
+  VF a = vabs(x), c = vmin(a, VF(4.95f));
+  VF t = poly(c, 1.6474803032906493e-07, -3.936599568987731e-06, 3.755548823392019e-05, -0.00015189316764008254, -0.00025380245642736554,
+              0.007245223503559828, -0.052636388689279556, 0.26218947768211365, -1.1511118412017822, -0.9999998807907104);
+  t = vmax(t - 0.7213475204f * (a * a), VF(-127.0f));
+  VF u = t + magic, f = t - (u - magic);
+  VF p = poly(f, 0.001327647129073739, 0.009675540961325169, 0.05550713092088699, 0.24022120237350464, 0.6931469440460205, 1.0);
+  VF tail = as_f(as_i(p) + (as_i(u) << 23));
+  return x * (x < 0.0f ? tail : 1.0f - tail);
 }
 // x / 2 (1 + tanh u) = x sigmoid(2u), which keeps its precision where tanh nears -1.
 inline VF vgelu_tanh(VF x) { return x / (1.0f + vexp(x * (-1.59576912f - 0.0713548163f * (x * x)))); }
