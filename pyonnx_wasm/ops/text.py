@@ -1,0 +1,64 @@
+"""Features of token sequences."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from .. import dims
+from ..dtypes import DType
+from ..ir import IRError, Value
+from ..op import op
+from ..tensor import cast, concat, constant, like, map_, reduce, reshape, unsqueeze
+from .matmul import matmul
+
+
+@op()
+def TfIdfVectorizer(
+    X: Value, *,
+    max_gram_length: int, max_skip_count: int, min_gram_length: int, mode: str, ngram_counts: Sequence[int], ngram_indexes: Sequence[int],
+    pool_int64s: Sequence[int] | None = None, pool_strings: Sequence[str] | None = None, weights: Sequence[float] | None = None,
+) -> Value:  # fmt: skip
+    """How often each n-gram of the pool occurs: windows of the tokens, a view, compared with all of them at once.
+
+    Windows take neighbours at distance 1 to 1 + max_skip_count; single tokens count once.
+    """
+    if pool_strings is not None or pool_int64s is None:
+        raise IRError("string pools are not supported")
+    if mode not in ("TF", "IDF", "TFIDF"):
+        raise IRError(f"mode {mode!r} is not one of TF, IDF, TFIDF")
+    x = cast(reshape(X, [1, X.shape[0]]) if X.rank == 1 else X, DType.int64)
+    rows, tokens = x.shape
+    found, at = [], 0
+    picked: list[int] = []
+    for n, (start, end) in enumerate(zip(ngram_counts, [*ngram_counts[1:], len(pool_int64s)], strict=True), 1):
+        grams = np.array(pool_int64s[start:end], np.int64).reshape(-1, n)
+        ids, at = range(at, at + len(grams)), at + len(grams)
+        if not min_gram_length <= n <= max_gram_length or not len(grams):
+            continue
+        total = None
+        for distance in range(1, 2 + (max_skip_count if n > 1 else 0)):
+            count = dims.dmax(tokens - (n - 1) * distance, 0)
+            same = None
+            for j in range(n):
+                window = x.view([rows, count, 1], x.offset + j * distance * x.strides[1], [*x.strides, 0])
+                equal = map_("eq", window, constant(grams[:, j].reshape(1, 1, -1)))
+                same = equal if same is None else map_("and", same, equal)
+            assert same is not None
+            hits = reduce("sum", cast(same, DType.float32), [1])
+            total = hits if total is None else map_("add", total, hits)
+        assert total is not None
+        found.append(total)
+        picked += ids
+    width = max(ngram_indexes) + 1
+    place = np.zeros((len(picked), width), np.float32)
+    place[np.arange(len(picked)), [ngram_indexes[i] for i in picked]] = 1
+    counts = concat(found, 1)
+    if mode != "TF":
+        weight = constant(np.array([1.0 if weights is None else weights[i] for i in picked], np.float32))
+        counts = map_(
+            "mul", unsqueeze(weight, [0]), counts if mode == "TFIDF" else cast(map_("lt", like(counts, 0), counts), DType.float32)
+        )
+    y = matmul(counts, constant(place))
+    return reshape(y, [width]) if X.rank == 1 else y
