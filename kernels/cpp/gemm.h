@@ -14,7 +14,7 @@ constexpr int TILE_ROWS[4] = {0, 8, 6, 4}, KC = 256;
 #elif defined(__aarch64__)
 constexpr int TILE_ROWS[4] = {0, 8, 8, 6}, KC = 320;
 #else
-constexpr int TILE_ROWS[4] = {0, 8, 4, 3}, KC = 384;
+constexpr int TILE_ROWS[4] = {0, 4, 4, 3}, KC = 384;
 #endif
 constexpr int NV = 3, NR = NV * W;
 constexpr isize MC_BYTES = 512 << 10;  // the block of `a` that every panel passes over: about half of a level-2 cache
@@ -40,6 +40,14 @@ struct Tile {
   isize res_rs;
   float low, high;
 };
+
+// Keeps a value where it is computed: otherwise LLVM lowers a chain of multiply-adds for WebAssembly as one tree with all its loads first, and
+// the engine spills them.
+template <class T> inline void pin([[maybe_unused]] T& value) {
+#if defined(__wasm__)
+  asm volatile("" : "+r"(value)::"memory");
+#endif
+}
 
 template <int M, int V> [[gnu::noinline]] void tile(const Tile& t) {
   VF acc[M][V];
@@ -67,6 +75,8 @@ template <int M, int V> [[gnu::noinline]] void tile(const Tile& t) {
       const VF av = splat(a[i][u]);
       for (int v = 0; v < V; v++) acc[i][v] = fma(av, bv[v], acc[i][v]);
     }
+    for (int i = 0; i < M; i++)
+      for (int v = 0; v < V; v++) pin(acc[i][v]);
   };
   isize k = t.kc;
   for (; k >= 4; k -= 4) {
@@ -75,7 +85,11 @@ template <int M, int V> [[gnu::noinline]] void tile(const Tile& t) {
     step(2);
     step(3);
     b += 4 * V * W;
-    for (int i = 0; i < M; i++) a[i] += 4;
+    pin(b);
+    for (int i = 0; i < M; i++) {
+      a[i] += 4;
+      pin(a[i]);
+    }
   }
   for (; k > 0; k--) {
     step(0);
