@@ -33,12 +33,14 @@ Sums sums(const float* x, i64 n, float shift) {
   for (i64 at = 0; at < n; at += BLOCK) {
     i64 end = n - at < BLOCK ? n : at + BLOCK, i = at;
     VF s[2] = {}, q[2] = {};
+    auto add = [&](i64 j, int u) {
+      VF v = load(x + j) - shift;
+      s[u] += v;
+      q[u] += v * v;
+    };
     for (; i + 2 * W <= end; i += 2 * W)
-      for (int u = 0; u < 2; u++) {
-        VF v = load(x + i + u * W) - shift;
-        s[u] += v;
-        q[u] += v * v;
-      }
+      for (int u = 0; u < 2; u++) add(i + u * W, u);
+    if (i + W <= end) add(i, 0), i += W;
     all.first += double(sum_lanes(s[0] + s[1]));
     all.second += double(sum_lanes(q[0] + q[1]));
     for (; i < end; i++) {
