@@ -198,6 +198,6 @@ def _web_cells(row: report.Row, against: str) -> dict[str, str]:
         "start ratio": f"{row['start_ratio']:.1f}×" if "start_ratio" in row else "",
         "wasm MiB": memory,
         "÷ needed": "" if need is None else f"{row['ours_wasm_bytes'] / need:.2f}",
-        "peak MiB": "" if None in peaks else " : ".join(map(report.mebibytes, peaks)),
+        "peak MiB": "" if None in peaks else " : ".join(report.mebibytes(peak or 0) for peak in peaks),
         "error": _error(row),
     }

@@ -85,7 +85,7 @@ export function compare([ours, theirs]) {
       const [x, y] = [Number(a[i]), Number(b[i])];
       if (x === y || (x !== x && y !== y)) continue;
       const distance = Math.abs(x - y);
-      if (!(distance <= 1e-4 * scale + 1e-3 * Math.abs(y))) agree = false;
+      if (!Number.isFinite(distance) || distance > 1e-4 * scale + 1e-3 * Math.abs(y)) agree = false;
       error = Math.max(error, Number.isFinite(distance) ? distance / (scale || 1) : Number.MAX_VALUE);
     }
   }

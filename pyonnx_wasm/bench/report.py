@@ -80,8 +80,9 @@ def difference(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> dict
         scale = float(np.max(np.abs(y), where=np.isfinite(y), initial=0.0))
         with np.errstate(invalid="ignore"):
             distance = np.where((x == y) | (np.isnan(x) & np.isnan(y)), 0.0, np.abs(x - y))
-        agree = agree and bool(np.all(distance <= 1e-4 * scale + 1e-3 * np.abs(y)))
-        error = max(error, float(np.max(np.nan_to_num(distance, nan=math.inf), initial=0.0)) / (scale or 1.0))
+            close = np.isfinite(distance) & (distance <= 1e-4 * scale + 1e-3 * np.abs(y))
+        agree = agree and bool(np.all(close | (distance == 0)))
+        error = max(error, float(np.max(np.nan_to_num(distance, nan=math.inf, posinf=math.inf), initial=0.0)) / (scale or 1.0))
     return {"error": error if math.isfinite(error) else None, "agree": agree}
 
 

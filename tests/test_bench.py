@@ -1,0 +1,199 @@
+import argparse
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pyonnx_wasm import cli
+from pyonnx_wasm.bench import cases, render, report
+from pyonnx_wasm.compiler import Signature
+from pyonnx_wasm.dtypes import DType
+
+DIGITS = Path(__file__).parents[1] / "js" / "pages" / "digits" / "digits.onnx"
+QUICK = ["--runs", "3", "--seconds", "0", "--warm-up", "0"]
+
+
+def bench(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
+    assert cli.main(["bench", *args, *QUICK, "--json"]) == 0
+    document: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return document
+
+
+def test_native(capsys: pytest.CaptureFixture[str]) -> None:
+    document = bench(capsys, str(DIGITS), "--native", "--dim", "batch=3", "--steps", "2", "--cpu-time")
+    assert (document["mode"], document["clock"], document["threads"]) == ("native", "cpu", 1)
+    assert {"pyonnx-wasm", "onnxruntime"} <= document["versions"].keys()
+    assert document["machine"]["cpu"]
+    (row,) = document["cases"]
+    assert row["case"] == "digits"
+    assert row["agree"]
+    assert row["error"] < 1e-5
+    assert row["pairs"] == 3
+    for key in ("ours_ms", "theirs_ms", "ratio", "compile_ms", "ours_create_ms", "theirs_create_ms", "rebind_us"):
+        assert row[key] > 0, key
+    assert len(row["steps"]) == 2
+    assert row["steps"][0]["ms"] >= row["steps"][1]["ms"]
+    assert all(step["kernel"] and step["name"] for step in row["steps"])
+    assert document["summary"] == {"cases": 1, "geomean": row["ratio"], "worst": "digits", "worst_ratio": row["ratio"]}
+    text = render(document)
+    assert "digits" in text
+    assert "onnxruntime ms" in text
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("where", [[], ["--in-page", "--cpu-time"]], ids=["worker", "page"])
+def test_web(where: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    document = bench(capsys, str(DIGITS), "--steps", "2", *where)
+    assert document["against"] == "onnxruntime-web"
+    assert {"chromium", "onnxruntime-web"} <= document["versions"].keys()
+    (row,) = document["cases"]
+    assert row["agree"]
+    assert row["error"] < 1e-5
+    assert row["pairs"] == 3
+    for side in ("ours", "theirs"):
+        assert row[f"{side}_ms"] > 0
+        assert row[f"{side}_start_ms"]["all"] > 0
+        assert row["downloads"][side]["bytes"] > row["downloads"][side]["gzip"] > 0
+        assert row["model_bytes"][side] > 0
+    assert row["ours_wasm_bytes"] >= row["needed_bytes"] > row["model_bytes"]["ours"] // 2
+    assert row["theirs_wasm_bytes"] >= 1 << 20
+    assert len(row["steps"]) == 2
+    assert "Download before the model" in render(document)
+
+
+def test_kernels(capsys: pytest.CaptureFixture[str]) -> None:
+    document = bench(capsys, "--kernels", "--native", "--case", "matmul_1x768x3072", "--case", "depthwise3x3_144_56")
+    assert [row["case"] for row in document["cases"]] == ["matmul_1x768x3072", "depthwise3x3_144_56"]
+    assert all(row["agree"] and row["ours_gflops"] > 0 and row["theirs_gflops"] > 0 for row in document["cases"])
+    assert "GFLOPS" in render(document)
+
+
+def test_a_model_that_fails_is_a_row_and_an_exit_code(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = tmp_path / "broken.onnx"
+    broken.write_bytes(DIGITS.read_bytes()[:1000])
+    assert cli.main(["bench", str(broken), str(DIGITS), "--native", *QUICK]) == 1
+    out, err = capsys.readouterr()
+    assert "broken: FAILED: " in out
+    assert "\ndigits " in out
+    assert "1 of 2 cases failed: broken" in err
+
+
+@pytest.mark.parametrize(
+    ("args", "text"),
+    [
+        (["missing.onnx", "--native"], "there is no model missing.onnx"),
+        ([str(DIGITS), "--native", "--dim", "batch"], "--dim 'batch' must look like symbol=size"),
+        ([str(DIGITS), "--native", "--threads", "0"], "--threads must be at least 1, not 0"),
+        ([str(DIGITS), "--native", "--runs", "0"], "--runs must be at least 1, not 0"),
+        ([str(DIGITS), "--native", "--threads", "2", "--cpu-time"], "--cpu-time needs --threads 1"),
+        ([str(DIGITS), "--onnxruntime-web", "nowhere"], "nowhere holds no onnxruntime-web"),
+        (["--native", "--kernels", "--case", "convolution"], "there is no case 'convolution'; the cases are matmul_384x384x512"),
+        (["--native", "--zoo", ".", "--case", "alexnet"], "there is no case 'alexnet'; the cases are resnet50"),
+        (["--native", "--zoo", ".", "--case", "vit_tiny"], "build it with tests/models/make_zoo.py"),
+    ],
+)
+def test_refusals_name_the_cure(
+    args: list[str], text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["bench", *args]) == 1
+    assert text in capsys.readouterr().err
+
+
+def test_feeds_fill_symbols_and_keep_to_ranges() -> None:
+    case = cases.Case("c", Path("c.onnx"), {"seq": 5}, {"ids": (7, 9)})
+    inputs = [
+        Signature("ids", DType.int64, ("batch", "seq")),
+        Signature("mask", DType.bool, ("seq",)),
+        Signature("x", DType.float32, (2, 0)),
+    ]
+    feed = case.feed(inputs)
+    assert {name: (a.shape, str(a.dtype)) for name, a in feed.items()} == {
+        "ids": ((1, 5), "int64"),
+        "mask": ((5,), "bool"),
+        "x": ((2, 0), "float32"),
+    }
+    assert set(feed["ids"].ravel()) <= {7, 8}
+    assert all(np.array_equal(a, b) for a, b in zip(feed.values(), case.feed(inputs).values(), strict=True))
+
+
+def test_every_zoo_case_is_read(tmp_path: Path) -> None:
+    table = json.loads(cases.ZOO.read_text())
+    for row in table.values():
+        (tmp_path / row["file"]).touch()
+    found = {case.name: case for case in cases.zoo(tmp_path)}
+    assert list(found) == list(table)
+    assert found["gpt2_decode_p128"].dims == {"seq": 1, "past": 128}
+    assert [name for name, case in found.items() if case.quantised] == [name for name, row in table.items() if row.get("quantised")]
+
+
+def test_pairs_alternate_and_repeat_what_is_short() -> None:
+    calls: list[tuple[str, int]] = []
+
+    def side(name: str, ms: float) -> Any:
+        def run(repeat: int) -> float:
+            calls.append((name, repeat))
+            return ms
+
+        return run
+
+    times = report.pairs([side("a", 10.0), side("b", 100.0)], report.Limits(runs=4, seconds=60, warm_up=0))
+    assert times == [[10.0] * 4, [100.0] * 4]
+    assert calls == [("a", 1), ("b", 1), ("a", 5), ("b", 1), ("b", 1), ("a", 5), ("a", 5), ("b", 1), ("b", 1), ("a", 5)]
+    row = report.paired(*times)
+    assert (row["ours_ms"], row["theirs_ms"], row["ratio"], row["pairs"]) == (10.0, 100.0, 10.0, 4)
+
+
+NAN = float("nan")
+INF = float("inf")
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "error", "agree"),
+    [
+        ([1.0, 2.0], [1.0, 2.0], 0.0, True),
+        ([1.0, 2.0001], [1.0, 2.0], 5e-5, True),
+        ([1.0, 2.01], [1.0, 2.0], 5e-3, False),
+        ([0.0001, 2.0], [0.0, 2.0], 5e-5, True),
+        ([NAN, INF], [NAN, INF], 0.0, True),
+        ([NAN, 1.0], [1.0, 1.0], None, False),
+        ([1.0, INF], [1.0, 1.0], None, False),
+        ([1.0, 1.0], [1.0, INF], None, False),
+        ([], [], 0.0, True),
+    ],
+)
+def test_difference(ours: list[float], theirs: list[float], error: float | None, agree: bool) -> None:
+    found = report.difference([np.array(ours)], [np.array(theirs)])
+    assert found["agree"] is agree
+    assert found["error"] == (None if error is None else pytest.approx(error, rel=1e-6))
+
+
+def test_difference_of_other_shapes_or_dtypes() -> None:
+    a = np.zeros(2, np.float32)
+    for b in (np.zeros(3, np.float32), np.zeros(2, np.int32)):
+        assert report.difference([a], [b]) == {"error": None, "agree": False}
+    assert not report.difference([a], [])["agree"]
+
+
+def test_mean_leaves_out_wrong_and_quantised_cases() -> None:
+    def row(case: str, ratio: float, agree: bool = True, quantised: bool = False) -> report.Row:
+        return {"case": case, "ratio": ratio, "agree": agree, "quantised": quantised}
+
+    rows = [row("a", 4.0), row("b", 1.0), row("c", 100.0, agree=False), row("d", 9.0, quantised=True), {"case": "e", "quantised": False}]
+    assert report.summary(rows) == {"cases": 2, "geomean": 2.0, "worst": "b", "worst_ratio": 1.0}
+    assert report.summary([]) == {"cases": 0, "geomean": None, "worst": None}
+
+
+def test_table_is_aligned() -> None:
+    text = report.table([{"case": "a", "ms": "1.00"}, {"case": "longer", "ms": "10.00", "more": "x"}])
+    assert text.splitlines() == ["case       ms  more", "------  -----  ----", "a        1.00", "longer  10.00     x"]
+
+
+def test_arguments_have_help() -> None:
+    parser = argparse.ArgumentParser()
+    from pyonnx_wasm import bench as module
+
+    module.arguments(parser)
+    assert all(action.help for action in parser._actions)
