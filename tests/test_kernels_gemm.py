@@ -1,0 +1,286 @@
+"""The kernels ``matmul``, ``conv`` and ``conv_transpose`` against numpy in float64, over random hostile cases."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from kernel_call import Array, assert_close, refused, run, sample
+from numpy.lib.stride_tricks import as_strided
+
+SIZES = [1, 2, 3, 4, 5, 7, 8, 11, 12, 13, 15, 16, 17, 23, 24, 25, 31, 33, 47, 48, 49, 97]
+ACTS = 12
+AFTER = 100
+
+
+@np.errstate(all="ignore")
+def activate(act: int, v: Array, a: float, b: float) -> Array:
+    """The activation codes of matmul and conv."""
+    erf = np.vectorize(math.erf, otypes=[float])
+    return np.asarray(
+        [
+            lambda: v,
+            lambda: np.maximum(v, 0),
+            lambda: np.clip(v, a, b),
+            lambda: 1 / (1 + np.exp(-v)),
+            lambda: np.tanh(v),
+            lambda: v / (1 + np.exp(-v)),
+            lambda: 0.5 * v * (1 + erf(v / math.sqrt(2))),
+            lambda: 0.5 * v * (1 + np.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))),
+            lambda: np.where(v < 0, a * v, v),
+            lambda: np.clip(a * v + b, 0, 1),
+            lambda: v * np.clip(v / 6 + 0.5, 0, 1),
+            lambda: np.where(v < 0, a * np.expm1(v), v),
+        ][act]()
+    )
+
+
+def finish(total: Array, residual: Array | None, act: int, after: bool, a: float, b: float) -> Array:
+    r = 0 if residual is None else residual.astype(float)
+    return activate(act, total + r, a, b) if after else activate(act, total, a, b) + r
+
+
+def draw_act(rng: np.random.Generator, count: int = ACTS) -> dict[str, Any]:
+    act = int(rng.choice([0, 0, *range(1, count)]))
+    after = bool(act and rng.random() < 0.5)
+    return {"act": act, "after": after, "a": -1.0 if act == 2 else 0.2, "b": 1.5 if act == 2 else 0.5}
+
+
+# ---- matmul ----
+
+
+def size(rng: np.random.Generator) -> int:
+    return 0 if rng.random() < 0.03 else int(rng.choice(SIZES))
+
+
+def product_case(rng: np.random.Generator, dtype: str, m: int, n: int, k: int, special: bool = False) -> None:
+    """One product: operands in either order, with gaps, batches that broadcast, bias in any direction, residual, activation, alpha."""
+    is_float = np.dtype(dtype).kind == "f"
+    batch = [int(rng.integers(1, 4)) for _ in range(rng.integers(0, 3))]
+
+    def operand(rows: int, columns: int, ordered: bool) -> tuple[Array, int, list[int], int, int, Array]:
+        gap, offset = int(rng.integers(0, 3)), int(rng.integers(0, 3))
+        flip = not ordered and rng.random() < 0.5
+        rs, cs = (1, rows + gap) if flip else (columns + gap, 1)
+        step = (cs * columns if flip else rs * rows) * int(ordered or rng.random() < 0.6)
+        strides = [step * math.prod(batch[d + 1 :]) for d in range(len(batch))]
+        last = sum((s - 1) * t for s, t in zip([*batch, rows, columns], [*strides, rs, cs], strict=True))
+        data = sample(rng, dtype, [offset + last + 1 if rows * columns else offset])
+        if special and data.size:
+            data[rng.integers(0, data.size, 2)] = rng.choice([np.nan, np.inf, -np.inf], 2)
+        view = as_strided(data[offset:], [*batch, rows, columns], [data.itemsize * s for s in [*strides, rs, cs]])
+        return data, offset, strides, rs, cs, view
+
+    a, aoff, abatch, a_rs, a_cs, a_view = operand(m, k, False)
+    b, boff, bbatch, b_rs, b_cs, b_view = operand(k, n, False)
+    bias_ms, bias_ns = [(0, 0), (1, 0), (0, 1), (n, 1), (1, m)][rng.integers(0, 5)]
+    bias = sample(rng, dtype, [1 + max(m - 1, 0) * bias_ms + max(n - 1, 0) * bias_ns]) if rng.random() < 0.6 else None
+    residual, res_off, resbatch, res_rs, _, res_view = operand(m, n, True)
+    use_residual = rng.random() < 0.4
+    act = draw_act(rng) if is_float else {"act": 0, "after": False, "a": 0.0, "b": 0.0}
+    alpha = 0.5 if is_float and rng.random() < 0.3 else 1.0
+    y_rs = n + int(rng.integers(0, 2))
+    count = math.prod(batch) * m * y_rs
+    got = run(
+        "matmul",
+        [(dtype, [count])],
+        [a, b, bias, residual if use_residual else None],
+        int(rng.integers(1, 4)),
+        nb=len(batch),
+        batch=batch,
+        abatch=abatch,
+        bbatch=bbatch,
+        ybatch=[m * y_rs * math.prod(batch[d + 1 :]) for d in range(len(batch))],
+        **{"m": m, "n": n, "k": k, "aoff": aoff, "a_rs": a_rs, "a_cs": a_cs, "boff": boff, "b_rs": b_rs, "b_cs": b_cs},
+        **{"y_rs": y_rs, "bias_ms": bias_ms, "bias_ns": bias_ns, "res_off": res_off, "res_rs": res_rs, "resbatch": resbatch},
+        act=act["act"] + AFTER * act["after"],
+        alpha=alpha,
+        act_a=act["a"],
+        act_b=act["b"],
+    ).reshape(*batch, m, y_rs)
+    assert (got[..., n:].view(np.uint8) == 0xA5).all()
+    got = got[..., :n]
+    added = None if bias is None else as_strided(bias, (m, n), (bias.itemsize * bias_ms, bias.itemsize * bias_ns))
+    if not is_float:
+        with np.errstate(over="ignore"):
+            want = a_view @ b_view + (0 if added is None else added) + (res_view if use_residual else 0)
+        np.testing.assert_array_equal(got, want.astype(dtype))
+        return
+    with np.errstate(all="ignore"):
+        wide_a, wide_b = a_view.astype(float), b_view.astype(float)
+        total = alpha * (wide_a @ wide_b) + (0 if added is None else added)
+        want = finish(total, res_view if use_residual else None, act["act"], act["after"], act["a"], act["b"])
+        scale = (np.abs(wide_a) @ np.abs(wide_b) + 4) * (1 + k**0.5 / 16)
+    known = np.isfinite(total) if act["act"] > 2 else np.ones_like(want, bool)
+    assert_close(got[known], want[known], np.nan_to_num(scale)[known], dtype, 8)
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_matmul(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for _ in range(6):
+        product_case(rng, "float32", size(rng), size(rng), size(rng))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_matmul_deep(seed: int) -> None:
+    """Several blocks of k, several groups of columns."""
+    rng = np.random.default_rng(seed)
+    product_case(rng, "float32", int(rng.integers(1, 60)), int(rng.choice([1, 3, 40, 700])), int(rng.integers(255, 1200)))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_matmul_not_finite(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    product_case(rng, "float32", size(rng), size(rng), size(rng), special=True)
+
+
+def test_matmul_tall() -> None:
+    """Several blocks of rows."""
+    product_case(np.random.default_rng(0), "float32", 1100, 30, 300)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "int32", "int64", "uint32", "uint64"])
+@pytest.mark.parametrize("seed", range(6))
+def test_matmul_other_types(dtype: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    product_case(rng, dtype, size(rng), size(rng), size(rng))
+
+
+def test_matmul_refuses() -> None:
+    a, b = np.zeros(12, np.float32), np.zeros(20, np.float32)
+    good = {"m": 3, "n": 5, "k": 4, "a_rs": 4, "a_cs": 1, "b_rs": 5, "b_cs": 1, "y_rs": 5, "alpha": 1.0}
+    run("matmul", [("float32", [15])], [a, b, None, None], **good)
+    for wrong in (
+        {"m": 4}, {"k": 5}, {"n": 6}, {"k": -1}, {"m": 1 << 62}, {"a_rs": -4}, {"aoff": 1}, {"boff": -1}, {"b_rs": 1 << 60}, {"y_rs": 6},
+        {"yoff": 1}, {"act": 12}, {"act": 100}, {"act": -1}, {"nb": 7}, {"nb": -1}, {"nb": 1, "batch": [2], "ybatch": [15]},
+    ):  # fmt: skip
+        refused("matmul", [("float32", [15])], [a, b, None, None], **(good | wrong))
+    refused("matmul", [("float32", [15])], [a, b, np.zeros(4, np.float32), None], **good, bias_ns=1)
+    refused("matmul", [("float32", [15])], [a, b, None, np.zeros(14, np.float32)], **good, res_rs=5)
+    refused("matmul", [("float32", [15])], [a, b.astype(np.float64), None, None], **good)
+    refused("matmul", [("int8", [15])], [a.astype(np.int8), b.astype(np.int8), None, None], **good)
+
+
+# ---- conv, conv_transpose ----
+
+
+def window(rng: np.random.Generator, transpose: bool, rank: int, largest: int) -> dict[str, list[int]]:
+    """Sizes of the three spatial dimensions; those before the last ``rank`` are 1."""
+    out: dict[str, list[int]] = {k: [] for k in ("in", "kernel", "stride", "dilation", "pad", "out")}
+    for d in range(3):
+        kernel = stride = dilation = size = result = 1
+        pad = 0
+        if d >= 3 - rank:
+            kernel, stride, dilation = int(rng.choice([1, 2, 3, 3, 4, 5])), int(rng.choice([1, 1, 2, 3])), int(rng.choice([1, 1, 2, 3]))
+            pad, size = int(rng.choice([kernel // 2, 0, 1, -1, 3])), int(rng.integers(1, largest))
+            reach = (kernel - 1) * dilation + 1
+            span = (size - 1) * stride + reach - pad if transpose else (size + 2 * pad - reach) // stride + 1
+            result = max(span, 0)
+        for key, value in zip(out, (size, kernel, stride, dilation, pad, result), strict=True):
+            out[key].append(value)
+    return out
+
+
+def same(kernel: int, height: int, width: int) -> dict[str, list[int]]:
+    """A square window that keeps the image's size."""
+    half, ones = kernel // 2, [1, 1, 1]
+    image = [1, height, width]
+    return {"in": image, "kernel": [1, kernel, kernel], "stride": ones, "dilation": ones, "pad": [0, half, half], "out": image}
+
+
+def taps(v: dict[str, list[int]], small: str, big: str) -> Any:
+    """For every tap: positions in the flattened ``small`` image and the places in the flattened ``big`` one that they meet."""
+    for tap in itertools.product(*map(range, v["kernel"])):
+        axes = [np.arange(v[small][d]) * v["stride"][d] - v["pad"][d] + tap[d] * v["dilation"][d] for d in range(3)]
+        grid = np.ix_(*axes)
+        inside = [(grid[d] >= 0) & (grid[d] < v[big][d]) for d in range(3)]
+        ok = (inside[0] & inside[1] & inside[2]).ravel()
+        place = ((grid[0] * v[big][1] + grid[1]) * v[big][2] + grid[2]).ravel()
+        yield tap, np.flatnonzero(ok), place[ok]
+
+
+def conv_case(rng: np.random.Generator, dtype: str, transpose: bool, group: int, c: int, m: int, v: dict[str, list[int]]) -> None:
+    """One convolution with ``c`` input and ``m`` output channels per group."""
+    n = int(rng.integers(1, 3))
+    pixels_in, pixels_out, n_taps = math.prod(v["in"]), math.prod(v["out"]), math.prod(v["kernel"])
+    x = sample(rng, dtype, [n, group, c, pixels_in])
+    w = sample(rng, dtype, [group, c, m, *v["kernel"]] if transpose else [group, m, c, *v["kernel"]])
+    bias = sample(rng, dtype, [group * m]) if rng.random() < 0.5 else None
+    act = {"act": 0, "after": False, "a": 0.0, "b": 0.0} if transpose else draw_act(rng, ACTS if dtype == "float32" else 3)
+    residual = sample(rng, dtype, [n, group, m, pixels_out]) if not transpose and rng.random() < 0.4 else None
+    total = np.zeros([n, group, m, pixels_out]) + (0 if bias is None else bias.reshape(group, m, 1))
+    scale = np.full_like(total, 4)
+    wide_x, wide_w = x.astype(float), w.astype(float)
+    for tap, small, big in taps(v, *(("in", "out") if transpose else ("out", "in"))):
+        weight = wide_w[:, :, :, *tap]
+        order, read, write = ("gcm,ngcp->ngmp", small, big) if transpose else ("gmc,ngcp->ngmp", big, small)
+        total[..., write] += np.einsum(order, weight, wide_x[..., read])
+        scale[..., write] += np.einsum(order, np.abs(weight), np.abs(wide_x[..., read]))
+    want = finish(total, residual, act["act"], act["after"], act["a"], act["b"])
+    given: dict[str, Any] = {"n": n, "c": group * c, "m": group * m, "group": group, **v}
+    if not transpose:
+        given |= {"act": act["act"] + AFTER * act["after"], "act_a": act["a"], "act_b": act["b"]}
+    ins = [x, w, bias] if transpose else [x, w, bias, residual]
+    got = run("conv_transpose" if transpose else "conv", [(dtype, total.shape)], ins, int(rng.integers(1, 4)), **given)
+    assert_close(got, want, scale * (1 + (c * n_taps) ** 0.5 / 16), dtype, 8)
+
+
+@pytest.mark.parametrize("transpose", [False, True])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("seed", range(40))
+def test_conv(transpose: bool, dtype: str, seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for rank, largest in ((1, 200), (2, 15), (2, 15), (3, 6)):
+        group, c, m = (int(rng.choice(q)) for q in ([1, 1, 2, 3], [1, 2, 5, 17], [1, 3, 8, 13]))
+        conv_case(rng, dtype, transpose, group, c, m, window(rng, transpose, rank, largest))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_conv_depthwise(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    for rank, largest in ((1, 120), (2, 20), (2, 70), (3, 5)):
+        conv_case(rng, "float32", False, int(rng.integers(2, 6)), 1, int(rng.choice([1, 1, 2, 3])), window(rng, False, rank, largest))
+
+
+@pytest.mark.parametrize(("c", "m", "size", "kernel"), [(70, 20, 9, 3), (300, 5, 7, 1), (600, 40, 1, 1), (33, 64, 20, 5)])
+def test_conv_deep(c: int, m: int, size: int, kernel: int) -> None:
+    """Several blocks of k."""
+    conv_case(np.random.default_rng(0), "float32", False, 1, c, m, same(kernel, size, size))
+
+
+@pytest.mark.parametrize("group", [1, 6])
+def test_conv_not_finite(group: int) -> None:
+    """A NaN or an infinity reaches the outputs whose windows hold it, and no other."""
+    x = np.ones((6, 9, 31), np.float32)
+    x[2, 4, 17], x[3, 0, 30], x[5, 8, 0] = np.nan, np.inf, -np.inf
+    w = np.ones((6, 6 // group, 3, 3), np.float32)
+    padded = np.pad(x.astype(float), [(0, 0), (1, 1), (1, 1)])
+    want = sum(padded[:, i : i + 9, j : j + 31] for i in range(3) for j in range(3))
+    if group == 1:
+        want = np.broadcast_to(want.sum(0), x.shape)
+    given: dict[str, Any] = {"n": 1, "c": 6, "m": 6, "group": group, "act": 1, **same(3, 9, 31)}
+    y = run("conv", [("float32", x.shape)], [x, w, None, None], **given)
+    np.testing.assert_array_equal(y, np.maximum(want, 0))
+
+
+@pytest.mark.parametrize("kernel", ["conv", "conv_transpose"])
+def test_conv_refuses(kernel: str) -> None:
+    x, w, out = np.zeros(2 * 16, np.float32), np.zeros(3 * 2 * 9, np.float32), [("float32", [3 * 16])]
+    good: dict[str, Any] = {"n": 1, "c": 2, "m": 3, "group": 1, **same(3, 4, 4)}
+    rest = [None] if kernel == "conv_transpose" else [None, None]
+    run(kernel, out, [x, w, *rest], **good)
+    for wrong in (
+        {"n": 2}, {"n": -1}, {"c": 3}, {"m": 4}, {"group": 2}, {"group": 0}, {"in": [1, 4, 5]}, {"in": [1, -4, -4]}, {"out": [1, 4, 5]},
+        {"kernel": [1, 3, 4]}, {"kernel": [1, 0, 3]}, {"stride": [1, 0, 1]}, {"stride": [1, 1, 1 << 40]}, {"dilation": [1, 1, 0]},
+        {"dilation": [1, 1, 1 << 30]}, {"pad": [0, -(1 << 62), 0]}, {"pad": [1 << 62, 0, 0]}, {"pad": [0, -(1 << 63), 0]},
+    ):  # fmt: skip
+        refused(kernel, out, [x, w, *rest], **(good | wrong))
+    refused(kernel, out, [x, w, np.zeros(2, np.float32), *rest[1:]], **good)
+    refused(kernel, out, [x, w.astype(np.float64), *rest], **good)
+    if kernel == "conv":
+        refused(kernel, out, [x, w, None, np.zeros(47, np.float32)], **good)
+        refused(kernel, out, [x, w, None, None], **good, act=12)
