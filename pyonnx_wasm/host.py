@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -13,16 +14,16 @@ from .program import Program, Weight
 class Executor:
     """A model ready to run on the core. Not re-entrant: its owner serialises calls."""
 
-    def __init__(self, main: Program, init: Program | None, weights: Sequence[Weight], threads: int = 1) -> None:
+    def __init__(self, main: Program, init: Program | None, weights: Sequence[Weight], threads: int = 1, library: Any = None) -> None:
         from .runtimes.core import Core
 
         memory = _weights(weights)
         if init is not None:
-            core = Core(init.code, memory, init.messages, init.origins, threads)
+            core = Core(init.code, memory, init.messages, init.origins, threads, library)
             core.bind([], [])
             core.run([], [])
             core.close()
-        self.core = Core(main.code, memory, main.messages, main.origins, threads)
+        self.core = Core(main.code, memory, main.messages, main.origins, threads, library)
 
     def bind(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
         """Fixes the input shapes; returns the output shapes."""

@@ -55,7 +55,7 @@ def save(compiled: Compiled, path: str | os.PathLike[str], *, thin: bool = False
             row["over"] = w.over
         weights.append(row)
     slots = len(compiled.inputs)
-    header = {
+    header: dict[str, Any] = {
         "__metadata__": {"format": "ponnx", "version": FORMAT_VERSION},
         "abi": abi(),
         "provenance": {**compiled.provenance, "sha256": _digest(compiled)},

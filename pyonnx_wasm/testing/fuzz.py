@@ -9,6 +9,7 @@ and the parent names the case that caused it.
 from __future__ import annotations
 
 import argparse
+import ctypes
 import json
 import re
 import select
@@ -20,7 +21,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 import numpy as np
 from tqdm import tqdm
@@ -38,10 +39,11 @@ EXTREMES = (0, 1, -1, 2, 7, 255, 256, 65535, 1 << 20, (1 << 31) - 1, -(1 << 31),
 
 @dataclass
 class Report:
-    """What the cases ended in; ``crashes`` names (case, signal)."""
+    """What the cases ended in; ``crashes`` and ``long`` name (case, why)."""
 
     outcomes: Counter[str] = field(default_factory=Counter)
     crashes: list[tuple[int, str]] = field(default_factory=list)
+    long: list[tuple[int, str]] = field(default_factory=list)
     guarded: bool = False
 
 
@@ -97,13 +99,13 @@ def _words(data: bytes, rng: np.random.Generator) -> bytes:
     return bytes(out)
 
 
-def run_case(data: bytes, rng: np.random.Generator) -> str:
+def run_case(data: bytes, rng: np.random.Generator, library: ctypes.CDLL | None = None) -> str:
     """Loads, binds and runs a possibly damaged model twice, at two sizes; the name of what it ended in."""
     try:
         compiled = ponnx.load(data)
         if sum(w.nbytes for w in compiled.weights) > 1 << 28:
             return "too large"
-        executor = Executor(compiled.main, compiled.init, compiled.weights)
+        executor = Executor(compiled.main, compiled.init, compiled.weights, library=library)
         for size in (2, 3):
             shapes = [tuple(d if isinstance(d, int) else size for d in s.shape) for s in compiled.inputs]
             if any(int(np.prod(np.array(s, dtype=object), initial=1)) > LARGEST or min(s, default=0) < 0 for s in shapes):
@@ -122,16 +124,12 @@ def run_case(data: bytes, rng: np.random.Generator) -> str:
 
 def child(paths: Sequence[Path], seed: int, first: int, last: int, guard: bool) -> None:
     """Runs cases and prints ``case outcome`` for each."""
-    if guard:
-        from ..runtimes import core
-
-        library = open_library(_guard_library())
-        core.load = lambda isa=None: library
+    library = open_library(_guard_library()) if guard else None
     files = [p.read_bytes() for p in paths]
     for case in range(first, last):
         print(case, end=" ", flush=True)
         rng = np.random.default_rng((seed, case))
-        print(run_case(mutate(files[case % len(files)], rng), rng), flush=True)
+        print(run_case(mutate(files[case % len(files)], rng), rng, library), flush=True)
 
 
 def _guard_library() -> Path:
@@ -148,26 +146,27 @@ def fuzz(paths: Sequence[Path], count: int, seed: int, *, progress: bool = True)
         while at < count:
             command = [sys.executable, "-m", "pyonnx_wasm.testing.fuzz", *map(str, paths), "--seed", str(seed)]
             process = subprocess.Popen(
-                [*command, "--child", str(at), str(count), *(["--guard"] if guard else [])], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+                [*command, "--child", str(at), str(count), *(["--guard"] if guard else [])],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
             )
             assert process.stdout is not None
             case, outcome = _follow(process, process.stdout, report, bar)
             at = case + 1
             if outcome:
                 report.outcomes[outcome] += 1
-                if outcome != "long":
-                    report.crashes.append((case, outcome))
+                (report.long if outcome == "long" else report.crashes).append((case, outcome))
     return report
 
 
-def _follow(process: subprocess.Popen[bytes], out: IO[bytes], report: Report, bar: tqdm) -> tuple[int, str]:  # type: ignore[type-arg]
+def _follow(process: subprocess.Popen[bytes], out: IO[bytes], report: Report, bar: Any) -> tuple[int, str]:
     """Reads a child's lines until it ends; the last case that it began and, when that did not end, why."""
     pending, case, since = b"", -1, time.monotonic()
     begun = -1
     while True:
         ready, _, _ = select.select([out], [], [], 1.0)
         if ready:
-            piece = out.read1(65536)  # type: ignore[attr-defined]
+            piece = out.read1(65536)
             if not piece:
                 break
             pending += piece
@@ -198,14 +197,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--guard", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args(argv)
     if args.child:
-        child(args.models, args.seed, *args.child, args.guard)
+        first, last = args.child
+        child(args.models, args.seed, first, last, args.guard)
         return 0
     report = fuzz(args.models, args.count, args.seed, progress=sys.stderr.isatty())
     where = "guard build" if report.guarded else "plain build (for guard pages: python -m pyonnx_wasm.toolchain native --guard)"
     print(f"{args.count} mutations, seed {args.seed}, {where}")
     for outcome, n in report.outcomes.most_common():
         print(f"  {n:6} {outcome}")
-    for case, why in report.crashes:
+    for case, why in (*report.crashes, *report.long):
         print(f"case {case}: {why}")
     return 1 if report.crashes else 0
 
