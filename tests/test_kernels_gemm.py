@@ -19,7 +19,7 @@ AFTER = 100
 @np.errstate(all="ignore")
 def activate(act: int, v: Array, a: float, b: float) -> Array:
     """The activation codes of matmul and conv."""
-    erf = np.vectorize(math.erf, otypes=[float])
+    erf: Any = np.vectorize(math.erf, otypes=[float])
     return np.asarray(
         [
             lambda: v,
@@ -80,7 +80,7 @@ def product_case(rng: np.random.Generator, dtype: str, m: int, n: int, k: int, s
     bias = sample(rng, dtype, [1 + max(m - 1, 0) * bias_ms + max(n - 1, 0) * bias_ns]) if rng.random() < 0.6 else None
     residual, res_off, resbatch, res_rs, _, res_view = operand(m, n, True)
     use_residual = rng.random() < 0.4
-    act = draw_act(rng) if is_float else {"act": 0, "after": False, "a": 0.0, "b": 0.0}
+    act: dict[str, Any] = draw_act(rng) if is_float else {"act": 0, "after": False, "a": 0.0, "b": 0.0}
     alpha = 0.5 if is_float and rng.random() < 0.3 else 1.0
     y_rs = n + int(rng.integers(0, 2))
     count = math.prod(batch) * m * y_rs
@@ -152,7 +152,7 @@ def test_matmul_other_types(dtype: str, seed: int) -> None:
 
 def test_matmul_refuses() -> None:
     a, b = np.zeros(12, np.float32), np.zeros(20, np.float32)
-    good = {"m": 3, "n": 5, "k": 4, "a_rs": 4, "a_cs": 1, "b_rs": 5, "b_cs": 1, "y_rs": 5, "alpha": 1.0}
+    good: dict[str, Any] = {"m": 3, "n": 5, "k": 4, "a_rs": 4, "a_cs": 1, "b_rs": 5, "b_cs": 1, "y_rs": 5, "alpha": 1.0}
     run("matmul", [("float32", [15])], [a, b, None, None], **good)
     for wrong in (
         {"m": 4}, {"k": 5}, {"n": 6}, {"k": -1}, {"m": 1 << 62}, {"a_rs": -4}, {"aoff": 1}, {"boff": -1}, {"b_rs": 1 << 60}, {"y_rs": 6},
@@ -210,7 +210,7 @@ def conv_case(rng: np.random.Generator, dtype: str, transpose: bool, group: int,
     x = sample(rng, dtype, [n, group, c, pixels_in])
     w = sample(rng, dtype, [group, c, m, *v["kernel"]] if transpose else [group, m, c, *v["kernel"]])
     bias = sample(rng, dtype, [group * m]) if rng.random() < 0.5 else None
-    act = {"act": 0, "after": False, "a": 0.0, "b": 0.0} if transpose else draw_act(rng, ACTS if dtype == "float32" else 3)
+    act: dict[str, Any] = {"act": 0, "after": False, "a": 0.0, "b": 0.0} if transpose else draw_act(rng, ACTS if dtype == "float32" else 3)
     residual = sample(rng, dtype, [n, group, m, pixels_out]) if not transpose and rng.random() < 0.4 else None
     total = np.zeros([n, group, m, pixels_out]) + (0 if bias is None else bias.reshape(group, m, 1))
     scale = np.full_like(total, 4)
@@ -259,7 +259,7 @@ def test_conv_not_finite(group: int) -> None:
     x[2, 4, 17], x[3, 0, 30], x[5, 8, 0] = np.nan, np.inf, -np.inf
     w = np.ones((6, 6 // group, 3, 3), np.float32)
     padded = np.pad(x.astype(float), [(0, 0), (1, 1), (1, 1)])
-    want = sum(padded[:, i : i + 9, j : j + 31] for i in range(3) for j in range(3))
+    want = np.sum([padded[:, i : i + 9, j : j + 31] for i in range(3) for j in range(3)], 0)
     if group == 1:
         want = np.broadcast_to(want.sum(0), x.shape)
     given: dict[str, Any] = {"n": 1, "c": 6, "m": 6, "group": group, "act": 1, **same(3, 9, 31)}
