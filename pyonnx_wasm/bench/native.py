@@ -52,6 +52,7 @@ def measure(case: Case, *, threads: int, limits: report.Limits, cpu_time: bool, 
     row["ours_create_ms"] = round((time.perf_counter() - start) * 1e3, 1)
     their_options = onnxruntime.SessionOptions()
     their_options.intra_op_num_threads = threads
+    their_options.log_severity_level = 3
     their_options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL
     start = time.perf_counter()
     theirs = onnxruntime.InferenceSession(case.path, their_options, providers=["CPUExecutionProvider"])

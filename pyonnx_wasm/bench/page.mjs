@@ -67,7 +67,7 @@ export async function block(side, repeat) {
   const { run } = sides[side];
   const start = performance.now();
   for (let i = 0; i < repeat; i++) await run();
-  return (performance.now() - start) / repeat;
+  return (performance.now() - start) / Math.max(repeat, 1);
 }
 
 /** How far the first side's outputs are from the second's: greatest error relative to the output's scale, and whether all agree. */

@@ -16,7 +16,6 @@ import numpy as np
 
 Row = dict[str, Any]
 
-BLOCK_MS = 50.0
 LEAST_PAIRS = 3
 
 
@@ -40,7 +39,7 @@ class Limits:
     warm_up: float
 
 
-def pairs(sides: Sequence[Callable[[int], float]], limits: Limits) -> list[list[float]]:
+def pairs(sides: Sequence[Callable[[int], float]], limits: Limits, block_ms: float = 50.0) -> list[list[float]]:
     """Milliseconds per run of each side, from pairs of blocks whose order alternates.
 
     A side takes how often to run and returns its mean. The warm-up alternates too: browsers optimise code that ran for a while.
@@ -49,7 +48,7 @@ def pairs(sides: Sequence[Callable[[int], float]], limits: Limits) -> list[list[
     end = time.perf_counter() + limits.warm_up
     while time.perf_counter() < end:
         last = [min(run(1), ms) for run, ms in zip(sides, last, strict=True)]
-    repeats = [max(1, round(BLOCK_MS / max(ms, 1e-6))) for ms in last]
+    repeats = [max(1, round(block_ms / max(ms, 1e-6))) for ms in last]
     times: list[list[float]] = [[] for _ in sides]
     end = time.perf_counter() + limits.seconds
     for i in range(limits.runs):
@@ -117,8 +116,13 @@ def mebibytes(value: float) -> str:
 
 
 def steps(row: Row) -> list[str]:
-    """The slowest steps of a case, a line each."""
-    return [f"    {s['ms']:9.3f} ms {s['share']:4.0%}  {s['kernel']:<14} {s['name']}" for s in row.get("steps", ())]
+    """The slowest steps of a case, a line each; a fused step is named by its first node."""
+
+    def name(nodes: str) -> str:
+        first, *rest = nodes.split(" + ")
+        return f"{first} + {len(rest)} more" if rest else first
+
+    return [f"    {s['ms']:9.3f} ms {s['share']:4.0%}  {s['kernel']:<14} {name(s['name'])}" for s in row.get("steps", ())]
 
 
 def slowest(times: Sequence[tuple[str, str, float]], count: int) -> list[Row]:
