@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import os
 import re
 import select
 import signal
@@ -145,13 +146,10 @@ def fuzz(paths: Sequence[Path], count: int, seed: int, *, progress: bool = True)
     with tqdm(total=count, disable=not progress, desc="fuzz", leave=False) as bar:
         while at < count:
             command = [sys.executable, "-m", "pyonnx_wasm.testing.fuzz", *map(str, paths), "--seed", str(seed)]
-            process = subprocess.Popen(
-                [*command, "--child", str(at), str(count), *(["--guard"] if guard else [])],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-            )
-            assert process.stdout is not None
-            case, outcome = _follow(process, process.stdout, report, bar)
+            command += ["--child", str(at), str(count), *(["--guard"] if guard else [])]
+            with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+                assert process.stdout is not None
+                case, outcome = _follow(process, process.stdout, report, bar)
             at = case + 1
             if outcome:
                 report.outcomes[outcome] += 1
@@ -166,7 +164,7 @@ def _follow(process: subprocess.Popen[bytes], out: IO[bytes], report: Report, ba
     while True:
         ready, _, _ = select.select([out], [], [], 1.0)
         if ready:
-            piece = out.read1(65536)
+            piece = os.read(out.fileno(), 65536)
             if not piece:
                 break
             pending += piece
