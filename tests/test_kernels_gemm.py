@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -20,22 +21,21 @@ AFTER = 100
 def activate(act: int, v: Array, a: float, b: float) -> Array:
     """The activation codes of matmul and conv."""
     erf: Any = np.vectorize(math.erf, otypes=[float])
-    return np.asarray(
-        [
-            lambda: v,
-            lambda: np.maximum(v, 0),
-            lambda: np.clip(v, a, b),
-            lambda: 1 / (1 + np.exp(-v)),
-            lambda: np.tanh(v),
-            lambda: v / (1 + np.exp(-v)),
-            lambda: 0.5 * v * (1 + erf(v / math.sqrt(2))),
-            lambda: 0.5 * v * (1 + np.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))),
-            lambda: np.where(v < 0, a * v, v),
-            lambda: np.clip(a * v + b, 0, 1),
-            lambda: v * np.clip(v / 6 + 0.5, 0, 1),
-            lambda: np.where(v < 0, a * np.expm1(v), v),
-        ][act]()
-    )
+    cases: list[Callable[[], Array]] = [
+        lambda: v,
+        lambda: np.maximum(v, 0),
+        lambda: np.clip(v, a, b),
+        lambda: 1 / (1 + np.exp(-v)),
+        lambda: np.tanh(v),
+        lambda: v / (1 + np.exp(-v)),
+        lambda: 0.5 * v * (1 + erf(v / math.sqrt(2))),
+        lambda: 0.5 * v * (1 + np.tanh(math.sqrt(2 / math.pi) * (v + 0.044715 * v**3))),
+        lambda: np.where(v < 0, a * v, v),
+        lambda: np.clip(a * v + b, 0, 1),
+        lambda: v * np.clip(v / 6 + 0.5, 0, 1),
+        lambda: np.where(v < 0, a * np.expm1(v), v),
+    ]
+    return np.asarray(cases[act]())
 
 
 def finish(total: Array, residual: Array | None, act: int, after: bool, a: float, b: float) -> Array:
