@@ -306,6 +306,18 @@ def broadcast_shapes(*shapes: Sequence[DimLike]) -> Shape:
     return tuple(out)
 
 
+def sized(x: Value, shape: Sequence[DimLike], what: str) -> Value:
+    """The value as one of this shape; sizes that are not known to agree are checked when shapes are bound."""
+    from .ir import Graph
+
+    if x.rank != len(shape):
+        raise IRError(f"{what} must have rank {len(shape)}, it is {x}")
+    for have, want in zip(x.shape, shape, strict=True):
+        if not dims.same(have, want):
+            Graph.current().check(dims.eq(have, want), f"{what} has shape {_show(x.shape)}, it must be {_show(shape)}")
+    return x.view(shape, x.offset, x.strides, x._content)
+
+
 def _joined(a: DimLike, b: DimLike) -> DimLike:
     if isinstance(a, int) and a > 1:
         return a

@@ -9,7 +9,7 @@ import numpy as np
 from ..dtypes import DType
 from ..ir import IRError, Value
 from ..op import op
-from ..tensor import HALVES, cast, concat, constant, fill, like, map_, reshape, slice_, split, swap, transpose, unsqueeze
+from ..tensor import HALVES, cast, concat, constant, fill, like, map_, reshape, sized, slice_, split, swap, transpose, unsqueeze
 from .gather import ReverseSequence
 from .matmul import matmul
 
@@ -96,6 +96,9 @@ def _recurrent(
         raise IRError(f"the sequence length must be known when the model is compiled, from 1 to {STEPS}; it is {steps}")
     if direction not in ("forward", "reverse", "bidirectional"):
         raise IRError(f"direction {direction!r} is not one of forward, reverse, bidirectional")
+    lengths = None
+    if sequence_lens is not None:
+        lengths = unsqueeze(cast(sized(sequence_lens, [batch], "sequence_lens"), DType.int64), [1])
     ways = ["forward", "reverse"] if direction == "bidirectional" else [direction]
     per = len(activations) // len(ways)
     outputs, finals = [], []
@@ -105,13 +108,13 @@ def _recurrent(
         recurrence = swap(_pick(R, d), 0, 1)
         halves = None if B is None else split(_pick(B, d), 0, [gates * size] * 2)
         given = _plus(matmul(x, swap(_pick(W, d), 0, 1)), None if halves is None else halves[0])
-        state = [fill([batch, size], 0, X.dtype) if s is None else _pick(s, d) for s in initial]
+        state = [fill([batch, size], 0, X.dtype) if s is None else sized(_pick(s, d), [batch, size], "an initial state") for s in initial]
         rows = []
         for t in range(steps):
             now = reshape(slice_(given, 0, t, 1), [batch, gates * size])
             fresh = step(now, state, recurrence, None if halves is None else halves[1], act, d)
-            if sequence_lens is not None:
-                alive = map_("lt", constant(np.array(t, np.int64)), unsqueeze(cast(sequence_lens, DType.int64), [1]))
+            if lengths is not None:
+                alive = map_("lt", constant(np.array(t, np.int64)), lengths)
                 rows.append(map_("where", alive, fresh[0], like(fresh[0], 0)))
                 state = [map_("where", alive, new, old) for new, old in zip(fresh, state, strict=True)]
             else:

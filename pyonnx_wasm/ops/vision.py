@@ -114,7 +114,8 @@ def _taps(position: Value, n: Value, kind: str, padding: str, align: bool) -> li
     if kind == "nearest":
         x = map_("round", x)
     if padding == "border":
-        x = map_("clamp", x, like(n, 0), last)
+        outside = map_("or", map_("lt", x, low), map_("lt", high, x))
+        x = map_("where", outside, map_("clamp", x, like(n, 0), last), x)
     elif padding == "reflection":
         x = _reflected(x, low, high)
     return _around(x, n, kind, padding, (low, high))

@@ -1,0 +1,321 @@
+"""Operators with symbolic sizes: one compiled model, several shapes, against onnxruntime."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+import pyonnx_wasm
+
+Array = np.ndarray[Any, Any]
+Feed = Mapping[str, Array]
+TYPES = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.int64): TensorProto.INT64, np.dtype(np.uint8): TensorProto.UINT8}
+TYPES |= {np.dtype(np.int32): TensorProto.INT32, np.dtype(np.bool_): TensorProto.BOOL, np.dtype(np.int8): TensorProto.INT8}
+
+
+def model(
+    op: str,
+    feeds: Sequence[Feed],
+    outputs: Sequence[str],
+    constants: Feed,
+    domain: str,
+    opset: int,
+    inputs: Sequence[str] | None,
+    **attributes: Any,
+) -> bytes:
+    """One node; an axis that differs between the feeds is a symbol."""
+    infos = []
+    for name, first in feeds[0].items():
+        shapes = [f[name].shape for f in feeds]
+        dims = [first.shape[a] if len({s[a] for s in shapes}) == 1 else f"{name}_{a}" for a in range(first.ndim)]
+        infos.append(helper.make_tensor_value_info(name, TYPES[first.dtype], dims))
+    stored = [onnx.numpy_helper.from_array(v, k) for k, v in constants.items()]
+    node = helper.make_node(op, inputs or [*feeds[0], *constants], outputs, domain=domain, **attributes)
+    results = [helper.make_empty_tensor_value_info(o) for o in outputs if o]
+    graph = helper.make_graph([node], op, infos, results, stored)
+    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
+    made = helper.make_model(graph, opset_imports=opsets, ir_version=10)
+    return made.SerializeToString()
+
+
+def check(
+    op: str,
+    feeds: Sequence[Feed],
+    *,
+    outputs: Sequence[str] = ("y",),
+    constants: Feed | None = None,
+    domain: str = "",
+    opset: int = 21,
+    inputs: Sequence[str] | None = None,
+    rtol: float = 1e-4,
+    atol: float = 1e-5,
+    **attributes: Any,
+) -> None:
+    data = model(op, feeds, outputs, constants or {}, domain, opset, inputs, **attributes)
+    oracle = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    for optimise in (True, False):
+        options = pyonnx_wasm.SessionOptions(intra_op_num_threads=1, enable_optimisation=optimise)
+        session = pyonnx_wasm.InferenceSession(data, options)
+        for feed in feeds:
+            for got, want in zip(session.run(None, feed), oracle.run(None, dict(feed)), strict=True):
+                assert got.dtype == want.dtype
+                assert got.shape == want.shape
+                np.testing.assert_allclose(got, want, rtol, atol, err_msg=f"{op} optimise={optimise} {[a.shape for a in feed.values()]}")
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng((seed, *shape)).standard_normal(shape, np.float32)
+
+
+def whole(low: int, high: int, *shape: int, dtype: Any = np.int64) -> Array:
+    return np.random.default_rng(shape).integers(low, high, shape, dtype)
+
+
+def shapes(name: str, *sizes: Sequence[int]) -> list[Feed]:
+    return [{name: normal(*s)} for s in sizes]
+
+
+IMAGES = [(1, 3, 7, 9), (2, 3, 16, 5), (1, 3, 1, 1)]
+ROWS = [(3, 8), (1, 8), (17, 8)]
+CASES: dict[str, Callable[[], None]] = {
+    # com.microsoft
+    "FusedMatMul": lambda: check(
+        "FusedMatMul",
+        [{"a": normal(2, n, 5), "b": normal(2, 4, n)} for n in (3, 1, 11)],
+        domain="com.microsoft",
+        alpha=0.5,
+        transA=1,
+        transB=1,
+    ),
+    "FusedMatMul batch": lambda: check(
+        "FusedMatMul", [{"a": normal(n, 2, 5), "b": normal(2, 5, 3)} for n in (4, 1, 9)], domain="com.microsoft", transBatchA=1
+    ),
+    "FusedGemm": lambda: check(
+        "FusedGemm", shapes("a", *ROWS), constants={"b": normal(8, 5), "c": normal(5)}, domain="com.microsoft", activation="Relu", alpha=2.0
+    ),
+    "FusedConv": lambda: check(
+        "FusedConv",
+        shapes("x", (1, 3, 7, 9), (2, 3, 16, 5)),
+        constants={"w": normal(4, 3, 3, 3), "b": normal(4)},
+        domain="com.microsoft",
+        activation="LeakyRelu",
+        activation_params=[0.2],
+        pads=[1, 1, 1, 1],
+        atol=1e-4,
+    ),
+    "Gelu": lambda: check("Gelu", shapes("x", *ROWS), domain="com.microsoft"),
+    "BiasGelu": lambda: check("BiasGelu", shapes("x", *ROWS), constants={"b": normal(8)}, domain="com.microsoft"),
+    "FastGelu": lambda: check("FastGelu", shapes("x", *ROWS), constants={"b": normal(8)}, domain="com.microsoft"),
+    "QuickGelu": lambda: check("QuickGelu", shapes("x", *ROWS), domain="com.microsoft", alpha=1.5),
+    "SkipLayerNormalization": lambda: check(
+        "SkipLayerNormalization",
+        [{"x": normal(2, n, 8), "skip": normal(2, n, 8, seed=1)} for n in (3, 1, 13)],
+        constants={"gamma": normal(8), "beta": normal(8, seed=1), "bias": normal(8, seed=2)},
+        outputs=["y", "", "", "sum"],
+        domain="com.microsoft",
+        epsilon=1e-3,
+    ),
+    "SkipSimplifiedLayerNormalization": lambda: check(
+        "SkipSimplifiedLayerNormalization",
+        [{"x": normal(2, n, 8), "skip": normal(2, n, 8, seed=1)} for n in (3, 1, 13)],
+        constants={"gamma": normal(8)},
+        outputs=["y", "", "", "sum"],
+        domain="com.microsoft",
+    ),
+    "SimplifiedLayerNormalization": lambda: check("SimplifiedLayerNormalization", shapes("x", *ROWS), constants={"g": normal(8)}, opset=17),
+    "MatMulIntegerToFloat": lambda: check(
+        "MatMulIntegerToFloat",
+        [{"a": whole(0, 256, n, 7, dtype=np.uint8)} for n in (3, 1, 10)],
+        constants={
+            "b": whole(-128, 128, 7, 4, dtype=np.int8),
+            "sa": np.float32([0.02]),
+            "sb": np.float32([0.01, 0.02, 0.03, 0.04]),
+            "za": np.uint8([100]),
+            "zb": np.int8([0, 1, 2, 3]),
+            "bias": normal(4),
+        },
+        domain="com.microsoft",
+    ),
+    "DynamicQuantizeMatMul": lambda: check(
+        "DynamicQuantizeMatMul",
+        shapes("a", *ROWS),
+        constants={"b": whole(-128, 128, 8, 4, dtype=np.int8), "sb": np.float32([0.01]), "zb": np.int8([1])},
+        domain="com.microsoft",
+    ),
+    "RotaryEmbedding": lambda: check(
+        "RotaryEmbedding",
+        [{"x": normal(2, n, 24), "at": np.tile(np.arange(n), (2, 1))} for n in (5, 1, 9)],
+        constants={"cos": normal(16, 4), "sin": normal(16, 4, seed=1)},
+        domain="com.microsoft",
+        num_heads=3,
+    ),
+    # the standard
+    "DynamicQuantizeLinear": lambda: check("DynamicQuantizeLinear", shapes("x", *ROWS), outputs=["y", "scale", "zero"]),
+    "QuantizeLinear": lambda: check(
+        "QuantizeLinear", shapes("x", *ROWS), constants={"s": np.float32([0.01] * 8), "z": whole(0, 255, 8, dtype=np.uint8)}, axis=1
+    ),
+    "GridSample": lambda: check(
+        "GridSample",
+        [{"x": normal(2, 3, h, 6), "grid": normal(2, w, 4, 2)} for h, w in ((5, 3), (1, 7), (9, 1))],
+        mode="linear",
+        padding_mode="reflection",
+    ),
+    "GridSample cubic": lambda: check(
+        "GridSample",
+        [{"x": normal(1, 2, h, 6), "grid": normal(1, w, 4, 2)} for h, w in ((5, 3), (8, 7))],
+        mode="cubic",
+        padding_mode="zeros",
+    ),
+    "AffineGrid": lambda: check(
+        "AffineGrid", [{"theta": normal(2, 2, 3), "size": np.array([2, 3, h, w])} for h, w in ((5, 4), (2, 7))], align_corners=1
+    ),
+    "Attention": lambda: check(
+        "Attention",
+        [{"q": normal(b, 4, n, 8), "k": normal(b, 2, n, 8, seed=1), "v": normal(b, 2, n, 8, seed=2)} for b, n in ((1, 5), (2, 1), (3, 17))],
+        opset=23,
+        is_causal=1,
+    ),
+    "Attention past": lambda: check(
+        "Attention",
+        [
+            {
+                "q": normal(2, n, 24),
+                "k": normal(2, n, 24, seed=1),
+                "v": normal(2, n, 24, seed=2),
+                "mask": normal(n, past + n),
+                "pk": normal(2, 3, past, 8, seed=3),
+                "pv": normal(2, 3, past, 8, seed=4),
+            }
+            for n, past in ((5, 3), (1, 8), (4, 1))
+        ],
+        outputs=["y", "present_key", "present_value"],
+        opset=23,
+        q_num_heads=3,
+        kv_num_heads=3,
+        softcap=2.0,
+    ),
+    "Attention scores": lambda: check(
+        "Attention",
+        [{"q": normal(2, 2, n, 8), "k": normal(2, 2, m, 8, seed=1), "v": normal(2, 2, m, 4, seed=2)} for n, m in ((3, 5), (1, 9))],
+        outputs=["y", "", "", "scores"],
+        opset=23,
+        qk_matmul_output_mode=3,
+    ),
+    "RotaryEmbedding standard": lambda: check(
+        "RotaryEmbedding",
+        [{"x": normal(2, 3, n, 8), "at": np.tile(np.arange(n), (2, 1))} for n in (5, 1, 9)],
+        inputs=["x", "cos", "sin", "at"],
+        constants={"cos": normal(16, 4), "sin": normal(16, 4, seed=1)},
+        opset=23,
+        interleaved=1,
+    ),
+    "RMSNormalization": lambda: check("RMSNormalization", shapes("x", *ROWS), constants={"s": normal(8)}, opset=23),
+    "LayerNormalization": lambda: check(
+        "LayerNormalization",
+        shapes("x", (2, 3, 8), (1, 1, 8), (5, 7, 8)),
+        constants={"s": normal(8), "b": normal(8)},
+        outputs=["y", "mean", "inv"],
+    ),
+    "Resize": lambda: check(
+        "Resize", shapes("x", *IMAGES), inputs=["x", "", "scales"], constants={"scales": np.float32([1, 1, 2, 2])}, mode="linear"
+    ),
+    "Resize sizes": lambda: check(
+        "Resize",
+        [{"x": normal(*s), "sizes": np.array([s[0], 3, 8, 11])} for s in IMAGES],
+        inputs=["x", "", "", "sizes"],
+        mode="nearest",
+    ),
+    "LSTM": lambda: check(
+        "LSTM",
+        [{"x": normal(5, n, 4)} for n in (2, 1, 7)],
+        constants={"w": normal(2, 12, 4), "r": normal(2, 12, 3), "b": normal(2, 24)},
+        outputs=["y", "h", "c"],
+        direction="bidirectional",
+        hidden_size=3,
+    ),
+    "GRU": lambda: check(
+        "GRU",
+        [{"x": normal(6, n, 4), "lens": whole(1, 7, n, dtype=np.int32)} for n in (2, 1, 5)],
+        inputs=["x", "w", "r", "b", "lens"],
+        constants={"w": normal(2, 9, 4), "r": normal(2, 9, 3), "b": normal(2, 18)},
+        outputs=["y", "h"],
+        direction="bidirectional",
+        hidden_size=3,
+        linear_before_reset=1,
+    ),
+    "RNN": lambda: check(
+        "RNN",
+        [{"x": normal(4, n, 3)} for n in (2, 1)],
+        constants={"w": normal(1, 5, 3), "r": normal(1, 5, 5)},
+        outputs=["y", "h"],
+        direction="reverse",
+        activations=["Relu"],
+        hidden_size=5,
+    ),
+    "DeformConv": lambda: check(
+        "DeformConv",
+        [{"x": normal(n, 4, 6, 5), "w": normal(2, 4, 3, 3), "offset": normal(n, 18, 4, 3)} for n in (1, 3)],
+        opset=19,
+        atol=1e-4,
+    ),
+    "RoiAlign": lambda: check(
+        "RoiAlign",
+        [{"x": normal(2, 3, 9, 8), "rois": np.abs(normal(n, 4)) * 2 + np.float32([0, 0, 4, 4]), "at": whole(0, 2, n)} for n in (1, 5)],
+        output_height=3,
+        output_width=2,
+        sampling_ratio=2,
+        spatial_scale=0.5,
+    ),
+    "Col2Im": lambda: check(
+        "Col2Im", shapes("x", (1, 12, 12), (3, 12, 12)), constants={"image": np.array([5, 4]), "block": np.array([2, 2])}
+    ),
+    "DFT": lambda: check(
+        "DFT", [{"x": normal(n, 10, 1)} for n in (1, 4)], opset=20, inputs=["x", "", "axis"], constants={"axis": np.array(1)}, onesided=1
+    ),
+    "STFT": lambda: check(
+        "STFT", [{"x": normal(n, 64, 1)} for n in (1, 3)], constants={"step": np.array(8), "w": np.float32(np.hanning(16))}
+    ),
+    "NegativeLogLikelihoodLoss": lambda: check(
+        "NegativeLogLikelihoodLoss",
+        [{"x": normal(n, 5, 4), "t": whole(0, 5, n, 4)} for n in (3, 1)],
+        constants={"w": np.abs(normal(5))},
+        ignore_index=2,
+        opset=13,
+    ),
+    "MaxUnpool": lambda: check(
+        "MaxUnpool", [{"x": normal(1, 1, 2, 2), "i": np.array([[[[5, 7], [13, 15]]]])}], kernel_shape=[2, 2], strides=[2, 2]
+    ),
+    "Trilu": lambda: check("Trilu", shapes("x", (3, 5), (1, 1), (7, 7)), constants={"k": np.array(1)}, upper=0),
+    "Tile": lambda: check("Tile", shapes("x", *ROWS), constants={"r": np.array([2, 3])}),
+    "Pad": lambda: check("Pad", shapes("x", (3, 8), (5, 8)), constants={"p": np.array([1, 2, 0, 3])}, mode="reflect"),
+    "Slice": lambda: check(
+        "Slice",
+        shapes("x", *ROWS),
+        constants={"s": np.array([-1, 1]), "e": np.array([-(2**62), 2**62]), "a": np.array([0, 1]), "st": np.array([-2, 3])},
+    ),
+    "TopK": lambda: check("TopK", shapes("x", *ROWS), constants={"k": np.array([3])}, outputs=["v", "i"]),
+    "OneHot": lambda: check(
+        "OneHot", [{"i": whole(-4, 4, n)} for n in (3, 1)], constants={"d": np.array(5), "v": np.float32([1, 3])}, axis=0
+    ),
+    "ScatterND": lambda: check(
+        "ScatterND", [{"x": normal(n, 3), "i": whole(0, n, 4, 1), "u": normal(4, 3)} for n in (7, 2)], opset=18, reduction="add"
+    ),
+    "ReverseSequence": lambda: check(
+        "ReverseSequence", [{"x": normal(6, n), "l": whole(1, 7, n)} for n in (3, 1)], time_axis=0, batch_axis=1
+    ),
+    "Einsum": lambda: check("Einsum", [{"a": normal(n, 3, 4), "b": normal(n, 4, 5)} for n in (2, 1)], equation="bij,bjk->bik"),
+    "GroupNormalization": lambda: check(
+        "GroupNormalization", shapes("x", (1, 4, 3, 5), (2, 4, 7, 1)), constants={"s": normal(4), "b": normal(4)}, num_groups=2, atol=1e-4
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_agrees_with_onnxruntime_at_every_shape(case: str) -> None:
+    CASES[case]()
