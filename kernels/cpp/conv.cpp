@@ -65,32 +65,6 @@ struct Shape {
   }
 };
 
-// The outputs [0, n) whose input, from + i * stride, lies in [0, size): [lo, hi).
-struct Span {
-  isize lo, hi;
-  Span(isize from, isize stride, isize size, isize n) {
-    lo = from >= 0 ? 0 : stride == 1 ? -from : (-from + stride - 1) / stride;
-    hi = from >= size ? 0 : stride == 1 ? size - from : (size - from + stride - 1) / stride;
-    hi = least(hi, n);
-    lo = least(lo, most(hi, 0));
-    hi = most(hi, lo);
-  }
-};
-
-inline void fill(float* out, isize n) {
-  isize i = 0;
-  for (; i + W <= n; i += W) store(out + i, splat(0));
-  if (i < n) store_part(out + i, splat(0), n - i);
-}
-
-inline void gather(const float* x, isize stride, float* out, isize n) {
-  isize i = 0;
-  if (stride == 1) return gemm::copy_floats(x, out, n);
-  if (stride == 2)
-    for (; i + 4 < n; i += 4) store4(out + i, __builtin_shufflevector(load4(x + 2 * i), load4(x + 2 * i + 4), 0, 2, 4, 6));
-  for (; i < n; i++) out[i] = x[i * stride];
-}
-
 // Packs the windows of output pixels: row c * taps + tap of a panel holds, for each pixel, the input that the tap reads.
 struct PackWindows {
   const Shape& s;
@@ -106,16 +80,19 @@ struct PackWindows {
   }
 
   void panel(isize k0, isize kc, isize j, isize n, isize width, float* out) const {
-    isize done = 0;
-    while (done < n) {  // runs of pixels of one output row
-      const isize pixel = j + done, w = pixel % s.out[2], h = pixel / s.out[2] % s.out[1], d = pixel / s.out[2] / s.out[1];
+    isize w = j % s.out[2], h = j / s.out[2] % s.out[1], d = j / s.out[2] / s.out[1];
+    for (isize done = 0; done < n;) {  // runs of pixels of one output row
       const isize length = least(s.out[2] - w, n - done);
       run(k0, kc, d * s.stride[0] - s.pad[0], h * s.stride[1] - s.pad[1], w * s.stride[2] - s.pad[2], length, width, out + done);
       done += length;
+      w = 0;
+      if (++h == s.out[1]) h = 0, d++;
     }
   }
 
   void run(isize k0, isize kc, isize d0, isize h0, isize w0, isize n, isize width, float* out) const {
+    const bool whole = kc == s.c * s.taps;
+    const isize step = s.taps * width;
     isize tap = 0;
     for (isize kd = 0; kd < s.kernel[0]; kd++) {
       const isize d = d0 + kd * s.dilation[0];
@@ -124,9 +101,9 @@ struct PackWindows {
         const bool inside = d >= 0 && d < s.in[0] && h >= 0 && h < s.in[1];
         for (isize kw = 0; kw < s.kernel[2]; kw++, tap++) {
           const isize c0 = k0 <= tap ? 0 : (k0 - tap + s.taps - 1) / s.taps;
-          const isize c1 = k0 + kc <= tap ? 0 : (k0 + kc - tap + s.taps - 1) / s.taps;
-          const isize from = w0 + kw * s.dilation[2], step = s.taps * width;
-          const Span in = inside ? Span(from, s.stride[2], s.in[2], n) : Span(0, 1, 0, n);
+          const isize c1 = whole ? s.c : k0 + kc <= tap ? 0 : (k0 + kc - tap + s.taps - 1) / s.taps;
+          const isize from = w0 + kw * s.dilation[2];
+          const gemm::Span in = inside ? gemm::Span(from, s.stride[2], s.in[2], n) : gemm::Span(0, 1, 0, n);
           const float* src = x + c0 * s.image + (d * s.in[1] + h) * s.in[2] + from + in.lo * s.stride[2];
           float* dst = out + (c0 * s.taps + tap - k0) * width;
           copy(src, dst, in, n, c1 - c0, step);
@@ -135,7 +112,7 @@ struct PackWindows {
     }
   }
 
-  void copy(const float* src, float* dst, Span in, isize n, isize channels, isize step) const {
+  void copy(const float* src, float* dst, gemm::Span in, isize n, isize channels, isize step) const {
     const isize stride = s.stride[2];
     if (n == NR && in.lo == 0 && in.hi == NR && stride == 1) {
       for (isize c = 0; c < channels; c++, src += s.image, dst += step)
@@ -143,9 +120,9 @@ struct PackWindows {
       return;
     }
     for (isize c = 0; c < channels; c++, src += s.image, dst += step) {
-      fill(dst, in.lo);
-      gather(src, stride, dst + in.lo, in.hi - in.lo);
-      fill(dst + in.hi, n - in.hi);
+      if (in.lo > 0) gemm::fill_zero(dst, in.lo);
+      gemm::copy_strided(src, stride, dst + in.lo, in.hi - in.lo);
+      if (in.hi < n) gemm::fill_zero(dst + in.hi, n - in.hi);
     }
   }
 };

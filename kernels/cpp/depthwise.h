@@ -37,31 +37,48 @@ inline isize scratch_floats(const Shape& s) {
   return round_up(b.inputs * b.pitch, 16);
 }
 
+// Both phases of a stride of 2.
+inline void copy_row_halves(const Shape& s, isize phase, const float* x, float* out) {
+  const gemm::Span even(-s.pw, 2, s.iw, phase), odd(1 - s.pw, 2, s.iw, phase);
+  const isize hi = least(even.hi, odd.hi);
+  isize i = most(even.lo, odd.lo);
+  const float* from = x - s.pw;
+  gemm::fill_zero(out, i);
+  gemm::fill_zero(out + phase, i);
+  if (even.lo < i) out[even.lo] = from[2 * even.lo];
+  if (odd.lo < i) out[phase + odd.lo] = from[2 * odd.lo + 1];
+  for (; i + 4 <= hi; i += 4) {
+    const VF4 a = load4(from + 2 * i), b = load4(from + 2 * i + 4);
+    store4(out + i, __builtin_shufflevector(a, b, 0, 2, 4, 6));
+    store4(out + phase + i, __builtin_shufflevector(a, b, 1, 3, 5, 7));
+  }
+  gemm::copy_strided(from + 2 * i, 2, out + i, even.hi - i);
+  gemm::copy_strided(from + 2 * i + 1, 2, out + phase + i, odd.hi - i);
+  gemm::fill_zero(out + even.hi, phase - even.hi);
+  gemm::fill_zero(out + phase + odd.hi, phase - odd.hi);
+}
+
 // One input row (nullptr: a row of padding), columns from -pw on, into its phases.
 inline void copy_row(const Shape& s, const Band& b, const float* x, float* out) {
-  const isize phases = b.pitch / b.phase;
-  for (isize f = 0; f < phases; f++, out += b.phase) {
+  if (!x) return gemm::fill_zero(out, b.pitch);
+  if (s.sw == 2 && b.pitch == 2 * b.phase) return copy_row_halves(s, b.phase, x, out);
+  for (isize f = 0; f * b.phase < b.pitch; f++, out += b.phase) {
     const isize from = f - s.pw;  // column i of this phase is x[from + i * sw]
-    isize lo = from >= 0 ? 0 : (-from + s.sw - 1) / s.sw, hi = from >= s.iw ? 0 : (s.iw - from + s.sw - 1) / s.sw;
-    hi = x ? least(hi, b.phase) : 0;
-    lo = least(lo, most(hi, 0));
-    hi = most(hi, lo);
-    for (isize i = 0; i < lo; i++) out[i] = 0;
-    if (s.sw == 1) {
-      gemm::copy_floats(x + from + lo, out + lo, hi - lo);
-    } else {
-      isize i = lo;
-      if (s.sw == 2)
-        for (; i + 4 < hi; i += 4) store4(out + i, __builtin_shufflevector(load4(x + from + 2 * i), load4(x + from + 2 * i + 4), 0, 2, 4, 6));
-      for (; i < hi; i++) out[i] = x[from + i * s.sw];
-    }
-    for (isize i = hi; i < b.phase; i++) out[i] = 0;
+    const gemm::Span in(from, s.sw, s.iw, b.phase);
+    gemm::fill_zero(out, in.lo);
+    gemm::copy_strided(x + from + in.lo * s.sw, s.sw, out + in.lo, in.hi - in.lo);
+    gemm::fill_zero(out + in.hi, b.phase - in.hi);
   }
 }
 
 // R output rows of one band; KH x KW taps, or any number when 0. offset[j] is where tap column j starts in a row.
 template <int KH, int KW, int R> inline void rows(const Shape& s, isize pitch, const float* in, const float* w, const isize* offset, VF start, float* y) {
   const isize kh = KH ? KH : s.kh, kw = KW ? KW : s.kw;
+  constexpr bool HELD = KH > 0 && KH * KW <= 9;  // the taps stay in registers
+  VF tap[HELD ? KH * KW : 1];
+  if constexpr (HELD)
+    for (int i = 0; i < KH * KW; i++) tap[i] = splat(w[i]);
+  auto weight = [&](isize i) { return HELD ? tap[i] : splat(w[i]); };
   for (isize j = 0; j < s.ow; j += W) {
     VF acc[R];
     for (int r = 0; r < R; r++) acc[r] = start;
@@ -73,12 +90,12 @@ template <int KH, int KW, int R> inline void rows(const Shape& s, isize pitch, c
           const VF x = load(in + i * pitch + t + j);
 #pragma unroll
           for (int r = 0; r < R; r++)
-            if (i - r >= 0 && i - r < KH) acc[r] = fma(splat(w[(i - r) * KW + t]), x, acc[r]);
+            if (i - r >= 0 && i - r < KH) acc[r] = fma(weight((i - r) * KW + t), x, acc[r]);
         }
     } else {
       for (isize i = 0; i < kh; i++)
         for (isize t = 0; t < kw; t++)
-          for (int r = 0; r < R; r++) acc[r] = fma(splat(w[i * kw + t]), load(in + (i * s.dh + r * s.sh) * pitch + offset[t] + j), acc[r]);
+          for (int r = 0; r < R; r++) acc[r] = fma(weight(i * kw + t), load(in + (i * s.dh + r * s.sh) * pitch + offset[t] + j), acc[r]);
     }
     const isize n = least(W, s.ow - j);
     for (int r = 0; r < R; r++) {
@@ -101,11 +118,13 @@ inline void run(Call& call, const Shape& s, isize n, isize c, isize multiplier, 
   const Band b = band(s);
   const isize each = scratch_floats(s), m = c * multiplier, pixels = s.oh * s.ow, taps = s.kh * s.kw;
   const bool dense = s.sh == 1 && s.sw == 1 && s.dh == 1 && s.dw == 1;
+  isize offset[MAX_COLUMNS];
+  for (isize t = 0; t < s.kw; t++) offset[t] = t * s.dw % s.sw * b.phase + t * s.dw / s.sw;
   parallel_for(call.pool, n * c, gemm::MIN_FLOPS / (2 * pixels * taps * multiplier + 1) + 1, [&](i64 begin, i64 end, int thread) {
     float* in = reinterpret_cast<float*>(call.scratch) + thread * each;
-    for (i64 at = begin; at < end; at++) {
-      const isize image = isize(at) / c, channel = isize(at) % c;
-      const float* xc = x + isize(at) * s.ih * s.iw;
+    isize image = isize(begin) / c, channel = isize(begin) % c;
+    for (isize at = isize(begin); at < isize(end); at++) {
+      const float* xc = x + at * s.ih * s.iw;
       Epilogue e = base;
       if (e.res) e.res += image * m * pixels;
       for (isize r0 = 0; r0 < s.oh; r0 += b.rows) {
@@ -119,8 +138,6 @@ inline void run(Call& call, const Shape& s, isize n, isize c, isize multiplier, 
           float* yr = y + (image * m + o) * pixels + r0 * s.ow;
           const float* wo = w + o * taps;
           const VF start = e.start(o, 0, 1);
-          isize offset[MAX_COLUMNS];
-          for (isize t = 0; t < s.kw; t++) offset[t] = t * s.dw % s.sw * b.phase + t * s.dw / s.sw;
           if (dense && s.kh == 3 && s.kw == 3) band_rows<3, 3, 2>(s, b.pitch, count, in, wo, offset, start, yr);
           else if (dense && s.kh == 5 && s.kw == 5) band_rows<5, 5, 2>(s, b.pitch, count, in, wo, offset, start, yr);
           else if (s.kh == 3 && s.kw == 3) band_rows<3, 3, 1>(s, b.pitch, count, in, wo, offset, start, yr);
@@ -129,6 +146,7 @@ inline void run(Call& call, const Shape& s, isize n, isize c, isize multiplier, 
           e.finish(o, r0 * s.ow, count * s.ow, yr);
         }
       }
+      if (++channel == c) channel = 0, image++;
     }
   });
 }

@@ -207,6 +207,31 @@ inline void copy_floats(const float* src, float* dst, isize n) {
   if (i < n) store_part(dst + i, load_part(src + i, n - i), n - i);
 }
 
+inline void fill_zero(float* dst, isize n) {
+  isize i = 0;
+  for (; i + W <= n; i += W) store(dst + i, splat(0));
+  if (i < n) store_part(dst + i, splat(0), n - i);
+}
+
+// dst[i] = src[i * stride]
+inline void copy_strided(const float* src, isize stride, float* dst, isize n) {
+  if (stride == 1) return copy_floats(src, dst, n);
+  isize i = 0;
+  if (stride == 2)
+    for (; i + 4 <= n; i += 4) store4(dst + i, __builtin_shufflevector(load4(src + 2 * i), load4(src + 2 * i + 3), 0, 2, 5, 7));
+  for (; i < n; i++) dst[i] = src[i * stride];
+}
+
+// The i in [0, n) for which from + i * stride lies in [0, size) are [lo, hi).
+struct Span {
+  isize lo, hi;
+  Span(isize from, isize stride, isize size, isize n) : lo(0), hi(n) {
+    if (from < 0) lo = least(n, stride == 1 ? -from : (-from + stride - 1) / stride);
+    if (from + (n - 1) * stride >= size) hi = from >= size ? lo : stride == 1 ? size - from : (size - from + stride - 1) / stride;
+    hi = most(hi, lo);
+  }
+};
+
 // dst[r * dst_rs + c] = src[r * rs + c * cs]
 inline void copy_matrix(const float* src, isize rs, isize cs, float* dst, isize dst_rs, isize rows, isize columns) {
   if (cs == 1) {
