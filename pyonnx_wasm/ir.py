@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -109,6 +110,13 @@ class Value:
 
     def __repr__(self) -> str:
         return f"%{self.storage.id}:{type_text(self.dtype, self.shape)}"
+
+
+@dataclass(frozen=True)
+class Items:
+    """A sequence of tensors, which exists only while a graph is traced."""
+
+    values: tuple[Value, ...]
 
 
 class Node:

@@ -140,6 +140,7 @@ class Operator:
     attrs: tuple[str, ...]  # keyword-only
     required: int
     takes_context: bool = field(default=False)
+    takes_items: bool = field(default=False)
 
 
 OPERATORS: dict[tuple[str, str], list[Operator]] = {}
@@ -152,7 +153,8 @@ def op(
 
     The function's positional parameters are the operator's inputs (default None: optional; ``*xs``: variadic), its
     keyword-only parameters the attributes with the defaults of the standard; a parameter named ``ctx`` is none of them but
-    receives the :class:`Context`. It returns a value, or a tuple of values in the order of the outputs.
+    receives the :class:`Context`. Sequences are given only to functions whose annotations name ``Items``. The function
+    returns a value, or a tuple of values in the order of the outputs.
     """
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -170,6 +172,7 @@ def op(
             tuple(kw),
             sum(p.default is p.empty for p in pos),
             "ctx" in sig.parameters,
+            any("Items" in str(p.annotation) for p in sig.parameters.values()),
         )
         OPERATORS.setdefault((entry.domain, entry.name), []).append(entry)
         return fn

@@ -10,7 +10,7 @@ import numpy as np
 from . import dims, op, ops, reader, tensor
 from .dims import DimLike
 from .dtypes import DType, from_numpy
-from .ir import Graph, IRError, Storage, Value
+from .ir import Graph, IRError, Items, Storage, Value
 
 ops.load_all()
 SUPPORTED_BITS = (2, 4, 8, 16, 32, 64)
@@ -39,6 +39,8 @@ def trace(
         for info in model.graph.outputs:
             if info.name not in tracer.names:
                 raise IRError(f"output {info.name!r} is computed by no node")
+            if isinstance(tracer.names[info.name], Items):
+                raise IRError(f"output {info.name!r}: values of type sequence are not supported, only tensors")
             graph.outputs.append((info.name, tracer.names[info.name]))
     return graph
 
@@ -55,7 +57,7 @@ class Tracer:
     def add_input(self, info: reader.ValueInfo, shape: Sequence[int | str] | None, fixed: np.ndarray | None) -> None:
         kind = info.type
         if kind.kind != "tensor" or kind.dtype is None:
-            raise IRError(f"input {info.name!r} is a {kind.kind}; only tensors are supported as inputs")
+            raise IRError(f"input {info.name!r}: values of type {kind.kind} are not supported, only tensors")
         if kind.dtype.bits not in SUPPORTED_BITS:
             raise IRError(f"input {info.name!r}: dtype {kind.dtype.name} is not supported")
         declared = shape if shape is not None else kind.shape
@@ -130,6 +132,8 @@ class Tracer:
         ]
         if any(p in operator.params[: operator.required] for p in missing):
             raise IRError(f"input {missing[0]!r} is missing")
+        if not operator.takes_items and any(isinstance(v, Items) for v in inputs):
+            raise IRError("sequences are not supported here")
         attrs = {}
         for name, given in node.attrs.items():
             if name not in operator.attrs:

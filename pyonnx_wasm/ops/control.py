@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import IRError, Value
+from ..ir import IRError, Items, Value
 from ..op import Context, op
 from ..tensor import axis_of, concat, constant, fill, ints_of, reshape, slice_, squeeze, unsqueeze
 
@@ -40,12 +40,13 @@ def If(cond: Value, *, then_branch: Any, else_branch: Any, ctx: Context) -> tupl
 
 
 @op()
-def Loop(*inputs: Value | None, body: Any, ctx: Context) -> tuple[Value, ...]:
+def Loop(
+    M: Value | None = None, cond: Value | None = None, *v_initial: Value | Items | None, body: Any, ctx: Context
+) -> tuple[Value | Items, ...]:
     """Carried values pass from step to step; what a step yields beyond them is stacked along a new first axis."""
-    trips, cond, *rest = inputs
-    carried: Sequence[Value | None] = rest
-    limit = None if trips is None else ints_of(reshape(trips, [1]), "the trip count of Loop")[0]
+    limit = None if M is None else ints_of(reshape(M, [1]), "the trip count of Loop")[0]
     go = cond is None or _true(cond, "the condition of Loop")
+    carried: Sequence[Any] = v_initial
     count = len(carried)
     stacked: list[list[Value]] = [[] for _ in body.outputs[1 + count :]]
     step = 0

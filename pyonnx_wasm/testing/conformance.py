@@ -223,7 +223,7 @@ def reason(error: Exception) -> str:
         return WRONG
     text = str(error).splitlines()[0] if str(error) else type(error).__name__
     text = re.sub(r"^(node '[^']*' \([\w.]*\)|[\w./]+_\d+): ", "", text)
-    text = re.sub(r"(input|constant|attribute) '[^']*' ?:?( is an?)? ?", r"\1 ", text, count=1)
+    text = re.sub(r"^(input|output|constant) '[^']*': ", "", text)
     text = re.sub(r"^\d+ bytes: ", "", text)
     text = text.split("; supported operators")[0].split("; `pyonnx-wasm operators`")[0].replace("operator ai.onnx.", "operator ")
     text = re.sub(r"depends on ('[^']*'(, )?)+", "depends on an input", text)
