@@ -155,6 +155,28 @@ CASES: dict[str, Callable[[], None]] = {
         domain="com.microsoft",
         num_heads=3,
     ),
+    "MatMulNBits": lambda: check(
+        "MatMulNBits",
+        shapes("a", (3, 40), (1, 40)),
+        constants={"b": whole(0, 256, 6, 3, 8, dtype=np.uint8), "s": np.abs(normal(18)), "z": whole(0, 256, 12, dtype=np.uint8)},
+        domain="com.microsoft",
+        K=40,
+        N=6,
+        bits=4,
+        block_size=16,
+        atol=1e-3,
+    ),
+    "MatMulNBits 8": lambda: check(
+        "MatMulNBits",
+        shapes("a", (3, 64), (1, 64)),
+        constants={"b": whole(0, 256, 6, 2, 32, dtype=np.uint8), "s": np.abs(normal(12))},
+        domain="com.microsoft",
+        K=64,
+        N=6,
+        bits=8,
+        block_size=32,
+        atol=1e-2,
+    ),
     # the standard
     "DynamicQuantizeLinear": lambda: check("DynamicQuantizeLinear", shapes("x", *ROWS), outputs=["y", "scale", "zero"]),
     "QuantizeLinear": lambda: check(
