@@ -71,8 +71,9 @@ struct PackWindows {
   const float* x;
 
   void operator()(isize k0, isize kc, isize j, isize columns, float* out) const {
-    for (; columns > 0; columns -= NR, j += NR) {
-      const isize n = least(NR, columns), width = gemm::round_up(n, W);
+    for (isize n; columns > 0; columns -= n, j += n) {
+      n = gemm::panel_columns(columns);
+      const isize width = gemm::round_up(n, W);
       if (n < width) __builtin_memset(out, 0, size_t(width * kc) * 4);
       panel(k0, kc, j, n, width, out);
       out += width * kc;

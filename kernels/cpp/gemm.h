@@ -125,8 +125,9 @@ template <int V> inline isize tile_rows(const Tile& t, isize rows) {
   return tile<1, V>(t), 1;
 }
 
-// Packed panels start every NR columns and hold NR each, but the last: round_up(columns left, W).
-inline isize panel_width(isize j, isize columns) { return least(NR, round_up(columns - j, W)); }
+// How many of the columns that are left the next panel takes. Its rows are packed at round_up(that, W) floats. A single vector left over
+// would leave the arithmetic units waiting, so the last four vectors are two panels of two.
+inline isize panel_columns(isize left) { return left > NR && left <= NR + W ? 2 * W : least(left, NR); }
 
 struct Product {
   isize m, n, k;
@@ -183,7 +184,8 @@ inline Blocks blocks(isize m, isize n, isize k, isize unit) {
   Blocks s;
   s.depth = block_depth(k, unit);
   s.rows = most(round_up(MC_BYTES / 4 / most(s.depth, 1), 24), 24);
-  s.group = unit == 1 ? 8 * NR : NR;
+  const isize most_columns = (unit == 1 ? 8 : 4) * NR, groups = (n + most_columns - 1) / most_columns;
+  s.group = round_up((n + groups - 1) / groups, W);
   s.packed_floats = round_up(least(s.group, round_up(n, W)) * s.depth, 16);
   s.rows_floats = round_up(least(s.rows, m) * s.depth, 16);
   return s;
@@ -202,15 +204,15 @@ inline void transpose4(const float* src, isize stride, float* dst, isize width) 
 }
 
 inline void copy_floats(const float* src, float* dst, isize n) {
-  isize i = 0;
-  for (; i + W <= n; i += W) store(dst + i, load(src + i));
-  if (i < n) store_part(dst + i, load_part(src + i, n - i), n - i);
+  if (n < W) return store_part(dst, load_part(src, n), n);
+  for (isize i = 0; i + W < n; i += W) store(dst + i, load(src + i));
+  store(dst + n - W, load(src + n - W));
 }
 
 inline void fill_zero(float* dst, isize n) {
-  isize i = 0;
-  for (; i + W <= n; i += W) store(dst + i, splat(0));
-  if (i < n) store_part(dst + i, splat(0), n - i);
+  if (n < W) return store_part(dst, splat(0), n);
+  for (isize i = 0; i + W < n; i += W) store(dst + i, splat(0));
+  store(dst + n - W, splat(0));
 }
 
 // dst[i] = src[i * stride]
@@ -269,9 +271,10 @@ void product_range(const Product& p, const Pack& pack, isize m0, isize m1, isize
         const isize ge = least(g + s.group, n1);
         pack(k0, kc, g, ge - g, packed);
         const float* b = packed;
-        for (isize j = g; j < ge; j += NR) {
-          panel_product(q, b, mb, me, j, least(NR, ge - j), k0, kc);
-          b += panel_width(j, ge) * kc;
+        for (isize j = g, n; j < ge; j += n) {
+          n = panel_columns(ge - j);
+          panel_product(q, b, mb, me, j, n, k0, kc);
+          b += round_up(n, W) * kc;
         }
       }
       k0 += kc;
@@ -285,8 +288,9 @@ struct PackMatrix {
 
   void operator()(isize k0, isize kc, isize j, isize columns, float* out) const {
     const float* src = b + k0 * rs + j * cs;
-    if (cs == 1 && columns >= NR) {
-      const isize whole = columns / NR;
+    if (cs == 1) {
+      isize whole = 0;
+      while (panel_columns(columns - whole * NR) == NR) whole++;
       for (isize k = 0; k < kc; k++)
         for (isize p = 0; p < whole; p++) {
           const float* s = src + k * rs + p * NR;
@@ -297,11 +301,12 @@ struct PackMatrix {
       out += whole * NR * kc;
       columns -= whole * NR;
     }
-    for (; columns > 0; columns -= NR) {
-      const isize n = least(NR, columns), width = round_up(n, W);
+    for (isize n; columns > 0; columns -= n) {
+      n = panel_columns(columns);
+      const isize width = round_up(n, W);
       if (n < width) __builtin_memset(out, 0, size_t(width * kc) * 4);
       copy_matrix(src, rs, cs, out, width, kc, n);
-      src += NR * cs;
+      src += n * cs;
       out += width * kc;
     }
   }
