@@ -112,7 +112,8 @@ def reachable(graph: Graph) -> list[Node]:
 
 def normalise_outputs(graph: Graph) -> None:
     """Gives every output a storage of its own that one node of the main Program writes whole."""
-    from .tensor import COPY, bytes_of
+    from .packed import bytes_of
+    from .tensor import COPY
 
     taken: set[Storage] = set()
     fixed: list[tuple[str, Value]] = []

@@ -333,43 +333,6 @@ def _show(shape: Sequence[DimLike]) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
-def bitcast(x: Value, dtype: DType) -> Value:
-    """The same bits read as another dtype of the same width."""
-    if dtype.bits != x.dtype.bits:
-        raise IRError(f"{x.dtype.name} and {dtype.name} differ in width")
-    return Value(x.storage, dtype, x.shape, x.offset, x.strides)
-
-
-def bytes_of(x: Value) -> Value:
-    """The bytes of a whole tensor of less than 8 bits per element, first element in the lowest bits."""
-    return Value(x.storage, DType.uint8, (dims.ceildiv(x.size * x.dtype.bits, 8),))
-
-
-def unpack(x: Value) -> Value:
-    """One uint8 per element of 2 or 4 bits."""
-    per = 8 // x.dtype.bits
-    packed = bytes_of(x)
-    shape = (*packed.shape, per)
-    shift = cast(map_("mul", index(1, shape), constant(np.int64(x.dtype.bits))), DType.uint8)
-    spread = broadcast_to(unsqueeze(packed, [1]), shape)
-    codes = map_("bitand", map_("shr", spread, shift), constant(np.uint8((1 << x.dtype.bits) - 1)))
-    return reshape(slice_(reshape(codes, [packed.size * per]), 0, 0, x.size), x.shape)
-
-
-def pack(codes: Value, dtype: DType) -> Value:
-    """Elements of 2 or 4 bits from one uint8 each, which hold nothing above them."""
-    per = 8 // dtype.bits
-    count = dims.ceildiv(codes.size, per)
-    flat = reshape(contiguous(codes), [codes.size])
-    if not dims.same(codes.size, count * per):
-        flat = concat([flat, broadcast_to(constant(np.uint8(0)), [count * per - codes.size])], 0)
-    groups = reshape(flat, [count, per])
-    packed = slice_(groups, 1, 0, 1)
-    for i in range(1, per):
-        packed = map_("bitor", packed, map_("shl", slice_(groups, 1, i, 1), constant(np.uint8(i * dtype.bits))))
-    return Value(packed.storage, dtype, codes.shape)
-
-
 # ---- element-wise ----
 
 

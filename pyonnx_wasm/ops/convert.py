@@ -7,7 +7,8 @@ import numpy as np
 from ..dtypes import DType
 from ..ir import IRError, Value
 from ..op import op
-from ..tensor import bitcast, broadcast_to, cast, constant, contiguous, like, map_, pack, reduce, reshape, slice_, unpack, unsqueeze
+from ..packed import bitcast, pack, unpack
+from ..tensor import broadcast_to, cast, constant, contiguous, like, map_, reduce, reshape, slice_, unsqueeze
 
 SMALL = {DType.uint4, DType.int4, DType.uint2, DType.int2, DType.float4e2m1}
 FLOAT8 = {DType.float8e4m3fn, DType.float8e4m3fnuz, DType.float8e5m2, DType.float8e5m2fnuz, DType.float8e8m0}
