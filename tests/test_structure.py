@@ -15,7 +15,7 @@ LAYERS = (
     {"dims", "dims_text", "dtypes"},
     {"ir", "printer", "protobuf", "onnxtensor", "onnxgraph", "reader"},
     {"op", "scalar", "expression"},
-    {"tensor", "fold"},
+    {"tensor", "fold", "packed"},
     {"ops"},
     {"trace", "passes", "program", "compiler", "ponnx", "host", "runtimes", "toolchain"},
     {"session"},
