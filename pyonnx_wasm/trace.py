@@ -93,6 +93,7 @@ class Tracer:
         for name, stored in graph.initializers.items():
             if name not in names:
                 names[name] = self.constant(stored)
+        outer = self.graph.origin
         for node in graph.nodes:
             self.graph.origin = node.name or f"{node.op_type}_{node.index}"
             try:
@@ -106,7 +107,7 @@ class Tracer:
             for name, value in zip(node.outputs, results, strict=False):
                 if name:
                     names[name] = value
-        self.graph.origin = ""
+        self.graph.origin = outer
 
     def constant(self, stored: reader.Tensor) -> Value:
         if id(stored) not in self.constants:

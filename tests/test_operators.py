@@ -177,6 +177,42 @@ CASES: dict[str, Callable[[], None]] = {
         block_size=32,
         atol=1e-2,
     ),
+    "MultiHeadAttention": lambda: check(
+        "MultiHeadAttention",
+        [
+            {
+                "q": normal(2, n, 24),
+                "k": normal(2, m, 24, seed=1),
+                "v": normal(2, m, 24, seed=2),
+                "pad": np.minimum(whole(0, 9, 2, m, dtype=np.int32), 1),
+                "add": normal(1, 3, n, m, seed=5),
+            }
+            for n, m in ((5, 5), (1, 8), (4, 11))
+        ],
+        inputs=["q", "k", "v", "b", "pad", "add"],
+        constants={"b": normal(72)},
+        domain="com.microsoft",
+        num_heads=3,
+    ),
+    "MultiHeadAttention past": lambda: check(
+        "MultiHeadAttention",
+        [
+            {
+                "q": normal(2, n, 24),
+                "k": normal(2, n, 24, seed=1),
+                "v": normal(2, n, 24, seed=2),
+                "pk": normal(2, 3, past, 8, seed=3),
+                "pv": normal(2, 3, past, 8, seed=4),
+            }
+            for n, past in ((5, 3), (1, 8))
+        ],
+        inputs=["q", "k", "v", "", "", "", "pk", "pv"],
+        outputs=["y", "present_key", "present_value"],
+        domain="com.microsoft",
+        num_heads=3,
+        unidirectional=1,
+        scale=0.3,
+    ),
     # the standard
     "DynamicQuantizeLinear": lambda: check("DynamicQuantizeLinear", shapes("x", *ROWS), outputs=["y", "scale", "zero"]),
     "QuantizeLinear": lambda: check(

@@ -5,18 +5,22 @@ Semantics: docs/ContribOperators.md of onnxruntime.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from .. import dims
+from ..dims import DimLike
 from ..dtypes import DType
 from ..ir import IRError, Value
 from ..op import Context, op
-from ..tensor import HALVES, cast, like, map_, slice_, swap
+from ..tensor import HALVES, broadcast_to, cast, concat, contiguous, fill, like, map_, slice_, split, swap, unsqueeze
+from .attention import attention
 from .conv import Conv
 from .convert import DynamicQuantizeLinear
 from .elementwise import HardSigmoid, LeakyRelu
 from .matmul import Gemm, MatMulInteger, matmul
 from .normalization import LayerNormalization, norm
+from .transformer import heads_first, heads_last
 
 MICROSOFT = "com.microsoft"
 ACTIVATIONS = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid"}
@@ -144,3 +148,40 @@ def MatMulIntegerToFloat(
 def DynamicQuantizeMatMul(A: Value, B: Value, b_scale: Value, b_zero_point: Value | None = None, bias: Value | None = None) -> Value:
     a, scale, point = DynamicQuantizeLinear(A)
     return MatMulIntegerToFloat(a, B, scale, b_scale, point, b_zero_point, bias)  # type: ignore[no-any-return]
+
+
+@op(domain=MICROSOFT)
+def MultiHeadAttention(
+    query: Value, key: Value | None = None, value: Value | None = None, bias: Value | None = None, key_padding_mask: Value | None = None,
+    attention_bias: Value | None = None, past_key: Value | None = None, past_value: Value | None = None, *,
+    mask_filter_value: float = -10000.0, num_heads: int, scale: float = 0.0, unidirectional: int = 0,
+) -> tuple[Value, ...]:  # fmt: skip
+    """Attention over projected [batch, length, heads * size]; keys that a padding mask [batch, keys] marks 0 weigh little."""
+    if key is None or value is None:
+        raise IRError("packed queries, keys and values are not supported")
+    wide = DType.float32
+    given = [query, key, value]
+    if bias is not None:
+        parts = split(bias, 0, [query.shape[2], query.shape[2], bias.shape[0] - query.shape[2] * 2])
+        given = [x if x.rank == 4 else map_("add", x, b) for x, b in zip(given, parts, strict=True)]
+    q, k, v = (heads_first(x, num_heads, "an input") for x in given)
+    past: DimLike = 0
+    if past_key is not None and past_value is not None:
+        past, k, v = past_key.shape[2], concat([past_key, k], 2), concat([past_value, v], 2)
+    mask = None if attention_bias is None else cast(attention_bias, wide)
+    if key_padding_mask is not None:
+        if key_padding_mask.rank != 2:
+            raise IRError(f"a key_padding_mask of rank {key_padding_mask.rank} is not supported (rank 2 is)")
+        kept = cast(key_padding_mask, DType.bool)
+        padding = unsqueeze(map_("where", kept, fill((), 0, wide), fill((), mask_filter_value, wide)), [1, 2])
+        mask = padding if mask is None else map_("add", mask, padding)
+    size = q.shape[3]
+    if not isinstance(size, int):
+        raise IRError(f"the head size must be known when the model is compiled, it is {size}")
+    factor = scale or 1 / math.sqrt(size)
+    present = (k, v)
+    q, k, v = (cast(x, wide) for x in (q, k, v))
+    q, v = (x if x.strides[3] == 1 else contiguous(x) for x in (q, v))
+    spread = None if mask is None else broadcast_to(mask, [*q.shape[:3], k.shape[2]])
+    y = attention(q, k, v, spread, factor, causal=bool(unidirectional), past=past)
+    return (cast(heads_last(y), query.dtype), *present)
