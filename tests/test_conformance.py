@@ -1,7 +1,10 @@
 """The whole ONNX backend suite; ``python -m pyonnx_wasm.testing.conformance`` runs parts of it and rewrites the list."""
 
+from pathlib import Path
+
 import pytest
 
+from pyonnx_wasm.ir import IRError
 from pyonnx_wasm.testing import conformance
 
 CONFIGS = [pytest.param(c, marks=pytest.mark.browser if c.startswith("wasm") else ()) for c in conformance.CONFIGS]
@@ -20,3 +23,37 @@ def test_the_list_is_ordered_by_reason_and_has_one_for_each_case() -> None:
     listed = conformance.read_list()
     assert all(why and where for where, why in listed.values())
     assert list(listed) == [name for _, name in sorted((why, name) for name, (_, why) in listed.items())]
+
+
+def test_list_contradicts_both_ways() -> None:
+    listed = conformance.read_list()
+    name, other = next(iter(listed)), "test_abs"
+    failing = {n: why for n, (where, why) in listed.items() if "cpu" in where and n != name} | {other: "broken"}
+    wrong = conformance.against_list("cpu", failing, [*listed, other])
+    assert wrong == ["test_abs fails: broken", f"{name} passes, but is listed"]
+
+
+def test_update_keeps_what_was_not_run_and_causes_written_by_hand(tmp_path: Path) -> None:
+    path = tmp_path / "list.txt"
+    path.write_text("test_a\tall\twrong result: noise\ntest_b\twasm\toperator B is not supported\n")
+    conformance.write_list({"cpu": {"test_a": "wrong result", "test_c": "dtype string is not supported"}}, path)
+    assert conformance.read_list(path) == {
+        "test_a": (frozenset(conformance.CONFIGS), "wrong result: noise"),
+        "test_b": (frozenset({"wasm"}), "operator B is not supported"),
+        "test_c": (frozenset({"cpu"}), "dtype string is not supported"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("node 'n_0' (Foo): operator ai.onnx.Foo is not supported; `pyonnx-wasm operators` lists what is", "operator Foo is not supported"),
+        ("input 'x': dtype string is not supported", "dtype string is not supported"),
+        (
+            "node 'r' (Range): it depends on 'a', 'b'; give it",
+            "it depends on an input; give it",
+        ),
+    ],
+)
+def test_reasons_leave_out_what_is_particular(text: str, why: str) -> None:
+    assert conformance.reason(IRError(text)) == why
