@@ -226,7 +226,8 @@ def conv_case(rng: np.random.Generator, dtype: str, transpose: bool, group: int,
         given |= {"act": act["act"] + AFTER * act["after"], "act_a": act["a"], "act_b": act["b"]}
     ins = [x, w, bias] if transpose else [x, w, bias, residual]
     got = run("conv_transpose" if transpose else "conv", [(dtype, total.shape)], ins, int(rng.integers(1, 4)), **given)
-    assert_close(got, want, scale * (1 + (c * n_taps) ** 0.5 / 16), dtype, 8)
+    # Winograd's method rounds by the largest terms nearby.
+    assert_close(got, want, scale.max(initial=0) * (1 + (c * n_taps) ** 0.5 / 16), dtype, 16)
 
 
 @pytest.mark.parametrize("transpose", [False, True])
@@ -252,19 +253,26 @@ def test_conv_deep(c: int, m: int, size: int, kernel: int) -> None:
     conv_case(np.random.default_rng(0), "float32", False, 1, c, m, same(kernel, size, size))
 
 
-@pytest.mark.parametrize("group", [1, 6])
-def test_conv_not_finite(group: int) -> None:
+@pytest.mark.parametrize(("c", "m", "height", "width"), [(8, 8, 40, 41), (16, 33, 27, 28), (40, 12, 17, 20), (64, 9, 33, 16)])
+def test_conv_large(c: int, m: int, height: int, width: int) -> None:
+    """Large enough for Winograd's method, where the core has it."""
+    for seed in range(4):
+        conv_case(np.random.default_rng(seed), "float32", False, 1, c, m, same(3, height, width))
+
+
+@pytest.mark.parametrize(("channels", "group"), [(6, 1), (6, 6), (24, 1)])
+def test_conv_not_finite(channels: int, group: int) -> None:
     """A NaN or an infinity reaches the outputs whose windows hold it, and no other."""
-    x = np.ones((6, 9, 31), np.float32)
-    x[2, 4, 17], x[3, 0, 30], x[5, 8, 0] = np.nan, np.inf, -np.inf
-    w = np.ones((6, 6 // group, 3, 3), np.float32)
+    x = np.ones((channels, 29, 31), np.float32)
+    x[2, 4, 17], x[3, 0, 30], x[5, 28, 0] = np.nan, np.inf, -np.inf
+    w = np.ones((channels, channels // group, 3, 3), np.float32)
     padded = np.pad(x.astype(float), [(0, 0), (1, 1), (1, 1)])
-    want = np.sum([padded[:, i : i + 9, j : j + 31] for i in range(3) for j in range(3)], 0)
+    want = np.sum([padded[:, i : i + 29, j : j + 31] for i in range(3) for j in range(3)], 0)
     if group == 1:
         want = np.broadcast_to(want.sum(0), x.shape)
-    given: dict[str, Any] = {"n": 1, "c": 6, "m": 6, "group": group, "act": 1, **same(3, 9, 31)}
+    given: dict[str, Any] = {"n": 1, "c": channels, "m": channels, "group": group, "act": 1, **same(3, 29, 31)}
     y = run("conv", [("float32", x.shape)], [x, w, None, None], **given)
-    np.testing.assert_array_equal(y, np.maximum(want, 0))
+    np.testing.assert_allclose(y, np.maximum(want, 0), 1e-5)
 
 
 @pytest.mark.parametrize("kernel", ["conv", "conv_transpose"])

@@ -4,6 +4,7 @@
 #include "depthwise.h"
 #include "gemm.h"
 #include "params.h"
+#include "winograd.h"
 
 namespace {
 
@@ -148,6 +149,17 @@ dw::Shape plane(const Shape& s) {
   return {s.in[1], s.in[2], s.out[1], s.out[2], s.kernel[1], s.kernel[2], s.stride[1], s.stride[2], s.dilation[1], s.dilation[2], s.pad[1], s.pad[2]};
 }
 
+winograd::Shape image(const ConvParams& p, const Shape& s) {
+  return {isize(p.n), s.c, s.m, s.in[1], s.in[2], s.out[1], s.out[2], s.pad[1], s.pad[2]};
+}
+
+// 3 x 3 in two dimensions with unit stride, and large enough.
+bool by_winograd(const ConvParams& p, const Shape& s) {
+  const bool flat = s.in[0] == 1 && s.kernel[0] == 1 && s.out[0] == 1 && s.pad[0] == 0 && p.group == 1;
+  const bool square = s.kernel[1] == 3 && s.kernel[2] == 3 && s.stride[1] == 1 && s.stride[2] == 1 && s.dilation[1] == 1 && s.dilation[2] == 1;
+  return flat && square && winograd::worthwhile(image(p, s));
+}
+
 bool empty(const ConvParams& p, const Shape& s) { return !p.n || !p.m || !s.pixels; }
 
 i64 scratch(const Call& call, int threads) {
@@ -155,6 +167,7 @@ i64 scratch(const Call& call, int threads) {
   const Shape s(p);
   if (b.y.dtype != F32 || empty(p, s)) return 0;
   if (depthwise(p, s)) return i64(dw::scratch_floats(plane(s))) * 4 * threads;
+  if (by_winograd(p, s)) return winograd::scratch_bytes(image(p, s), threads);
   const gemm::Product q = product(s);
   if (s.pointwise()) return gemm::scratch_bytes(q, threads);
   return i64(gemm::blocks(q.m, q.n, q.k, most(s.taps, 2)).packed_floats) * 4 * threads;
@@ -212,6 +225,7 @@ void run(Call& call) {
   if (b.residual) q.e.res = b.residual.as<float>();
   if (b.bias) q.e.bias = b.bias.as<float>(), q.e.bias_ms = 1;
   if (depthwise(p, s)) return dw::run(call, plane(s), isize(p.n), isize(p.c), s.m, q.b, q.a, q.y, q.e);
+  if (by_winograd(p, s)) return winograd::run(call, image(p, s), q.b, q.a, q.y, q.e);
   gemm::Batch batch;
   const isize out = s.m * s.pixels, groups = isize(p.group);
   batch.add(isize(p.n), 0, isize(p.c) * s.image, groups * out, groups * out, 0);

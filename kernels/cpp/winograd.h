@@ -1,0 +1,252 @@
+// 3 x 3 convolution of stride 1 by Winograd's F(4 x 4, 3 x 3): 36 small products in place of 144 multiplications per 4 x 4 outputs (Lavin and
+// Gray, arXiv:1509.09308). Tiles of the image are the columns of those products; transforms run on four tiles, or four channels, at a time.
+// Outputs that come out as NaN or infinity are computed again term by term, so those spread no further than they would in a plain sum.
+// Rounding errors are relative to the largest terms of a tile, about 20 epsilons of them.
+#pragma once
+#include "gemm.h"
+
+namespace winograd {
+
+using gemm::least;
+using gemm::most;
+using gemm::round_up;
+
+constexpr bool BUILT = W == 4;  // wider vectors would want wider transforms
+constexpr isize POINTS = 36, MAX_WEIGHTS = isize(4) << 20;
+
+struct Shape {
+  isize n, c, m, ih, iw, oh, ow, ph, pw;
+  isize across() const { return (ow + 3) / 4; }
+  isize tiles() const { return (oh + 3) / 4 * across(); }
+};
+
+// Whether this is much less work than a direct product, in cycles of a 128-bit machine with two multiply-adds; transforms of weights count.
+inline bool worthwhile(const Shape& s) {
+  const double mc = double(s.m) * double(s.c), tiles = double(s.tiles()) * double(s.n);
+  if (!BUILT || s.c < 8 || s.m < 8 || s.c > 1024 || mc * POINTS > MAX_WEIGHTS) return false;
+  return 36 * mc + 40 * double(s.c + s.m) * tiles + 5.4 * mc * tiles < 1.03 * mc * double(s.n) * double(s.oh * s.ow);
+}
+
+struct Cut {
+  isize block;   // tiles at a time
+  isize blocks;  // of an image
+  isize rows;    // output channels at a time
+  isize parts;   // of the output channels
+  isize weights, inputs, outputs;  // floats of scratch
+};
+
+inline Cut cut(const Shape& s, isize threads) {
+  Cut r;
+  const isize wide = most(((isize(128) << 10) / (POINTS * (s.c + s.m))) / gemm::NR, 2) * gemm::NR, tiles = s.tiles();
+  r.blocks = (tiles + wide - 1) / wide;
+  r.block = round_up((tiles + r.blocks - 1) / r.blocks, W);
+  r.blocks = (tiles + r.block - 1) / r.block;
+  const isize items = s.n * r.blocks, parts = threads == 1 ? 1 : least((2 * threads + items - 1) / items, (s.m + 31) / 32);
+  r.rows = round_up((s.m + parts - 1) / parts, 3);
+  r.parts = (s.m + r.rows - 1) / r.rows;
+  r.weights = round_up(POINTS * s.m * s.c, 16);
+  r.inputs = round_up(POINTS * s.c * r.block, 16);
+  r.outputs = round_up(POINTS * r.rows * r.block, 16);
+  return r;
+}
+
+inline i64 scratch_bytes(const Shape& s, int threads) {
+  const Cut r = cut(s, threads);
+  return 4 * (i64(r.weights) + i64(threads) * (r.inputs + r.outputs));
+}
+
+inline void weight_points(VF4 a, VF4 b, VF4 c, VF4* out, int step) {
+  const VF4 even = (a + c) * (-1 / 6.f), odd = b * (1 / 6.f), far = a * (1 / 24.f) + c * (1 / 6.f), half = b * (1 / 12.f);
+  out[0] = a * 0.25f;
+  out[step] = even - odd;
+  out[2 * step] = even + odd;
+  out[3 * step] = far + half;
+  out[4 * step] = far - half;
+  out[5 * step] = c;
+}
+
+inline void input_points(const VF4* d, int from, VF4* out, int step) {
+  const VF4 d1 = d[from], d2 = d[2 * from], d3 = d[3 * from], d4 = d[4 * from];
+  const VF4 p = d4 - 4.f * d2, q = d3 - 4.f * d1, r = d4 - d2, t = 2.f * (d3 - d1);
+  out[0] = 4.f * d[0] - 5.f * d2 + d4;
+  out[step] = p + q;
+  out[2 * step] = p - q;
+  out[3 * step] = r + t;
+  out[4 * step] = r - t;
+  out[5 * step] = 4.f * d1 - 5.f * d3 + d[5 * from];
+}
+
+inline void output_points(const VF4* m, int from, VF4* out, int step) {
+  const VF4 p = m[from] + m[2 * from], q = m[from] - m[2 * from], r = m[3 * from] + m[4 * from], t = m[3 * from] - m[4 * from];
+  out[0] = m[0] + p + r;
+  out[step] = q + 2.f * t;
+  out[2 * step] = p + 4.f * r;
+  out[3 * step] = q + 8.f * t + m[5 * from];
+}
+
+// u[point, m, c] for output channels [m0, m1).
+inline void weights(const Shape& s, const float* w, isize m0, isize m1, float* u) {
+  const isize plane = s.m * s.c;
+  for (isize m = m0; m < m1; m++)
+    for (isize c = 0; c < s.c; c += 4) {
+      const isize n = least(4, s.c - c);
+      VF4 g[9], rows[18], out[POINTS];
+      for (int k = 0; k < 9; k++)
+        for (int l = 0; l < 4; l++) g[k][l] = l < n ? w[(m * s.c + c + l) * 9 + k] : 0;
+      for (int j = 0; j < 3; j++) weight_points(g[j], g[3 + j], g[6 + j], rows + j, 3);
+      for (int i = 0; i < 6; i++) weight_points(rows[3 * i], rows[3 * i + 1], rows[3 * i + 2], out + 6 * i, 1);
+      float* to = u + m * s.c + c;
+      for (int k = 0; k < POINTS; k++, to += plane) {
+        if (n == 4) store4(to, out[k]);
+        else
+          for (int l = 0; l < n; l++) to[l] = out[k][l];
+      }
+    }
+}
+
+// Where the 6 x 6 inputs of a tile lie: in the image, or copied with their padding.
+struct Patch {
+  const float* at;
+  isize pitch;
+};
+
+inline Patch patch(const Shape& s, const float* x, isize tile, float* copy) {
+  const isize h = tile / s.across() * 4 - s.ph, w = tile % s.across() * 4 - s.pw;
+  if (h >= 0 && w >= 0 && h + 6 <= s.ih && w + 6 <= s.iw) return {x + h * s.iw + w, s.iw};
+  for (isize i = 0; i < 6; i++)
+    for (isize j = 0; j < 6; j++) {
+      const bool inside = h + i >= 0 && h + i < s.ih && w + j >= 0 && w + j < s.iw;
+      copy[i * 6 + j] = inside ? x[(h + i) * s.iw + w + j] : 0;
+    }
+  return {copy, 6};
+}
+
+// Transforms tiles [t0, t0 + n) of every channel; v[point] holds panels as gemm packs them.
+inline void inputs(const Shape& s, const float* x, isize t0, isize n, isize block, float* v) {
+  const isize plane = s.c * block;
+  for (isize j = 0, columns; j < n; j += columns) {
+    columns = gemm::panel_columns(n - j);
+    const isize width = round_up(columns, W);
+    for (isize c = 0; c < s.c; c++)
+      for (isize q = 0; q < width; q += 4) {
+        float copies[4][POINTS];
+        Patch p[4];
+        for (int l = 0; l < 4; l++) p[l] = patch(s, x + c * s.ih * s.iw, t0 + j + least(q + l, columns - 1), copies[l]);
+        VF4 d[6], rows[POINTS], out[6];
+        for (int i = 0; i < 6; i++) {
+          VF4 lo[4], hi[4];
+          for (int l = 0; l < 4; l++) {
+            lo[l] = load4(p[l].at + i * p[l].pitch);
+            hi[l] = load4(p[l].at + i * p[l].pitch + 2);
+          }
+          const VF4 a = __builtin_shufflevector(lo[0], lo[1], 0, 4, 1, 5), b = __builtin_shufflevector(lo[2], lo[3], 0, 4, 1, 5);
+          const VF4 e = __builtin_shufflevector(hi[0], hi[1], 0, 4, 1, 5), f = __builtin_shufflevector(hi[2], hi[3], 0, 4, 1, 5);
+          const VF4 g = __builtin_shufflevector(hi[0], hi[1], 2, 6, 3, 7), h = __builtin_shufflevector(hi[2], hi[3], 2, 6, 3, 7);
+          d[0] = __builtin_shufflevector(a, b, 0, 1, 4, 5);
+          d[1] = __builtin_shufflevector(a, b, 2, 3, 6, 7);
+          d[2] = __builtin_shufflevector(e, f, 0, 1, 4, 5);
+          d[3] = __builtin_shufflevector(e, f, 2, 3, 6, 7);
+          d[4] = __builtin_shufflevector(g, h, 0, 1, 4, 5);
+          d[5] = __builtin_shufflevector(g, h, 2, 3, 6, 7);
+          input_points(d, 1, rows + 6 * i, 1);
+        }
+        float* to = v + j * s.c + c * width + q;
+        for (int k = 0; k < 6; k++) {
+          input_points(rows + k, 6, out, 1);
+          for (int i = 0; i < 6; i++) store4(to + (6 * i + k) * plane, out[i]);
+        }
+      }
+  }
+}
+
+// One output, term by term.
+inline float plain(const Shape& s, const float* x, const float* w, isize h, isize v) {
+  float sum = 0;
+  for (isize c = 0; c < s.c; c++)
+    for (isize i = 0; i < 3; i++)
+      for (isize j = 0; j < 3; j++) {
+        const isize ih = h - s.ph + i, iw = v - s.pw + j;
+        if (ih >= 0 && ih < s.ih && iw >= 0 && iw < s.iw) sum += w[c * 9 + i * 3 + j] * x[(c * s.ih + ih) * s.iw + iw];
+      }
+  return sum;
+}
+
+// Output channels [m0, m1) of tiles [t0, t0 + n) from their transforms; x and y are one image, e its rows.
+inline void outputs(const Shape& s, const float* x, const float* w, const float* points, isize m0, isize m1, isize t0, isize n, const Cut& r,
+                    float* y, const Epilogue& e) {
+  const isize plane = r.rows * r.block;
+  const VF low = splat(e.act_a), high = splat(e.act_b);
+  for (isize m = m0; m < m1; m++)
+    for (isize q = 0; q < n; q += 4) {
+      const float* from = points + (m - m0) * r.block + q;
+      VF4 in[6], rows[24], out[4];
+      for (int k = 0; k < 6; k++) {
+        for (int i = 0; i < 6; i++) in[i] = load4(from + (6 * i + k) * plane);
+        output_points(in, 1, rows + k, 6);
+      }
+      float tile[4][16];
+      VF4 check = {0, 0, 0, 0};
+      for (int i = 0; i < 4; i++) {
+        output_points(rows + 6 * i, 1, out, 1);
+        for (int k = 0; k < 4; k++) check += 0.f * out[k];
+        const VF4 a = __builtin_shufflevector(out[0], out[1], 0, 4, 1, 5), b = __builtin_shufflevector(out[0], out[1], 2, 6, 3, 7);
+        const VF4 c = __builtin_shufflevector(out[2], out[3], 0, 4, 1, 5), d = __builtin_shufflevector(out[2], out[3], 2, 6, 3, 7);
+        store4(tile[0] + 4 * i, __builtin_shufflevector(a, c, 0, 1, 4, 5));
+        store4(tile[1] + 4 * i, __builtin_shufflevector(a, c, 2, 3, 6, 7));
+        store4(tile[2] + 4 * i, __builtin_shufflevector(b, d, 0, 1, 4, 5));
+        store4(tile[3] + 4 * i, __builtin_shufflevector(b, d, 2, 3, 6, 7));
+      }
+      const float sum = check[0] + check[1] + check[2] + check[3];
+      const VF bias = e.start(m, 0, 1);
+      for (isize l = 0; l < least(4, n - q); l++) {
+        const isize h = (t0 + q + l) / s.across() * 4, v = (t0 + q + l) % s.across() * 4, columns = least(4, s.ow - v);
+        for (isize i = 0; i < least(4, s.oh - h); i++) {
+          if (sum != sum)
+            for (isize k = 0; k < columns; k++) tile[l][4 * i + k] = plain(s, x, w + m * s.c * 9, h + i, v + k);
+          const isize at = (h + i) * s.ow + v;
+          const float* res = e.res ? e.res + m * e.res_rs + at : nullptr;
+          VF o = load(tile[l] + 4 * i) + bias;
+          if (res && e.after) o += load_part(res, columns);
+          if (e.act) o = activate(e.act, o, low, high);
+          if (res && !e.after) o += load_part(res, columns);
+          store_part(y + m * s.oh * s.ow + at, o, columns);
+        }
+      }
+    }
+}
+
+// x [n, c, ih, iw], w [m, c, 3, 3], y [n, m, oh, ow].
+inline void run(Call& call, const Shape& s, const float* x, const float* w, float* y, const Epilogue& base) {
+  const isize threads = pool_threads(call.pool);
+  const Cut r = cut(s, threads);
+  float* u = reinterpret_cast<float*>(call.scratch);
+  parallel_for(call.pool, s.m, (1 << 14) / (s.c * 9) + 1, [&](i64 begin, i64 end, int) { weights(s, w, isize(begin), isize(end), u); });
+  parallel_for(call.pool, s.n * r.blocks * r.parts, 1, [&](i64 begin, i64 end, int thread) {
+    float* v = u + r.weights + thread * (r.inputs + r.outputs);
+    float* points = v + r.inputs;
+    isize transformed = -1;
+    for (isize item = isize(begin); item < isize(end); item++) {
+      const isize m0 = item % r.parts * r.rows, m1 = least(m0 + r.rows, s.m), block = item / r.parts, image = block / r.blocks;
+      const isize t0 = block % r.blocks * r.block, n = least(r.block, s.tiles() - t0);
+      const float* xi = x + image * s.c * s.ih * s.iw;
+      if (block != transformed) inputs(s, xi, t0, n, r.block, v);
+      transformed = block;
+      gemm::Product p{};
+      p.n = n, p.k = p.a_rs = s.c;
+      p.y_rs = r.block;
+      for (isize k = 0; k < POINTS; k++) {
+        p.a = u + k * s.m * s.c + m0 * s.c;
+        p.y = points + k * r.rows * r.block;
+        for (isize j = 0, columns; j < n; j += columns) {
+          columns = gemm::panel_columns(n - j);
+          gemm::panel_product(p, v + k * s.c * r.block + j * s.c, 0, m1 - m0, j, columns, 0, s.c);
+        }
+      }
+      Epilogue e = base;
+      if (e.res) e.res += image * s.m * s.oh * s.ow;
+      outputs(s, xi, w, points, m0, m1, t0, n, r, y + image * s.m * s.oh * s.ow, e);
+    }
+  });
+}
+
+}  // namespace winograd
