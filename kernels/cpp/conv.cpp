@@ -116,9 +116,13 @@ struct PackWindows {
 
   void copy(const float* src, float* dst, gemm::Span in, isize n, isize channels, isize step) const {
     const isize stride = s.stride[2];
-    if (n == NR && in.lo == 0 && in.hi == NR && stride == 1) {
-      for (isize c = 0; c < channels; c++, src += s.image, dst += step)
-        for (int v = 0; v < gemm::NV; v++) store(dst + v * W, load(src + v * W));
+    if (n == NR && in.lo == 0 && in.hi == NR && stride <= 2) {
+      for (isize c = 0; c < channels; c++, src += s.image, dst += step) {
+        if (stride == 1)
+          for (int v = 0; v < gemm::NV; v++) store(dst + v * W, load(src + v * W));
+        else
+          for (int i = 0; i < NR; i += 4) store4(dst + i, gemm::load4_even(src + 2 * i));
+      }
       return;
     }
     for (isize c = 0; c < channels; c++, src += s.image, dst += step) {

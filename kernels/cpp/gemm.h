@@ -116,6 +116,7 @@ template <int M, int V> [[gnu::noinline]] void tile(const Tile& t) {
 // The tile for as many of `rows` as one takes; returns how many.
 template <int V> inline isize tile_rows(const Tile& t, isize rows) {
   constexpr int M = TILE_ROWS[V];
+  if (M == 3 && rows == 4) return tile<2, V>(t), 2;
   if (rows >= M) return tile<M, V>(t), M;
   if constexpr (M > 4)
     if (rows >= 4) return tile<4, V>(t), 4;
@@ -215,12 +216,15 @@ inline void fill_zero(float* dst, isize n) {
   store(dst + n - W, splat(0));
 }
 
+// p[0], p[2], p[4], p[6], and nothing behind them.
+inline VF4 load4_even(const float* p) { return __builtin_shufflevector(load4(p), load4(p + 3), 0, 2, 5, 7); }
+
 // dst[i] = src[i * stride]
 inline void copy_strided(const float* src, isize stride, float* dst, isize n) {
   if (stride == 1) return copy_floats(src, dst, n);
   isize i = 0;
   if (stride == 2)
-    for (; i + 4 <= n; i += 4) store4(dst + i, __builtin_shufflevector(load4(src + 2 * i), load4(src + 2 * i + 3), 0, 2, 5, 7));
+    for (; i + 4 <= n; i += 4) store4(dst + i, load4_even(src + 2 * i));
   for (; i < n; i++) dst[i] = src[i * stride];
 }
 
