@@ -1,4 +1,5 @@
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -27,3 +28,10 @@ def site() -> Iterator[Server]:
         pytest.fail(f"{folder} is not built: run `make site`", pytrace=False)
     with Server(folder) as server:
         yield server
+
+
+@pytest.fixture
+def apart() -> Iterator[Callable[..., Any]]:
+    """Calls a function on a thread of its own: Playwright's synchronous interface allows one browser session per thread."""
+    with ThreadPoolExecutor(1) as thread:
+        yield lambda fn, *args, **kwargs: thread.submit(fn, *args, **kwargs).result()

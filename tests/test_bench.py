@@ -1,5 +1,6 @@
 import argparse
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -44,8 +45,8 @@ def test_native(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.browser
 @pytest.mark.parametrize("where", [[], ["--in-page", "--cpu-time"]], ids=["worker", "page"])
-def test_web(where: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    document = bench(capsys, str(DIGITS), "--steps", "2", *where)
+def test_web(where: list[str], capsys: pytest.CaptureFixture[str], apart: Callable[..., Any]) -> None:
+    document = apart(bench, capsys, str(DIGITS), "--steps", "2", *where)
     assert document["against"] == "onnxruntime-web"
     assert {"chromium", "onnxruntime-web"} <= document["versions"].keys()
     (row,) = document["cases"]

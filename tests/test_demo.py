@@ -1,6 +1,7 @@
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
@@ -48,8 +49,8 @@ def draw(page: Page, *points: tuple[float, float]) -> None:
     page.mouse.up()
 
 
-def test_held_out_digits(site: Server, tmp_path: Path) -> None:
-    report = demo.run(site.mounts["/"])
+def test_held_out_digits(site: Server, apart: Callable[..., Any]) -> None:
+    report = apart(demo.run, site.mounts["/"])
     assert report.images == 360
     assert report.accuracy >= demo.REQUIRED
     assert (report.backend, report.threads >= 1) == ("wasm", True)
