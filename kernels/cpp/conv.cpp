@@ -15,7 +15,8 @@ using gemm::NR;
 struct Args {
   const ConvParams& p;
   const ConvBufs& b;
-  explicit Args(const Call& call) : p(*reinterpret_cast<const ConvParams*>(call.params)), b(*reinterpret_cast<const ConvBufs*>(call.bufs)) {}
+  explicit Args(const Call& call)
+      : p(*reinterpret_cast<const ConvParams*>(call.params)), b(*reinterpret_cast<const ConvBufs*>(call.bufs)) {}
 };
 
 constexpr i64 MAX_REACH = i64(1) << 30;  // sizes and windows in elements, so that positions fit 32 bits
@@ -150,7 +151,8 @@ gemm::Product product(const Shape& s) {
 }
 
 dw::Shape plane(const Shape& s) {
-  return {s.in[1], s.in[2], s.out[1], s.out[2], s.kernel[1], s.kernel[2], s.stride[1], s.stride[2], s.dilation[1], s.dilation[2], s.pad[1], s.pad[2]};
+  return {s.in[1],     s.in[2],     s.out[1],      s.out[2],      s.kernel[1], s.kernel[2],
+          s.stride[1], s.stride[2], s.dilation[1], s.dilation[2], s.pad[1],    s.pad[2]};
 }
 
 winograd::Shape image(const ConvParams& p, const Shape& s) {
@@ -160,7 +162,8 @@ winograd::Shape image(const ConvParams& p, const Shape& s) {
 // 3 x 3 in two dimensions with unit stride, and large enough.
 bool by_winograd(const ConvParams& p, const Shape& s) {
   const bool flat = s.in[0] == 1 && s.kernel[0] == 1 && s.out[0] == 1 && s.pad[0] == 0 && p.group == 1;
-  const bool square = s.kernel[1] == 3 && s.kernel[2] == 3 && s.stride[1] == 1 && s.stride[2] == 1 && s.dilation[1] == 1 && s.dilation[2] == 1;
+  bool square = true;
+  for (int d = 1; d < 3; d++) square = square && s.kernel[d] == 3 && s.stride[d] == 1 && s.dilation[d] == 1;
   return flat && square && winograd::worthwhile(image(p, s));
 }
 

@@ -1,4 +1,5 @@
-// Transposed convolution: a product gives every (output channel, tap) its value at every input pixel, and those are added where they belong.
+// Transposed convolution: a product gives every (output channel, tap) its value at every input pixel, and those are added where they
+// belong.
 #include <initializer_list>
 
 #include "gemm.h"

@@ -72,7 +72,8 @@ inline void copy_row(const Shape& s, const Band& b, const float* x, float* out) 
 }
 
 // R output rows of one band; KH x KW taps, or any number when 0. offset[j] is where tap column j starts in a row.
-template <int KH, int KW, int R> inline void rows(const Shape& s, isize pitch, const float* in, const float* w, const isize* offset, VF start, float* y) {
+template <int KH, int KW, int R>
+inline void rows(const Shape& s, isize pitch, const float* in, const float* w, const isize* offset, VF start, float* y) {
   const isize kh = KH ? KH : s.kh, kw = KW ? KW : s.kw;
   constexpr bool HELD = KH > 0 && KH * KW <= 9;  // the taps stay in registers
   VF tap[HELD ? KH * KW : 1];
@@ -105,7 +106,8 @@ template <int KH, int KW, int R> inline void rows(const Shape& s, isize pitch, c
   }
 }
 
-template <int KH, int KW, int R> inline void band_rows(const Shape& s, isize pitch, isize count, const float* in, const float* w, const isize* offset, VF start, float* y) {
+template <int KH, int KW, int R>
+inline void band_rows(const Shape& s, isize pitch, isize count, const float* in, const float* w, const isize* offset, VF start, float* y) {
   isize r = 0;
   for (; r + R <= count; r += R) rows<KH, KW, R>(s, pitch, in + r * s.sh * pitch, w, offset, start, y + r * s.ow);
   for (; r < count; r++) rows<KH, KW, 1>(s, pitch, in + r * s.sh * pitch, w, offset, start, y + r * s.ow);
@@ -114,7 +116,8 @@ template <int KH, int KW, int R> inline void band_rows(const Shape& s, isize pit
 constexpr isize MAX_COLUMNS = 64;  // taps of a row
 
 // x [n, c, ih, iw], w [c * multiplier, kh, kw], y [n, c * multiplier, oh, ow]; e as for a product whose rows are channels.
-inline void run(Call& call, const Shape& s, isize n, isize c, isize multiplier, const float* x, const float* w, float* y, const Epilogue& base) {
+inline void run(Call& call, const Shape& s, isize n, isize c, isize multiplier, const float* x, const float* w, float* y,
+                const Epilogue& base) {
   const Band b = band(s);
   const isize each = scratch_floats(s), m = c * multiplier, pixels = s.oh * s.ow, taps = s.kh * s.kw;
   const bool dense = s.sh == 1 && s.sw == 1 && s.dh == 1 && s.dw == 1;

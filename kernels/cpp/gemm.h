@@ -41,8 +41,8 @@ struct Tile {
   float low, high;
 };
 
-// Keeps a value where it is computed: otherwise LLVM lowers a chain of multiply-adds for WebAssembly as one tree with all its loads first, and
-// the engine spills them.
+// Keeps a value where it is computed: otherwise LLVM lowers a chain of multiply-adds for WebAssembly as one tree with all its loads first,
+// and the engine spills them.
 template <class T> inline void pin([[maybe_unused]] T& value) {
 #if defined(__wasm__)
   asm volatile("" : "+r"(value)::"memory");
@@ -259,7 +259,8 @@ inline void copy_matrix(const float* src, isize rs, isize cs, float* dst, isize 
 // Rows [m0, m1) and columns [n0, n1) of y. pack(k0, kc, j, columns, out) packs columns [j, j + columns) of b panel by panel.
 // Without a unit column stride in a, its blocks are copied to `rows`.
 template <class Pack>
-void product_range(const Product& p, const Pack& pack, isize m0, isize m1, isize n0, isize n1, const Blocks& s, float* packed, float* rows) {
+void product_range(const Product& p, const Pack& pack, isize m0, isize m1, isize n0, isize n1, const Blocks& s, float* packed,
+                   float* rows) {
   for (isize mb = m0; mb < m1; mb += s.rows) {
     const isize me = least(mb + s.rows, m1);
     isize k0 = 0;
@@ -319,7 +320,8 @@ struct PackMatrix {
 // ---- few rows: no packing ----
 
 // y[i, j0..j1) for rows of `b` that are contiguous: several rows of b at a time pass over a strip of y that stays in cache.
-template <int M, int K> inline void stream_rows(const float* a, isize a_rs, isize a_cs, const float* b, isize b_rs, float* y, isize y_rs, isize n) {
+template <int M, int K>
+inline void stream_rows(const float* a, isize a_rs, isize a_cs, const float* b, isize b_rs, float* y, isize y_rs, isize n) {
   VF s[M][K];
   for (int i = 0; i < M; i++)
     for (int k = 0; k < K; k++) s[i][k] = splat(a[i * a_rs + k * a_cs]);
@@ -342,16 +344,18 @@ template <int M, int K> inline void stream_rows(const float* a, isize a_rs, isiz
 }
 
 inline void stream(const Product& p, isize n0, isize n1) {
-  constexpr isize STRIP = 2048;
-  for (isize j = n0; j < n1; j += STRIP) {
-    const isize n = least(STRIP, n1 - j);
+  const isize strip = 4096 / p.m;
+  for (isize j = n0; j < n1; j += strip) {
+    const isize n = least(strip, n1 - j);
     for (isize i = 0; i < p.m; i++)
       for (isize c = 0; c < n; c += W) store_part(p.y + i * p.y_rs + j + c, p.e.start(i, j + c, least(W, n - c)), least(W, n - c));
     auto pass = [&]<int K>(isize k) {
+      const float *a = p.a + k * p.a_cs, *b = p.b + k * p.b_rs + j;
+      float* y = p.y + j;
       isize i = 0;
       for (; i + 2 <= p.m; i += 2)
-        stream_rows<2, (K < 4 ? K : 4)>(p.a + i * p.a_rs + k * p.a_cs, p.a_rs, p.a_cs, p.b + k * p.b_rs + j, p.b_rs, p.y + i * p.y_rs + j, p.y_rs, n);
-      if (i < p.m) stream_rows<1, K>(p.a + i * p.a_rs + k * p.a_cs, p.a_rs, p.a_cs, p.b + k * p.b_rs + j, p.b_rs, p.y + i * p.y_rs + j, p.y_rs, n);
+        stream_rows<2, (K < 4 ? K : 4)>(a + i * p.a_rs, p.a_rs, p.a_cs, b, p.b_rs, y + i * p.y_rs, p.y_rs, n);
+      if (i < p.m) stream_rows<1, K>(a + i * p.a_rs, p.a_rs, p.a_cs, b, p.b_rs, y + i * p.y_rs, p.y_rs, n);
     };
     isize k = 0;
     if (p.m == 1)
@@ -363,7 +367,8 @@ inline void stream(const Product& p, isize n0, isize n1) {
 }
 
 // out[i * out_is + j * out_js] = dot(u[i], v[j]) for M rows of u and C of v, all contiguous along k.
-template <int M, int C> inline void dots(const float* u, isize u_rs, const float* v, isize v_rs, isize k, float* out, isize out_is, isize out_js) {
+template <int M, int C>
+inline void dots(const float* u, isize u_rs, const float* v, isize v_rs, isize k, float* out, isize out_is, isize out_js) {
   constexpr int U = M * C < 8 ? 2 : 1;  // enough sums in flight to hide the latency of an addition
   VF acc[U][M][C];
   for (int x = 0; x < U; x++)
@@ -393,7 +398,8 @@ template <int M, int C> inline void dots(const float* u, isize u_rs, const float
 }
 
 // `few` rows of u against rows [r0, r1) of v, which stream from memory once.
-inline void dot_rows(const float* u, isize u_rs, isize few, const float* v, isize v_rs, isize r0, isize r1, isize k, float* out, isize out_is, isize out_js) {
+inline void dot_rows(const float* u, isize u_rs, isize few, const float* v, isize v_rs, isize r0, isize r1, isize k, float* out,
+                     isize out_is, isize out_js) {
   for (isize r = r0; r < r1;) {
     const bool four = r + 4 <= r1;
     const float* vr = v + r * v_rs;
@@ -449,7 +455,8 @@ template <class PackAt> void run_packed(Call& call, const Product& base, const B
     for (isize i = isize(begin); i < isize(end);) {
       const isize g = i % groups, run = least(isize(end) - i, groups - g), row = i / groups % splits * part_rows;
       const Product p = batch.at(base, i / groups / splits);
-      product_range(p, pack_at(p), row, least(row + part_rows, p.m), g * s.group, least((g + run) * s.group, p.n), s, packed, packed + s.packed_floats);
+      const isize row_end = least(row + part_rows, p.m), column_end = least((g + run) * s.group, p.n);
+      product_range(p, pack_at(p), row, row_end, g * s.group, column_end, s, packed, packed + s.packed_floats);
       i += run;
     }
   });

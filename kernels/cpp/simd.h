@@ -69,7 +69,8 @@ inline VF fma(VF a, VF b, VF c) { return a * b + c; }
 inline VF select(VI mask, VF a, VF b) { return as_f((mask & as_i(a)) | (~mask & as_i(b))); }
 
 // vmax(v, lo) = v < lo ? lo : v and vmin(v, hi) = v > hi ? hi : v: a NaN in v survives, one in the bound does not count.
-// Always through these: with relaxed SIMD, LLVM turns any `a < b ? b : a`, however written, into f32x4.relaxed_max, whose NaNs are undefined.
+// Always through these: with relaxed SIMD, LLVM turns any `a < b ? b : a`, however written, into f32x4.relaxed_max, whose NaNs are
+// undefined.
 inline VF vmax(VF v, VF lo) {
 #if defined(__wasm__)
   return __builtin_wasm_pmax_f32x4(v, lo);

@@ -1,5 +1,5 @@
-// 3 x 3 convolution of stride 1 by Winograd's F(4 x 4, 3 x 3): 36 small products in place of 144 multiplications per 4 x 4 outputs (Lavin and
-// Gray, arXiv:1509.09308). Tiles of the image are the columns of those products; transforms run on four tiles, or four channels, at a time.
+// 3 x 3 convolution of stride 1 by Winograd's F(4 x 4, 3 x 3): 36 multiplications in place of 144 per 4 x 4 outputs (Lavin and Gray,
+// arXiv:1509.09308). Tiles of the image are the columns of those products; transforms run on four tiles, or four channels, at a time.
 // Outputs that come out as NaN or infinity are computed again term by term, so those spread no further than they would in a plain sum.
 // Rounding errors are relative to the largest terms of a tile, about 20 epsilons of them.
 #pragma once
@@ -172,8 +172,8 @@ inline float plain(const Shape& s, const float* x, const float* w, isize h, isiz
 }
 
 // Output channels [m0, m1) of tiles [t0, t0 + n) from their transforms; x and y are one image, e its rows.
-inline void outputs(const Shape& s, const float* x, const float* w, const float* points, isize m0, isize m1, isize t0, isize n, const Cut& r,
-                    float* y, const Epilogue& e) {
+inline void outputs(const Shape& s, const float* x, const float* w, const float* points, isize m0, isize m1, isize t0, isize n,
+                    const Cut& r, float* y, const Epilogue& e) {
   const isize plane = r.rows * r.block;
   const VF low = splat(e.act_a), high = splat(e.act_b);
   for (isize m = m0; m < m1; m++)
