@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from importlib.metadata import PackageNotFoundError, version
+
 from .compiler import Compiled, compile
 from .ponnx import load, save
 from .session import InferenceSession, NodeArg, SessionOptions
 
-__version__ = "0.1.0"
+try:
+    __version__ = version("pyonnx-wasm")
+except PackageNotFoundError:  # a checkout that is not installed
+    __version__ = "0+unknown"
 __all__ = ["Compiled", "InferenceSession", "NodeArg", "SessionOptions", "compile", "get_available_providers", "load", "save"]
 
 

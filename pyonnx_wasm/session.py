@@ -19,6 +19,7 @@ from .ir import NeedsContent
 from .onnxtensor import pack, unpack
 
 PROVIDERS = ("cpu",)
+VARIANTS = 64  # executors kept of a model whose structure depends on contents; the oldest goes first
 _ALIASES = {"CPUExecutionProvider": "cpu"}
 
 
@@ -147,6 +148,8 @@ class InferenceSession:
             key = tuple((n, a.shape, a.tobytes()) for n, a in fixed.items())
             if key in self._variants:
                 return self._variants[key]
+            while len(self._variants) >= VARIANTS:
+                del self._variants[next(iter(self._variants))]
             try:
                 self._variants[key] = self._executor(self._compile(fixed, {n: a.shape for n, a in fixed.items()}))
             except NeedsContent as need:

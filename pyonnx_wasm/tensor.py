@@ -25,9 +25,6 @@ REDUCTIONS = ("sum", "mean", "max", "min", "prod", "sumsq", "sumabs")
 HALVES = (DType.float16, DType.bfloat16)
 
 
-# ---- constants and contents ----
-
-
 def constant(array: np.ndarray | Any, dtype: DType | None = None) -> Value:
     """A constant from a numpy array (or anything that makes one)."""
     array = np.asarray(array)
@@ -141,9 +138,6 @@ def scalar_of(x: Value, what: str) -> float:
     if len(got) != 1:
         raise IRError(f"{what} must have one element, it has {len(got)}")
     return got[0]
-
-
-# ---- views ----
 
 
 def _known(x: Value, change: Callable[[Content], Content]) -> Callable[[], Content | None] | None:
@@ -333,9 +327,6 @@ def _show(shape: Sequence[DimLike]) -> str:
     return f"[{', '.join(map(str, shape))}]"
 
 
-# ---- element-wise ----
-
-
 def map_(name: str, *args: Value, out: DType | None = None, via: DType | None = None, mode: int = 0) -> Value:
     """One instruction over broadcast operands.
 
@@ -498,9 +489,6 @@ def _coalesced(y: Value, xs: Sequence[Value]) -> tuple[Value, list[Value]]:
         raise IRError(f"more than {MAX_RANK} dimensions")
     views = [v.view(shape, v.offset, s) for v, s in zip(every, strides, strict=True)]
     return views[0], views[1:]
-
-
-# ---- moving and reducing ----
 
 
 def concat(xs: Sequence[Value], axis: int) -> Value:

@@ -116,9 +116,6 @@ def unmatched(kernels: Iterable[str]) -> tuple[list[str], list[str]]:
     return sorted(names - files), sorted(files - names)
 
 
-# ---- generated text ----
-
-
 def struct_name(kernel: Kernel) -> str:
     """``gather_nd`` becomes ``GatherNd``."""
     return "".join(part.title() for part in kernel.name.split("_"))
@@ -153,9 +150,6 @@ def table_row(kernel: Kernel) -> str:
 def abi_report(kernels: Iterable[Kernel]) -> str:
     """All declarations, one per line with its hash: committed, so that reviews see every change of the ABI."""
     return "".join(f"{k.abi:08x} {k.text}\n" for k in kernels)
-
-
-# ---- building ----
 
 
 class Builder:
