@@ -21,10 +21,11 @@ struct Shape {
 };
 
 // Whether this is much less work than a direct product, in cycles of a 128-bit machine with two multiply-adds; transforms of weights count.
+// A small gain is not worth the scratch.
 inline bool worthwhile(const Shape& s) {
   const double mc = double(s.m) * double(s.c), tiles = double(s.tiles()) * double(s.n);
   if (!BUILT || s.c < 8 || s.m < 8 || s.c > 1024 || mc * POINTS > MAX_WEIGHTS) return false;
-  return 36 * mc + 40 * double(s.c + s.m) * tiles + 5.4 * mc * tiles < 1.03 * mc * double(s.n) * double(s.oh * s.ow);
+  return 36 * mc + 40 * double(s.c + s.m) * tiles + 5.4 * mc * tiles < 0.76 * mc * double(s.n) * double(s.oh * s.ow);
 }
 
 struct Cut {
