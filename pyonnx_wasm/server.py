@@ -113,6 +113,7 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server_version = "pyonnx-wasm"
     sys_version = ""
+    disable_nagle_algorithm = True  # header and body are two writes: the second would wait 40 ms for a delayed acknowledgement
 
     def do_GET(self) -> None:
         with suppress(ConnectionError, TimeoutError):

@@ -37,8 +37,12 @@ interface Shared {
 const LINGER_MS = 1000;
 const shared = new Set<Shared>();
 
-/** The engine for these settings, started if need be, and how to give it back. */
-export async function acquireHost(wasm: WasmEnv, inWorker: boolean): Promise<{ host: Host; giveBack: () => void }> {
+/** The engine for these settings, started if need be, and how to give it back. A new one begins to fetch `first` while it starts. */
+export async function acquireHost(
+  wasm: WasmEnv,
+  inWorker: boolean,
+  first: ModelSource,
+): Promise<{ host: Host; giveBack: () => void }> {
   const worker = inWorker && typeof Worker === "function";
   const threads = threadCount(wasm);
   const module = compileCore(wasm);
@@ -49,7 +53,7 @@ export async function acquireHost(wasm: WasmEnv, inWorker: boolean): Promise<{ h
     entry = [...shared].find(fits);
   }
   if (!entry) {
-    const host = worker ? startInWorker(module, threads) : startInPlace(module, threads);
+    const host = worker ? startInWorker(module, threads, first) : startInPlace(module, threads);
     entry = { module, threads, worker, host, users: 0, linger: undefined };
     shared.add(entry);
   }
@@ -131,9 +135,9 @@ class LocalHost implements Host {
 /** The worker's script could not be started, as opposed to the engine in it. */
 class NoWorker extends Error {}
 
-async function startInWorker(module: Promise<WebAssembly.Module>, threads: number): Promise<Host> {
+async function startInWorker(module: Promise<WebAssembly.Module>, threads: number, first: ModelSource): Promise<Host> {
   try {
-    return await WorkerHost.start(module, threads);
+    return await WorkerHost.start(module, threads, first);
   } catch (error) {
     if (!(error instanceof NoWorker)) throw error;
     console.warn(`pyonnx-wasm: running in the page, which blocks it: ${error.message}`);
@@ -164,8 +168,8 @@ class WorkerHost implements Host {
     return this.#loss !== undefined;
   }
 
-  /** The worker's script loads while the core compiles. */
-  static async start(module: Promise<WebAssembly.Module>, threads: number): Promise<Host> {
+  /** The worker's script and the first model load while the core compiles. */
+  static async start(module: Promise<WebAssembly.Module>, threads: number, first: ModelSource): Promise<Host> {
     let worker: Worker;
     try {
       worker = new Worker(new URL("./worker.mjs", import.meta.url), { type: "module", name: "pyonnx-wasm" });
@@ -174,6 +178,7 @@ class WorkerHost implements Host {
       throw new NoWorker(error instanceof Error ? error.message : String(error));
     }
     const host = new WorkerHost(worker);
+    if (isAddress(first)) worker.postMessage({ op: "open", name: absolute(first), id: 0 });
     const alarms = Array.from({ length: threads - 1 }, () => host.#alarm());
     try {
       await host.#call({ op: "start", module: await module, threads, alarms }, alarms);
@@ -259,9 +264,13 @@ function buffers(feeds: readonly Feed[]): Transferable[] {
   return feeds.map(({ data }) => data.buffer as ArrayBuffer);
 }
 
+function isAddress(source: ModelSource): source is string | URL {
+  return typeof source === "string" || source instanceof URL;
+}
+
 /** Addresses are fetched by the worker; other sources are read here and sent chunk by chunk. */
 async function remoteOf(source: ModelSource): Promise<Remote> {
-  if (typeof source === "string" || source instanceof URL) return { name: absolute(source) };
+  if (isAddress(source)) return { name: absolute(source) };
   const opened = await open(source);
   const { port1, port2 } = new MessageChannel();
   servePort(opened, port1);

@@ -98,7 +98,7 @@ export class InferenceSession {
   static async #create(source: ModelSource, options: SessionOptions): Promise<InferenceSession> {
     checkOptions(options);
     const inWorker = options.worker ?? env.wasm.proxy !== false;
-    const { host, giveBack } = await acquireHost(env.wasm, inWorker);
+    const { host, giveBack } = await acquireHost(env.wasm, inWorker, source);
     let loaded: Loaded | undefined;
     try {
       loaded = await host.load(source, externals(options), guarded(options.onProgress));

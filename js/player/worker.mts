@@ -69,6 +69,8 @@ export interface Remote {
 }
 
 export type Request =
+  /** Sent ahead of "start": begins to fetch what "load" will ask for. */
+  | { readonly op: "open"; readonly name: string }
   | {
       readonly op: "start";
       readonly module: WebAssembly.Module;
@@ -102,16 +104,23 @@ if (typeof document === "undefined" && self.name === WORKER_NAME) serve(self as 
 
 function serve(port: MessagePort): void {
   let engine: Engine | undefined;
+  const early = new Map<string, Promise<Source>>();
   port.onmessage = async ({ data }: MessageEvent<Request & { id: number }>) => {
     const { id } = data;
     try {
+      if (data.op === "open") {
+        const source = urlSource(data.name);
+        source.catch(() => {});
+        early.set(data.name, source);
+        return;
+      }
       if (data.op === "start") {
         engine = await Engine.start(data.module, data.threads, data.alarms);
         port.postMessage({ id } satisfies Reply);
         return;
       }
       if (!engine) throw new Error("the engine has not started");
-      const { result, transfer } = await handle(engine, data, (progress) => port.postMessage({ id, progress }));
+      const { result, transfer } = await handle(engine, data, early, (progress) => port.postMessage({ id, progress }));
       port.postMessage({ id, result } satisfies Reply, transfer);
     } catch (error) {
       port.postMessage({ id, error: messageOf(error), lost: error instanceof CoreLost } satisfies Reply);
@@ -121,7 +130,8 @@ function serve(port: MessagePort): void {
 
 async function handle(
   engine: Engine,
-  request: Exclude<Request, { op: "start" }>,
+  request: Exclude<Request, { op: "start" | "open" }>,
+  early: Map<string, Promise<Source>>,
   onProgress: (progress: Progress) => void,
 ): Promise<{ result: unknown; transfer: Transferable[] }> {
   switch (request.op) {
@@ -130,7 +140,10 @@ async function handle(
         const found = request.external.find(({ path }) => path === file);
         return found && remote(found);
       };
-      const result = await engine.load(await remote(request.source), { external, onProgress });
+      const { name } = request.source;
+      const begun = early.get(name);
+      early.delete(name);
+      const result = await engine.load(await (begun ?? remote(request.source)), { external, onProgress });
       return { result, transfer: [] };
     }
     case "run": {
