@@ -4,7 +4,7 @@ import { copyFileSync, existsSync, readFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
-import { fileURLToPath } from "node:url";
+import { fileURLToPath, pathToFileURL } from "node:url";
 import { build } from "esbuild";
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
@@ -33,6 +33,10 @@ for (const file of ["core.wasm", "core-relaxed.wasm"]) {
     process.exit(1);
   }
   copyFileSync(join(lib, file), join(dist, file));
+}
+for (const part of ["pyodide", "widget", "lab"]) {
+  const script = join(root, "js", part, "build.mjs");
+  if (existsSync(script)) await import(pathToFileURL(script).href);
 }
 for (const file of ["index.mjs", "worker.mjs", "thread.mjs", "core.wasm", "core-relaxed.wasm"]) {
   const bytes = readFileSync(join(dist, file));
