@@ -51,6 +51,7 @@ def compile(
     *,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
+    outputs: Sequence[str] | None = None,
     optimise: bool = True,
     progress: Progress | None = None,
 ) -> Compiled:
@@ -60,6 +61,7 @@ def compile(
         source: path of an ``.onnx`` file, or its bytes.
         shapes: input shapes that replace the declared ones; text names a symbol.
         constants: input contents to fix at compile time, where structure depends on them.
+        outputs: names of the values to give, intermediate ones too, in place of the model's outputs.
         optimise: run the fusing passes; without them each operator is lowered as it stands.
     Raises:
         reader.ReadError: the file is no ONNX model that can be read.
@@ -71,7 +73,7 @@ def compile(
     tell("read", 0.0)
     model = reader.read(source)
     tell("trace", 0.1)
-    graph = trace(model, shapes=shapes, constants=constants)
+    graph = trace(model, shapes=shapes, constants=constants, outputs=outputs)
     tell("optimise", 0.6)
     passes.run(graph, optimise=optimise)
     tell("lower", 0.8)

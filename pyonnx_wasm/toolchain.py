@@ -17,7 +17,7 @@ import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -158,9 +158,16 @@ class Builder:
     Args:
         say: receives one line per thing done.
         jobs: compilers at a time.
+        replaced: other sources of kernels, by kernel.
     """
 
-    def __init__(self, kernels: dict[str, Kernel], say: Callable[[str], None] = print, jobs: int | None = None) -> None:
+    def __init__(
+        self,
+        kernels: dict[str, Kernel],
+        say: Callable[[str], None] = print,
+        jobs: int | None = None,
+        replaced: Mapping[str, Path] | None = None,
+    ) -> None:
         missing, undeclared = unmatched(kernels)
         if missing:
             say(f"kernels without a source, unknown to this core: {', '.join(missing)}")
@@ -173,7 +180,7 @@ class Builder:
         self.struct_names = {struct_name(k): k.name for k in built}
         _write(self.generated / "params.h", params_header(built))
         _write(self.generated / "kernels.inc", "".join(map(table_row, built)))
-        self.sources = [SOURCES / f"{k.name}.cpp" for k in built] + sorted((SOURCES / "core").glob("*.cpp"))
+        self.sources = [(replaced or {}).get(k.name, SOURCES / f"{k.name}.cpp") for k in built] + sorted((SOURCES / "core").glob("*.cpp"))
         self.zig = metadata.version("ziglang")
 
     def build(self, targets: Sequence[Target]) -> int:

@@ -21,12 +21,14 @@ def trace(
     *,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
+    outputs: Sequence[str] | None = None,
 ) -> Graph:
     """Builds the IR of a model.
 
     Args:
         shapes: replaces the declared shapes of inputs (needed where the model leaves a rank unknown).
         constants: inputs whose contents are fixed at compile time; they remain inputs and must then be fed these values.
+        outputs: names of the values to give in place of the model's outputs.
     Raises:
         IRError: naming the node that cannot be compiled, and why.
     """
@@ -36,12 +38,12 @@ def trace(
         for info in model.graph.inputs:
             tracer.add_input(info, (shapes or {}).get(info.name), (constants or {}).get(info.name))
         tracer.run(model.graph, tracer.names)
-        for info in model.graph.outputs:
-            if info.name not in tracer.names:
-                raise IRError(f"output {info.name!r} is computed by no node")
-            if isinstance(tracer.names[info.name], Items):
-                raise IRError(f"output {info.name!r}: values of type sequence are not supported, only tensors")
-            graph.outputs.append((info.name, tracer.names[info.name]))
+        for name in [info.name for info in model.graph.outputs] if outputs is None else outputs:
+            if name not in tracer.names:
+                raise IRError(f"output {name!r} is computed by no node")
+            if isinstance(tracer.names[name], Items):
+                raise IRError(f"output {name!r}: values of type sequence are not supported, only tensors")
+            graph.outputs.append((name, tracer.names[name]))
     return graph
 
 
