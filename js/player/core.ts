@@ -59,29 +59,51 @@ export class Core {
   pool = 0;
   threads = 1;
 
+  readonly exports: CoreExports;
+
   private constructor(
-    readonly exports: CoreExports,
+    instance: WebAssembly.Instance,
     readonly memory: WebAssembly.Memory,
     readonly maxBytes: number,
-  ) {}
+  ) {
+    this.exports = instance.exports as unknown as CoreExports;
+  }
 
   /** Instantiates the core with up to `threads` threads, fewer where the context allows no more. */
   static async start(module: WebAssembly.Module, threads: number, alarms: readonly MessagePort[] = []): Promise<Core> {
     const { memory, pages } = newMemory();
-    const instance = await WebAssembly.instantiate(module, { env: { memory } });
-    const core = new Core(instance.exports as unknown as CoreExports, memory, pages * PAGE);
-    core.exports._initialize?.();
-    const version = core.exports.pwx_version();
+    return new Core(await WebAssembly.instantiate(module, { env: { memory } }), memory, pages * PAGE).#begin(
+      module,
+      threads,
+      alarms,
+    );
+  }
+
+  /** Like `start`, at once; `script` is the address of the threads' script. */
+  static startNow(module: WebAssembly.Module, threads: number, script: string): Core {
+    const { memory, pages } = newMemory();
+    const instance = new WebAssembly.Instance(module, { env: { memory } });
+    return new Core(instance, memory, pages * PAGE).#begin(module, threads, [], script);
+  }
+
+  #begin(module: WebAssembly.Module, threads: number, alarms: readonly MessagePort[], script?: string): this {
+    this.exports._initialize?.();
+    const version = this.exports.pwx_version();
     if (version !== API_VERSION)
       throw new Error(`the core has API version ${version}, this player needs ${API_VERSION}`);
     // Without isolation memory cannot be sent to a worker.
     const may = globalThis.crossOriginIsolated && typeof Worker === "function";
-    core.#startThreads(module, may ? threads : 1, alarms);
-    return core;
+    this.#startThreads(module, may ? threads : 1, alarms, script);
+    return this;
   }
 
   /** The core never waits for a thread that has not joined, so nothing waits for them to start. */
-  #startThreads(module: WebAssembly.Module, threads: number, alarms: readonly MessagePort[]): void {
+  #startThreads(
+    module: WebAssembly.Module,
+    threads: number,
+    alarms: readonly MessagePort[],
+    script: string | undefined,
+  ): void {
     const { exports, memory } = this;
     this.pool = exports.pwx_pool_create(threads);
     if (!this.pool) throw new Error("out of memory: the thread pool");
@@ -90,12 +112,15 @@ export class Core {
     for (let index = 1; index < threads; index++) {
       const stackTop = this.alloc(THREAD_STACK_BYTES, "a thread's stack") + THREAD_STACK_BYTES;
       const tls = Math.ceil(this.alloc(exports.__tls_size.value + align, "a thread's variables") / align) * align;
-      this.#startThread({ module, memory, pool: this.pool, index, stackTop, tls, alarm: alarms[index - 1] });
+      this.#startThread({ module, memory, pool: this.pool, index, stackTop, tls, alarm: alarms[index - 1] }, script);
     }
   }
 
-  #startThread(start: ThreadStart): void {
-    const worker = new Worker(new URL("./thread.mjs", import.meta.url), { type: "module", name: "pyonnx-wasm-thread" });
+  #startThread(start: ThreadStart, script: string | undefined): void {
+    // Bundlers know workers by `new Worker(new URL(...))`.
+    const worker = script
+      ? new Worker(script, { type: "module", name: "pyonnx-wasm-thread" })
+      : new Worker(new URL("./thread.mjs", import.meta.url), { type: "module", name: "pyonnx-wasm-thread" });
     worker.onerror = (event) =>
       console.warn(`pyonnx-wasm: a thread failed: ${event.message || "its script did not load"}`);
     worker.postMessage(start, start.alarm ? [start.alarm] : []);

@@ -12,9 +12,14 @@ const RELAXED_PROBE = [
 const compiled = new Map<string, Promise<WebAssembly.Module>>();
 const given = new WeakMap<object, Promise<WebAssembly.Module>>();
 
+/** Whether this browser compiles core-relaxed.wasm. */
+export function hasRelaxedSimd(): boolean {
+  return WebAssembly.validate(new Uint8Array(RELAXED_PROBE));
+}
+
 /** Address of the core that suits this browser and these settings. */
 export function coreAddress(wasm: WasmEnv): string {
-  const relaxed = wasm.simd !== false && wasm.simd !== "fixed" && WebAssembly.validate(new Uint8Array(RELAXED_PROBE));
+  const relaxed = wasm.simd !== false && wasm.simd !== "fixed" && hasRelaxedSimd();
   const paths = wasm.wasmPaths;
   if (typeof paths === "object" && paths.wasm) return absolute(paths.wasm);
   if (typeof paths === "string") {

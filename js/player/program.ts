@@ -18,6 +18,21 @@ export interface StepTime {
   readonly ms: number;
 }
 
+/** What the core said: an error `code` (PROGRAM.md), the step at fault or -1, the ONNX nodes that it came from. */
+export class ProgramError extends Error {
+  override name = "ProgramError";
+
+  constructor(
+    message: string,
+    readonly code: number,
+    readonly step: number,
+    readonly origin: string,
+    readonly text: string,
+  ) {
+    super(message);
+  }
+}
+
 /** Core memory that grows to what is asked and is reused. */
 export class Staging {
   #address = 0;
@@ -117,6 +132,13 @@ export class Program {
     }
   }
 
+  /** Binds to the inputs' sizes; returns the sizes of the outputs. */
+  bind(inputs: readonly Slot[]): number[][] {
+    this.#prepare(inputs);
+    this.#bind(inputs);
+    return this.#outputDims();
+  }
+
   /** Binds to the inputs' sizes and runs; the slots returned are valid until the next run. */
   run(inputs: readonly Slot[]): Slot[] {
     const { core, exports } = this.#prepare(inputs);
@@ -150,33 +172,41 @@ export class Program {
     return { core: this.core, exports: this.core.exports };
   }
 
-  #finish(inputs: readonly Slot[], execute: (ins: number, outs: number) => void): Slot[] {
+  /** Returns the addresses of the arrays of input and output addresses. */
+  #bind(inputs: readonly Slot[]): [ins: number, outs: number] {
     const { core } = this;
     const error = this.#frame;
     const dimsAt = error + ERROR_BYTES;
     const all = inputs.flatMap(({ dims }) => dims);
     const ins = dimsAt + 8 * all.length;
     const outs = ins + 4 * inputs.length;
-    const frame = core.view(error, outs - error + 4 * this.outputs.length);
+    const frame = core.view(error, outs - error);
     frame.setInt32(0, 0, true);
     all.forEach((dim, i) => frame.setBigInt64(ERROR_BYTES + 8 * i, BigInt(dim), true));
     inputs.forEach(({ address }, i) => frame.setUint32(ins - error + 4 * i, address, true));
     if (core.call(() => core.exports.pwx_bind(this.#session, dimsAt, ins, error))) throw this.#error(error);
+    return [ins, outs];
+  }
 
+  #finish(inputs: readonly Slot[], execute: (ins: number, outs: number) => void): Slot[] {
+    const [ins, outs] = this.#bind(inputs);
     const outputs = this.#stageOutputs();
-    outputs.forEach(({ address }, i) => frame.setUint32(outs - error + 4 * i, address, true));
+    const frame = this.core.view(outs, 4 * this.outputs.length);
+    outputs.forEach(({ address }, i) => frame.setUint32(4 * i, address, true));
     execute(ins, outs);
     return outputs;
   }
 
-  #stageOutputs(): Slot[] {
+  #outputDims(): number[][] {
     const { core } = this;
     const address = core.exports.pwx_output_dims(this.#session) >>> 0;
     const view = core.view(address, 8 * this.outputs.reduce((n, { rank }) => n + rank, 0));
     let at = 0;
-    const shapes = this.outputs.map(({ rank }) =>
-      Array.from({ length: rank }, () => Number(view.getBigInt64(8 * at++, true))),
-    );
+    return this.outputs.map(({ rank }) => Array.from({ length: rank }, () => Number(view.getBigInt64(8 * at++, true))));
+  }
+
+  #stageOutputs(): Slot[] {
+    const shapes = this.#outputDims();
     return this.outputs.map(({ code }, i) => {
       const type = typeOfCode(code) as Type;
       const dims = shapes[i] as number[];
@@ -186,15 +216,15 @@ export class Program {
     });
   }
 
-  #error(address: number): Error {
+  #error(address: number): ProgramError {
     const { core, info } = this;
     const view = core.view(address, ERROR_BYTES);
     const [code, step, message] = [view.getInt32(0, true), view.getInt32(4, true), view.getInt32(8, true)];
-    const text = core.text(address + 16, ERROR_BYTES - 16);
-    const what = code === 3 ? (info.messages[message] ?? text) : text;
+    const said = core.text(address + 16, ERROR_BYTES - 16);
+    const text = (code === 3 ? info.messages[message] : said) || said || `error ${code} in program "${info.name}"`;
     const at = code >= 3 ? this.#steps?.[step] : undefined;
     const where = !at || code === 3 ? "" : at.origin ? `node ${at.origin}: ` : `${at.kernel}: `;
-    return new Error(where + (what || `error ${code} in program "${info.name}"`));
+    return new ProgramError(where + text, code, step, at?.origin ?? "", text);
   }
 
   free(): void {
