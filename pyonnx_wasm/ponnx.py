@@ -6,6 +6,7 @@ import hashlib
 import json
 import mmap
 import os
+from bisect import bisect_right
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -24,13 +25,32 @@ class FileError(ValueError):
     """A file that is no compiled model; the text says what it is and the cure."""
 
 
-def save(compiled: Compiled, path: str | os.PathLike[str], *, thin: bool = False, progress: Callable[[float], None] | None = None) -> int:
-    """Writes a compiled model; returns the bytes written.
+class Layout:
+    """Where every byte of a compiled file lies. Weights are read from their source when they are asked for, not before.
 
-    Args:
-        thin: store byte ranges of the source file and its external data instead of weights; they must then lie beside it.
-        progress: told the share written, in [0, 1].
+    Attributes:
+        parts: header, code and weights: (offset, array or reader's tensor), by offset; zeros lie between.
+        nbytes: of the whole file.
     """
+
+    def __init__(self, parts: list[tuple[int, Any]], nbytes: int) -> None:
+        self.parts, self.nbytes = parts, nbytes
+
+    def read(self, start: int, end: int) -> Iterator[Any]:
+        """The bytes from ``start`` to ``end`` in order, as buffers over their sources where those are mapped."""
+        k = max(bisect_right(self.parts, start, key=lambda part: part[0]) - 1, 0)
+        for (offset, data), limit in zip(self.parts[k:], [o for o, _ in self.parts[k + 1 :]] + [self.nbytes], strict=True):
+            if offset >= end:
+                return
+            content = memoryview(_bytes(data)).cast("B")
+            first, last = max(start - offset, 0), min(end, limit) - offset
+            yield content[first:last]
+            if last > max(first, len(content)):
+                yield bytes(last - max(first, len(content)))
+
+
+def layout(compiled: Compiled, *, thin: bool = False) -> Layout:
+    """Lays out the compiled file; ``thin`` as in :func:`save`."""
     programs = [p for p in (compiled.main, compiled.init) if p is not None]
     blobs: list[tuple[int, Any]] = []
     at = 0
@@ -74,23 +94,30 @@ def save(compiled: Compiled, path: str | os.PathLike[str], *, thin: bool = False
         header["files"] = [os.path.basename(f) for f in compiled.files]
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
     text += b" " * (-(len(text) + 8) % ALIGN)
-    start = len(text) + 8
+    head = np.frombuffer(len(text).to_bytes(8, "little") + text, np.uint8)
+    return Layout([(0, head), *((head.size + offset, data) for offset, data in blobs)], head.size + at)
+
+
+def save(compiled: Compiled, path: str | os.PathLike[str], *, thin: bool = False, progress: Callable[[float], None] | None = None) -> int:
+    """Writes a compiled model; returns the bytes written.
+
+    Args:
+        thin: store byte ranges of the source file and its external data instead of weights; they must then lie beside it.
+        progress: told the share written, in [0, 1].
+    """
+    file = layout(compiled, thin=thin)
     partial = f"{os.fspath(path)}.partial"
     try:
         with open(partial, "wb") as f:
-            f.write(len(text).to_bytes(8, "little"))
-            f.write(text)
-            for offset, data in blobs:
-                f.write(b"\0" * (start + offset - f.tell()))
-                f.write(_bytes(data))
+            for piece in file.read(0, file.nbytes):
+                f.write(piece)
                 if progress:
-                    progress(offset / max(at, 1))
-            f.write(b"\0" * (start + at - f.tell()))
+                    progress(f.tell() / file.nbytes)
         os.replace(partial, path)
     finally:
         if os.path.exists(partial):
             os.remove(partial)
-    return start + at
+    return file.nbytes
 
 
 def _origin(weight: Weight) -> tuple[int, int] | None:
