@@ -12,6 +12,7 @@ BROWSER := build/.browser
 CORE := build/.core
 PLAYER := build/.player
 SITE := build/.site
+WHEEL := build/.wheel
 DIGITS := build/site/digits/digits.ponnx
 MINILM := build/models/minilm.onnx
 SEARCH := build/site/search/minilm.ponnx
@@ -23,7 +24,7 @@ COMPILER := $(filter-out pyonnx_wasm/demo.py pyonnx_wasm/server.py,$(wildcard py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test serve bench build site lint format clean
+.PHONY: help demo test serve bench build site wheel lint format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 14
@@ -43,6 +44,8 @@ bench: $(BROWSER) $(SITE) $(DIGITS)  ## compare with onnxruntime and onnxruntime
 build: $(CORE) $(PLAYER)  ## the native core, the WebAssembly cores and the player
 
 site: $(SITE) $(DIGITS)  ## the demo pages, in build/site
+
+wheel: $(WHEEL)  ## one pure wheel for Pyodide, JupyterLite and CPython: dist/pyonnx_wasm-*-py3-none-any.whl
 
 lint: $(VENV) $(NODE)  ## ruff, mypy --strict, tsc --strict, formatting
 	@$(BIN)/ruff check -q
@@ -83,6 +86,12 @@ $(CORE): $(VENV) $(CORE_SOURCES)
 $(PLAYER): $(NODE) $(CORE) $(PLAYER_SOURCES)
 	@npm run --silent build
 	@rm -rf pyonnx_wasm/lib/player && mkdir -p pyonnx_wasm/lib/player && cp js/dist/*.mjs js/dist/*.wasm pyonnx_wasm/lib/player/
+	@touch $@
+
+$(WHEEL): $(PLAYER) hatch_build.py pyproject.toml README.md $(shell find pyonnx_wasm -name '*.py' -o -name '*.md')
+	@rm -f dist/pyonnx_wasm-*-py3-none-any.whl
+	@PYONNX_WASM_WHEEL=pure $(BIN)/python -m build --wheel --no-isolation --outdir dist >/dev/null
+	@ls -l dist/pyonnx_wasm-*-py3-none-any.whl | awk '{ print $$9 ", " $$5 " bytes" }'
 	@touch $@
 
 $(SITE): $(PLAYER) $(PAGE_SOURCES)

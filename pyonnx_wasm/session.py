@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import os
+import sys
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -17,10 +19,12 @@ from .dtypes import DType, from_numpy, to_numpy
 from .host import Executor
 from .ir import NeedsContent
 from .onnxtensor import pack, unpack
+from .runtimes import Runtime
 
-PROVIDERS = ("cpu",)
+WASM = sys.platform == "emscripten"  # Pyodide: the core is WebAssembly beside it
+PROVIDERS = ("wasm",) if WASM else ("cpu",)
 VARIANTS = 64  # executors kept of a model whose structure depends on contents; the oldest goes first
-_ALIASES = {"CPUExecutionProvider": "cpu"}
+_ALIASES = {"CPUExecutionProvider": PROVIDERS[0]}
 
 
 @dataclass(frozen=True)
@@ -72,7 +76,7 @@ class InferenceSession:
         self._source, self._options = path_or_bytes, sess_options or SessionOptions()
         self._provider = _choose(providers)
         self._lock = threading.Lock()
-        self._variants: dict[Any, Executor] = {}
+        self._variants: dict[Any, Runtime] = {}
         self._needs: tuple[str, ...] = ()
         self._compiled: Compiled | None = None
         try:
@@ -91,9 +95,13 @@ class InferenceSession:
             return ponnx.load(self._source)
         return compiler.compile(self._source, constants=constants, shapes=shapes, optimise=self._options.enable_optimisation)
 
-    def _executor(self, compiled: Compiled) -> Executor:
-        threads = self._options.intra_op_num_threads or os.cpu_count() or 1
-        return Executor(compiled.main, compiled.init, compiled.weights, threads)
+    def _executor(self, compiled: Compiled) -> Runtime:
+        threads = self._options.intra_op_num_threads
+        if self._provider == "wasm":
+            from .runtimes import pyodide
+
+            return pyodide.Executor(compiled.main, compiled.init, compiled.weights, threads)
+        return Executor(compiled.main, compiled.init, compiled.weights, threads or os.cpu_count() or 1)
 
     def get_inputs(self) -> list[NodeArg]:
         return [_arg(s) for s in self._inputs]
@@ -141,7 +149,16 @@ class InferenceSession:
         by_name = dict(zip(names, outputs, strict=True))
         return [by_name[n] for n in wanted]
 
-    def _variant(self, arrays: Sequence[np.ndarray]) -> Executor:
+    async def run_async(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+    ) -> list[np.ndarray]:
+        """Like :meth:`run`, without blocking the event loop; in Pyodide, whose only thread it is, after what is due in the loop."""
+        if WASM:
+            await asyncio.sleep(0)
+            return self.run(output_names, input_feed, run_options)
+        return await asyncio.get_running_loop().run_in_executor(None, self.run, output_names, input_feed, run_options)
+
+    def _variant(self, arrays: Sequence[np.ndarray]) -> Runtime:
         """The executor for these inputs: one for all, unless the structure depends on contents."""
         while True:
             fixed = {s.name: a for s, a in zip(self._inputs, arrays, strict=True) if s.name in self._needs}

@@ -133,6 +133,11 @@ export class Core {
     this.#lost ??= new CoreLost("the core was stopped");
   }
 
+  /** After a trap, or once stopped: no call is possible any more. */
+  get lost(): boolean {
+    return this.#lost !== undefined;
+  }
+
   /** Calls into the core. A trap leaves its heap in an unknown state, so all later calls are refused. */
   call<T>(fn: () => T): T {
     if (this.#lost) throw this.#lost;

@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from ..dtypes import DType
+from .errors import CoreError as CoreError
 
 LIB = Path(__file__).resolve().parents[1] / "lib"
 API_VERSION = 1
@@ -23,21 +24,6 @@ ISAS = {"x86_64": ("sse4", "avx2", "avx512"), "aarch64": ("neon",)}  # by what p
 SUFFIX = {"darwin": "dylib", "win32": "dll"}.get(sys.platform, "so")
 
 MALFORMED, UNKNOWN_KERNEL, CHECK_FAILED, BAD_BIND, NO_MEMORY, BAD_DATA, MISUSE = range(1, 8)
-
-
-class CoreError(RuntimeError):
-    """The core refused a Program, a binding or data.
-
-    Attributes:
-        code: one of the codes of this module.
-        step: index of the step at fault, -1 where there is none.
-        origin: the ONNX node that the step came from, "" where there is none.
-        text: what is wrong.
-    """
-
-    def __init__(self, code: int, step: int, origin: str, text: str) -> None:
-        super().__init__(f"{origin}: {text}" if origin else text)
-        self.code, self.step, self.origin, self.text = code, step, origin, text
 
 
 class _Error(ctypes.Structure):

@@ -1,0 +1,225 @@
+/**
+ * The core as Python in Pyodide calls it (pyonnx_wasm/runtimes/pyodide.py): nothing is awaited, and one call makes a run.
+ *
+ * Tensors stay in Pyodide's memory: Python writes their addresses into a frame, an array of f64 that both sides see.
+ */
+import { Core } from "../player/core.js";
+import { bytesOf, elements, typeOfCode, type Type } from "../player/dtypes.js";
+import { hasRelaxedSimd } from "../player/module.js";
+import { Program, Staging, type Slot } from "../player/program.js";
+
+declare const THREAD_SCRIPT: string;
+
+/** What Pyodide gives for a numpy array. */
+interface Buffer {
+  readonly data: Uint8Array | Int32Array | Float64Array;
+  release(): void;
+}
+interface PythonArray {
+  getBuffer(type?: string): Buffer;
+}
+
+interface WeightSpec {
+  readonly name: string;
+  readonly bytes: number;
+  /** Index of the weight whose memory this one has, or its own. */
+  readonly home: number;
+}
+interface ProgramSpec {
+  readonly name: string;
+  readonly messages: readonly string[];
+  readonly origins: readonly string[];
+}
+interface Spec {
+  readonly weights: readonly WeightSpec[];
+  readonly main: ProgramSpec;
+  readonly init: ProgramSpec | null;
+}
+
+let compiled: WebAssembly.Module | undefined;
+let threadScript: string | undefined;
+const cores = new Map<number, Core>();
+
+/** Name of the module that suits this browser. */
+export function coreFile(): string {
+  return hasRelaxedSimd() ? "core-relaxed.wasm" : "core.wasm";
+}
+
+/** Compiles the module from its bytes; once for all sessions. */
+export function compile(bytes: PythonArray): void {
+  const { data, release } = viewOf(bytes);
+  try {
+    compiled = new WebAssembly.Module(data.slice());
+  } finally {
+    release();
+  }
+}
+
+/** The core that all sessions of so many threads share; a new one after a trap. */
+function coreOf(threads: number): Core {
+  let core = cores.get(threads);
+  if (!core || core.lost) {
+    if (!compiled) throw new Error("the core was not compiled");
+    threadScript ??= URL.createObjectURL(new Blob([THREAD_SCRIPT], { type: "text/javascript" }));
+    core = Core.startNow(compiled, threads, threadScript);
+    cores.set(threads, core);
+  }
+  return core;
+}
+
+function defaultThreads(): number {
+  return Math.max(1, Math.min(4, Math.floor((navigator.hardwareConcurrency || 1) / 2)));
+}
+
+/** A model in core memory. Frames hold, per input, its address, its bytes and its dims, then per output the same. */
+export class Executor {
+  readonly threads: number;
+  readonly #core: Core;
+  readonly #owned = new Set<number>();
+  readonly #weights: number[] = [];
+  readonly #spec: Spec;
+  #main: Program | undefined;
+  #inputs: Staging[] = [];
+  #frame: PythonArray | undefined;
+  #view: Buffer | undefined;
+
+  constructor(spec: string, threads: number) {
+    this.#spec = JSON.parse(spec) as Spec;
+    this.#core = coreOf(threads || defaultThreads());
+    this.threads = this.#core.threads;
+    try {
+      for (const [k, { name, bytes, home }] of this.#spec.weights.entries())
+        if (home === k) this.#weights[k] = this.#own(bytes, `weight "${name}"`);
+    } catch (error) {
+      this.free();
+      throw error;
+    }
+    for (const [k, { home }] of this.#spec.weights.entries()) this.#weights[k] = this.#weights[home] as number;
+  }
+
+  /** Copies the bytes of weight `k` in. */
+  write(k: number, bytes: PythonArray): void {
+    const { data, release } = viewOf(bytes);
+    this.#core.bytes.set(data, this.#weights[k]);
+    release();
+  }
+
+  /** Runs the init Program, then makes the main one ready; both are given as words. */
+  start(main: PythonArray, init: PythonArray | undefined, frame: PythonArray): void {
+    try {
+      if (init && this.#spec.init) {
+        const program = this.#program(this.#spec.init, init, 1);
+        try {
+          program.run([]);
+        } finally {
+          program.free();
+        }
+      }
+      // Negative sizes tell the core that no step may write.
+      this.#main = this.#program(this.#spec.main, main, -1);
+    } catch (error) {
+      this.free();
+      throw error;
+    }
+    const used = new Set([...this.#main.uses].map((k) => this.#weights[k]));
+    for (const address of [...this.#owned]) if (!used.has(address)) this.#disown(address);
+    this.#inputs = this.#main.inputs.map(() => new Staging(this.#core));
+    this.#frame = frame;
+  }
+
+  /** Writes the outputs' dims into the frame. */
+  bind(): void {
+    const { main, inputs, frame, at } = this.#take();
+    let word = at;
+    for (const dims of main.bind(inputs)) {
+      frame.set(dims, word + 2);
+      word += 2 + dims.length;
+    }
+  }
+
+  /** Runs; outputs go to the addresses that the frame holds for them. */
+  run(): void {
+    const { main, inputs, frame, heap, at } = this.#take();
+    let word = at;
+    for (const [i, { address, bytes, dims }] of main.run(inputs).entries()) {
+      const [to, room] = frame.subarray(word, word + 2) as unknown as [number, number];
+      if (room !== bytes) throw new Error(`output ${i} has ${bytes} bytes, there is room for ${room}`);
+      heap.set(this.#core.bytes.subarray(address, address + bytes), to);
+      word += 2 + dims.length;
+    }
+  }
+
+  /** Copies the inputs that the frame names into the core. */
+  #take(): { main: Program; inputs: Slot[]; frame: Float64Array; heap: Uint8Array; at: number } {
+    const main = this.#main;
+    if (!main) throw new Error("the session was released");
+    const frame = this.#words();
+    const heap = new Uint8Array(frame.buffer);
+    let at = 0;
+    const inputs = main.inputs.map(({ code, rank }, i): Slot => {
+      const [from, given] = frame.subarray(at, at + 2) as unknown as [number, number];
+      const dims = [...frame.subarray(at + 2, at + 2 + rank)];
+      const type = typeOfCode(code) as Type;
+      const bytes = bytesOf(type, elements(dims));
+      if (bytes !== given) throw new Error(`input ${i} of [${dims}] has ${given} bytes, not ${bytes}`);
+      const address = (this.#inputs[i] as Staging).reserve(bytes, `input ${i} of [${dims}]`);
+      this.#core.bytes.set(heap.subarray(from, from + bytes), address);
+      at += 2 + rank;
+      return { address, bytes, type, dims };
+    });
+    return { main, inputs, frame, heap, at };
+  }
+
+  /** The frame; Pyodide's memory moves when it grows. */
+  #words(): Float64Array {
+    if (this.#view && this.#view.data.length === 0) {
+      this.#view.release();
+      this.#view = undefined;
+    }
+    this.#view ??= (this.#frame as PythonArray).getBuffer();
+    return this.#view.data as Float64Array;
+  }
+
+  #program(spec: ProgramSpec, words: PythonArray, sign: number): Program {
+    const { data, release } = viewOf(words);
+    const code = this.#own(data.length, `program "${spec.name}"`);
+    try {
+      this.#core.bytes.set(data, code);
+      release();
+      const bytes = this.#spec.weights.map((w) => sign * w.bytes);
+      const info = { ...spec, start: 0, bytes: data.length };
+      return new Program(this.#core, info, code, { addresses: this.#weights, bytes });
+    } finally {
+      this.#disown(code);
+    }
+  }
+
+  #own(bytes: number, what: string): number {
+    const address = this.#core.alloc(bytes, what);
+    this.#owned.add(address);
+    return address;
+  }
+
+  #disown(address: number): void {
+    if (this.#owned.delete(address)) this.#core.free(address);
+  }
+
+  free(): void {
+    this.#view?.release();
+    this.#view = undefined;
+    this.#main?.free();
+    this.#main = undefined;
+    for (const staging of this.#inputs.splice(0)) staging.free();
+    for (const address of [...this.#owned]) this.#disown(address);
+  }
+}
+
+/** Bytes of WebAssembly memory that all cores hold. */
+export function memoryBytes(): number {
+  return [...cores.values()].reduce((sum, core) => sum + core.memory.buffer.byteLength, 0);
+}
+
+function viewOf(array: PythonArray): { data: Uint8Array<ArrayBuffer>; release: () => void } {
+  const buffer = array.getBuffer("u8");
+  return { data: buffer.data as Uint8Array<ArrayBuffer>, release: () => buffer.release() };
+}

@@ -1,0 +1,170 @@
+"""The WebAssembly core beside Pyodide's own, through one JavaScript call per run.
+
+Nothing here awaits: browsers compile a module of this size at once, also in a page.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..ponnx import weight_bytes
+from ..program import SHAPE_OPS, Program, Weight
+from .errors import CoreError
+
+LIB = Path(__file__).resolve().parents[1] / "lib"
+CACHED_SHAPES = 64
+
+
+@cache
+def _glue() -> Any:
+    """The JavaScript side (``js/pyodide/glue.ts``), with the core compiled."""
+    from pyodide.code import run_js
+
+    script = LIB / "pyodide" / "glue.js"
+    if not script.exists():
+        raise ImportError(f"{script} is missing: this wheel is not the one that `make wheel` builds")
+    glue = run_js(script.read_text())
+    with _told():
+        glue.compile(np.frombuffer((LIB / "player" / glue.coreFile()).read_bytes(), np.uint8))
+    return glue
+
+
+class Executor:
+    """A model ready to run in the WebAssembly core. Not re-entrant: its owner serialises calls.
+
+    Args:
+        threads: 0: half the cores, at most 4; more than one only in a cross-origin isolated page.
+    Raises:
+        CoreError: the Program is malformed.
+        MemoryError: the weights do not fit into WebAssembly memory.
+    """
+
+    def __init__(self, main: Program, init: Program | None, weights: Sequence[Weight], threads: int = 0) -> None:
+        from pyodide.ffi import create_proxy
+
+        glue = _glue()
+        code = np.ascontiguousarray(main.code, np.int32)
+        self._inputs, self._outputs = _ranks(code, 5, False), _ranks(code, 7, True)
+        self._by_content = bool((code[code[10] : code[10] + 4 * code[9]].reshape(-1, 4)[:, 0] == SHAPE_OPS["elem"]).any())
+        self._shapes: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+        self._frame = np.zeros(sum(2 + rank for rank in (*self._inputs, *self._outputs)) or 1)
+        self._proxy = create_proxy(self._frame)
+        spec = {
+            "weights": [{"name": w.name, "bytes": w.nbytes, "home": home} for w, home in zip(weights, _homes(weights), strict=True)],
+            "main": _texts(main),
+            "init": None if init is None else _texts(init),
+        }
+        with _told():
+            self._js = glue.Executor.new(json.dumps(spec), threads)
+            for k, weight in enumerate(weights):
+                data = weight_bytes(weight)
+                if data is not None and data.size:
+                    self._js.write(k, data)
+            self._js.start(code.view(np.uint8), None if init is None else np.ascontiguousarray(init.code).view(np.uint8), self._proxy)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a run, the caller included."""
+        return int(self._js.threads)
+
+    def bind(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
+        """Fixes the input shapes; returns the output shapes. Shapes met before cost no call."""
+        key = tuple(d for shape in shapes for d in shape)
+        if not self._by_content and key in self._shapes:
+            found = self._shapes[key]
+        else:
+            self._place(shapes, inputs)
+            with _told():
+                self._js.bind()
+            found = self._output_shapes()
+            if len(self._shapes) >= CACHED_SHAPES:
+                self._shapes.clear()
+            self._shapes[key] = found
+        self._bound = shapes
+        return found
+
+    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """Runs the bound Program; inputs and outputs are contiguous and of the bound shapes."""
+        at = self._place(self._bound, inputs)
+        for array, rank in zip(outputs, self._outputs, strict=True):
+            self._frame[at : at + 2] = _address(array), array.nbytes
+            at += 2 + rank
+        with _told():
+            self._js.run()
+
+    def close(self) -> None:
+        """Frees the model's memory; closing twice is fine."""
+        if self._js is not None:
+            self._js.free()
+            self._proxy.destroy()
+            self._js = None
+
+    _js: Any = None
+
+    def __del__(self) -> None:
+        self.close()
+
+    def _place(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> int:
+        words: list[int] = []
+        for array, shape in zip(inputs, shapes, strict=True):
+            words += (_address(array), array.nbytes, *shape)
+        self._frame[: len(words)] = words
+        return len(words)
+
+    def _output_shapes(self) -> list[tuple[int, ...]]:
+        at, shapes = sum(2 + rank for rank in self._inputs), []
+        for rank in self._outputs:
+            shapes.append(tuple(map(int, self._frame[at + 2 : at + 2 + rank])))
+            at += 2 + rank
+        return shapes
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    """JavaScript's errors as Python's."""
+    from pyodide.ffi import JsException
+
+    try:
+        yield
+    except JsException as error:
+        if error.name == "ProgramError":
+            raise CoreError(error.code, error.step, error.origin, error.text) from None
+        kind = MemoryError if error.message.startswith("out of memory") else RuntimeError
+        raise kind(error.message) from None
+
+
+def _address(array: np.ndarray) -> int:
+    return int(array.__array_interface__["data"][0])
+
+
+def _ranks(code: np.ndarray, head: int, with_dims: bool) -> list[int]:
+    """Ranks of a Program's inputs or outputs."""
+    at, ranks = int(code[head + 1]), []
+    for _ in range(int(code[head])):
+        ranks.append(int(code[at + 1]))
+        at += 3 + (ranks[-1] if with_dims else 0)
+    return ranks
+
+
+def _homes(weights: Sequence[Weight]) -> list[int]:
+    """The weight whose memory each has."""
+    homes = []
+    for k, weight in enumerate(weights):
+        home, hops = k, 0
+        while (over := weights[home].over) is not None and hops < len(weights):
+            home, hops = over, hops + 1
+        if weights[home].nbytes < weight.nbytes:
+            raise ValueError(f"weight {weight.name!r} does not fit in the memory of weight {weights[home].name!r}")
+        homes.append(home)
+    return homes
+
+
+def _texts(program: Program) -> dict[str, Any]:
+    return {"name": program.name, "messages": program.messages, "origins": program.origins}
