@@ -80,6 +80,10 @@ def _parser() -> argparse.ArgumentParser:
     from . import bench
 
     bench.arguments(p)
+    p = command("parity", _parity, "Run one model on every backend and compare the results, number by number.")
+    from .parity import command as parity
+
+    parity.arguments(p)
     return parser
 
 
@@ -214,6 +218,13 @@ def _serve(args: argparse.Namespace) -> None:
                 time.sleep(3600)
         except KeyboardInterrupt:
             print("stopped")
+
+
+def _parity(args: argparse.Namespace) -> None:
+    from .parity import command as parity
+
+    with _progress(sys.stderr.isatty() and not args.json, args.model.name) as tell:
+        parity.run(args, tell)
 
 
 def _bench(args: argparse.Namespace) -> None:

@@ -85,7 +85,7 @@ class InferenceSession:
             if not need.inputs:
                 raise
             self._needs = need.inputs
-            self._inputs, self._outputs = _declared(path_or_bytes)
+            self._inputs, self._outputs = declared(path_or_bytes)
         else:
             self._inputs, self._outputs = self._compiled.inputs, self._compiled.outputs
             self._variants[()] = self._executor(self._compiled)
@@ -242,7 +242,7 @@ def _arg(s: Signature) -> NodeArg:
     return NodeArg(s.name, list(s.shape), f"tensor({spelled})")
 
 
-def _declared(source: str | os.PathLike[str] | bytes) -> tuple[list[Signature], list[Signature]]:
+def declared(source: str | os.PathLike[str] | bytes) -> tuple[list[Signature], list[Signature]]:
     """Signatures as the file declares them, for models that can only be compiled once inputs are known."""
     from . import reader
 

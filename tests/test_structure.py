@@ -17,9 +17,9 @@ LAYERS = (
     {"op", "scalar", "expression"},
     {"tensor", "fold", "packed"},
     {"ops"},
-    {"trace", "passes", "program", "compiler", "ponnx", "host", "runtimes", "toolchain"},
+    {"trace", "shapes", "passes", "program", "gpu", "compiler", "ponnx", "host", "runtimes", "toolchain"},
     {"session"},
-    {"__init__", "cli", "inspect", "bench", "demo", "server", "testing", "__main__", "fuzz"},
+    {"__init__", "cli", "inspect", "bench", "demo", "server", "testing", "__main__", "fuzz", "lab"},
 )
 LIMIT = 600
 

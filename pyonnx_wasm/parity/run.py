@@ -1,0 +1,243 @@
+"""One model on every backend, compared number by number."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from .. import compiler, ponnx, reader
+from ..compiler import Compiled, Progress, Signature
+from ..dtypes import DType
+from ..ir import NeedsContent
+from ..session import declared, is_compiled
+from . import backends as backend_table
+from . import layers as layer_table
+from .backends import Arrays, Backend, Unavailable
+from .compare import Difference, Tolerance, difference, failed, sample
+from .inputs import Described, generate
+from .layers import Layer
+from .oracle import Onnxruntime
+
+Start = Callable[[str], Backend]
+
+
+@dataclass
+class Output:
+    """One output of the model, and how far each backend is off."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int, ...] = ()
+    differences: dict[str, Difference] = field(default_factory=dict)
+
+
+@dataclass
+class Report:
+    """What a comparison found.
+
+    Attributes:
+        reference: what the others were held against.
+        backends: what ran, without the reference.
+        skipped: the reason of each backend that cannot run here and was not asked for by name.
+        layers: intermediate values in the order in which they are computed; None where they were not asked for.
+        worst: backend, value and plot data of the output that is furthest off; None where all agree bit by bit.
+    """
+
+    model: str
+    reference: str
+    backends: list[str]
+    skipped: dict[str, str]
+    inputs: list[Described]
+    outputs: list[Output]
+    layers: list[Layer] | None
+    tolerance: Tolerance
+    seed: int
+    worst: dict[str, Any] | None = None
+
+    @property
+    def agrees(self) -> bool:
+        """No output exceeds the tolerance on any backend; nor does a layer, where those were compared."""
+        rows = [*self.outputs, *(self.layers or [])]
+        return all(d.agrees for row in rows for d in row.differences.values())
+
+    def first_divergence(self, backend: str) -> Layer | None:
+        """The first intermediate value, in order of computation, that a backend gets wrong."""
+        return next((x for x in self.layers or [] if backend in x.differences and not x.differences[backend].agrees), None)
+
+    def table(self) -> str:
+        """The report as a terminal shows it."""
+        from .text import table
+
+        return table(self)
+
+    def json(self) -> dict[str, Any]:
+        """The report as plain data."""
+        from .text import document
+
+        return document(self)
+
+    def html(self) -> str:
+        """The report as one page that needs nothing else."""
+        from .html import page
+
+        return page(self)
+
+
+def run(
+    model: str | os.PathLike[str] | bytes | Any,
+    inputs: Mapping[str, Any] | None = None,
+    *,
+    backends: Sequence[str] | None = None,
+    against: str | None = None,
+    layers: bool = False,
+    sizes: Mapping[str, int] | None = None,
+    ranges: Mapping[str, tuple[int, int]] | None = None,
+    seed: int = 0,
+    rtol: float = Tolerance.rtol,
+    atol: float = Tolerance.atol,
+    start: Start | None = None,
+    progress: Progress | None = None,
+) -> Report:
+    """Runs a model once per backend, all from one compiled file, and compares.
+
+    Args:
+        model: path or bytes of an ``.onnx`` or ``.ponnx`` file, or an ``onnx.ModelProto``.
+        inputs: contents; inputs that are not given are made up.
+        backends: names, see :func:`backends.start`; by default all four of those that can run here. Without ``against`` the
+            first one is the reference.
+        against: ``"onnxruntime"`` or a backend to take as the reference.
+        layers: compare intermediate values as well; needs an ``.onnx`` model.
+        sizes: of symbolic dimensions.
+        ranges: half-open ranges of made-up integers, by input.
+        start: starts a backend by name, for callers that keep them running; others are closed at the end.
+    Raises:
+        Unavailable: a backend that was asked for by name cannot run here.
+        ValueError: the inputs do not fit, or there is nothing to compare.
+    """
+    tell = progress or (lambda phase, share: None)
+    source = _source(model)
+    if is_compiled(source) and (layers or against == Onnxruntime.name):
+        raise ValueError("a compiled file holds no ONNX graph: give the .onnx model")
+    with ExitStack() as stack:
+        tell("compile", 0.0)
+        graph = None if is_compiled(source) else stack.enter_context(reader.read(source))
+        given = {name: np.asarray(array) for name, array in (inputs or {}).items()}
+        feed, described = generate(_inputs(source), graph.graph if graph else None, given, sizes or {}, ranges or {}, seed)
+        variants = layer_table.Variants(source, feed)
+        compiled = variants.compile() if graph else ponnx.load(source)
+        tell("start", 0.1)
+        comparison = _Comparison(source, feed, Tolerance(rtol, atol), stack)
+        skipped = comparison.start(backends, against, start or (lambda name: stack.enter_context(backend_table.start(name))))
+        tell("run", 0.2)
+        outputs = [Output(s.name, s.dtype) for s in compiled.outputs]
+        got = comparison.run(compiled, {o.name: o for o in outputs})
+        found: list[Layer] | None = None
+        if graph and layers:
+            found = layer_table.find(graph, variants.fixed)
+            parts = list(layer_table.groups(found))
+            for i, part in enumerate(parts):
+                tell(f"layers {i + 1}/{len(parts)}", 0.3 + 0.7 * i / len(parts))
+                comparison.run(variants.compile([x.value for x in part]), {x.value: x for x in part}, intermediate=True)
+            found = [layer for layer in found if layer.differences]
+        tell("done", 1.0)
+        name = os.path.basename(source) if isinstance(source, str) else f"a model of {len(source):,} bytes"
+        worst = comparison.worst(outputs, got)
+        return Report(
+            name, comparison.reference, comparison.compared, skipped, described, outputs, found, comparison.tolerance, seed, worst
+        )
+
+
+class _Comparison:
+    """Backends at work on one feed."""
+
+    def __init__(self, source: str | bytes, feed: Mapping[str, np.ndarray], tolerance: Tolerance, stack: ExitStack) -> None:
+        self.source, self.feed, self.tolerance = source, feed, tolerance
+        self.folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyonnx-wasm-parity-")))
+        self.oracle: Onnxruntime | None = None
+        self.running: list[Backend] = []
+
+    def start(self, names: Sequence[str] | None, against: str | None, start: Start) -> dict[str, str]:
+        """Starts what runs; returns why others do not."""
+        self.oracle = Onnxruntime() if against == Onnxruntime.name else None
+        skipped: dict[str, str] = {}
+        chosen = list(names or backend_table.NAMES)
+        if against and not self.oracle:
+            chosen = [against, *(name for name in chosen if name != against)]
+        for name in dict.fromkeys(chosen):
+            try:
+                self.running.append(start(name))
+            except Unavailable as error:
+                if names is not None or name == against:
+                    raise
+                skipped[name] = str(error)
+        if len(self.running) < (1 if self.oracle else 2):
+            reasons = "".join(f"; {text}" for text in skipped.values())
+            raise ValueError(f"two sides are needed for a comparison: name another backend, or compare against onnxruntime{reasons}")
+        return skipped
+
+    @property
+    def reference(self) -> str:
+        return self.oracle.name if self.oracle else self.running[0].name
+
+    @property
+    def compared(self) -> list[str]:
+        return [b.name for b in (self.running if self.oracle else self.running[1:])]
+
+    def run(self, compiled: Compiled, rows: Mapping[str, Output | Layer], intermediate: bool = False) -> dict[str, Arrays]:
+        """Runs everything once and notes in the rows how far each is off; returns all outputs."""
+        file = self.folder / "model.ponnx"
+        ponnx.save(compiled, file)
+        got: dict[str, Arrays] = {}
+        errors: dict[str, Difference] = {}
+        if self.oracle:
+            got[self.oracle.name] = self.oracle.run(self.source, self.feed, list(rows) if intermediate else None)
+        for backend in self.running:
+            try:
+                got[backend.name] = backend.run(file, self.feed)
+            except Exception as error:
+                if backend.name == self.reference:
+                    raise
+                errors[backend.name] = failed(str(error).strip().partition("\n")[0])
+        for name, expected in got[self.reference].items():
+            row = rows[name]
+            row.shape = expected.shape
+            for other in self.compared:
+                row.differences[other] = errors.get(other) or difference(got[other][name], expected, row.dtype, self.tolerance)
+        return got
+
+    def worst(self, outputs: Sequence[Output], got: Mapping[str, Arrays]) -> dict[str, Any] | None:
+        """Plot data of the output that is furthest off."""
+        rows = [(d.excess, backend, o) for o in outputs for backend, d in o.differences.items() if not d.failure and d.at is not None]
+        if not rows:
+            return None
+        _, backend, output = max(rows, key=lambda row: row[0])
+        data = sample(got[backend][output.name], got[self.reference][output.name], output.dtype, self.tolerance)
+        return {"backend": backend, "output": output.name, **data}
+
+
+def _inputs(source: str | bytes) -> list[Signature]:
+    if is_compiled(source):
+        return ponnx.load(source).inputs
+    try:
+        return compiler.compile(source).inputs
+    except NeedsContent as need:
+        if not need.inputs:
+            raise
+        return declared(source)[0]
+
+
+def _source(model: Any) -> str | bytes:
+    if isinstance(model, (str, os.PathLike)):
+        return os.fspath(model)
+    if isinstance(model, (bytes, bytearray, memoryview)):
+        return bytes(model)
+    if hasattr(model, "SerializeToString"):
+        return bytes(model.SerializeToString())
+    raise TypeError(f"a model is a path, bytes or an onnx.ModelProto, not {type(model).__name__}")
