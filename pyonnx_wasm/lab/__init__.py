@@ -1,0 +1,1 @@
+"""The JupyterLab viewer of models: what the Jupyter server tells it. Needs Jupyter, nothing else of it."""

@@ -1,0 +1,141 @@
+"""The viewer's Run panel: runs a model on given or generated inputs, and says what came out and which step took how long."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from .. import compiler, ponnx
+from ..compiler import Compiled, Signature
+from ..dtypes import DType, from_numpy, to_numpy
+from ..host import Executor
+from ..ir import NeedsContent
+from ..session import _declared, is_compiled, packed, unpacked
+from . import statistics
+
+SECONDS = 1.0  # repetitions stop after this
+REPEATS = 20
+MAX_ELEMENTS = 1 << 28
+FILLS = ("random", "zeros", "ones", "range")
+
+
+def run(path: str, sizes: Mapping[str, int], inputs: Mapping[str, Mapping[str, str]], threads: int) -> dict[str, Any]:
+    """Runs a model on the native core.
+
+    Args:
+        sizes: of the symbolic dimensions; 1 where nothing is said.
+        inputs: by name ``{"fill": one of FILLS}`` or ``{"file": path of an .npy file}``; random where nothing is said.
+    Returns:
+        ``outputs`` (``{name, dtype, shape, statistics}``), ``steps`` (``[origin, milliseconds]``, the best of the repetitions),
+        ``compile_ms``, ``first_ms``, ``best_ms``, ``runs``, ``arena_bytes``.
+    Raises:
+        ValueError and the compiler's and the core's errors: the text names the input or the node.
+    """
+    begin = time.perf_counter()
+    compiled, feeds = _prepared(path, sizes, inputs)
+    compile_ms = _since(begin)
+    begin = time.perf_counter()
+    executor = Executor(compiled.main, compiled.init, compiled.weights, threads)
+    flat = [packed(a, s.dtype) for a, s in zip(feeds, compiled.inputs, strict=True)]
+    shapes = executor.bind([a.shape for a in feeds], flat)
+    outputs = [_empty(shape, s.dtype) for shape, s in zip(shapes, compiled.outputs, strict=True)]
+    executor.run(flat, outputs)
+    first_ms = _since(begin)
+    best: list[tuple[str, int]] = []
+    times: list[float] = []
+    until = time.perf_counter() + SECONDS
+    while len(times) < REPEATS and (not times or time.perf_counter() < until):
+        begin = time.perf_counter()
+        steps = executor.core.time_steps(flat, outputs)
+        times.append(_since(begin))
+        best = [(o, min(a, b)) for (o, a), (_, b) in zip(steps, best, strict=True)] if best else steps
+    return {
+        "outputs": [_described(s, shape, o) for s, shape, o in zip(compiled.outputs, shapes, outputs, strict=True)],
+        "steps": [[origin, ns / 1e6] for origin, ns in best],
+        "compile_ms": compile_ms,
+        "first_ms": first_ms,
+        "best_ms": min(times),
+        "runs": len(times),
+        "arena_bytes": executor.core.arena_bytes,
+    }
+
+
+def _since(begin: float) -> float:
+    return (time.perf_counter() - begin) * 1e3
+
+
+def _prepared(path: str, sizes: Mapping[str, int], inputs: Mapping[str, Mapping[str, str]]) -> tuple[Compiled, list[np.ndarray]]:
+    """The compiled model and its feeds; contents are fixed where the structure depends on them."""
+    if is_compiled(path):
+        compiled = ponnx.load(path)
+        return compiled, _feeds(compiled.inputs, sizes, inputs)
+    fixed: dict[str, np.ndarray] = {}
+    while True:
+        try:
+            compiled = compiler.compile(path, constants=fixed, shapes={name: a.shape for name, a in fixed.items()})
+            return compiled, _feeds(compiled.inputs, sizes, inputs)
+        except NeedsContent as need:
+            declared = _declared(path)[0]
+            feeds = dict(zip([s.name for s in declared], _feeds(declared, sizes, inputs), strict=True))
+            wanted = {name: feeds[name] for name in need.inputs if name in feeds and name not in fixed}
+            if not wanted:
+                raise
+            fixed |= wanted
+
+
+def _feeds(signature: list[Signature], sizes: Mapping[str, int], inputs: Mapping[str, Mapping[str, str]]) -> list[np.ndarray]:
+    generator = np.random.default_rng(0)
+    return [_feed(s, sizes, inputs.get(s.name, {}), generator) for s in signature]
+
+
+def _feed(s: Signature, sizes: Mapping[str, int], given: Mapping[str, str], generator: np.random.Generator) -> np.ndarray:
+    if "file" in given:
+        return _loaded(s, given["file"])
+    shape = [d if isinstance(d, int) else int(sizes.get(d, 1)) for d in s.shape]
+    if min(shape, default=0) < 0 or math.prod(shape) > MAX_ELEMENTS:
+        raise ValueError(f"input {s.name!r}: shape {shape} has {math.prod(shape):,} elements; at most {MAX_ELEMENTS:,} are generated")
+    fill, dtype = given.get("fill", "random"), to_numpy(s.dtype)
+    if fill in ("zeros", "ones"):
+        return np.full(shape, _one(s.dtype) if fill == "ones" else 0, dtype)
+    if fill == "range":
+        return (np.arange(math.prod(shape)) % (2 if s.dtype is DType.bool else 100)).reshape(shape).astype(dtype)
+    if fill != "random":
+        raise ValueError(f"input {s.name!r}: fill {fill!r} is none of {', '.join(FILLS)}")
+    if s.dtype is DType.bfloat16:
+        return (generator.standard_normal(shape, np.float32).view(np.uint32) >> 16).astype(np.uint16)
+    if dtype.kind == "f":
+        return generator.standard_normal(shape).astype(dtype)
+    return generator.integers(0, 2, shape).astype(dtype)
+
+
+def _one(dtype: DType) -> int:
+    return 0x3F80 if dtype is DType.bfloat16 else 1
+
+
+def _loaded(s: Signature, file: str) -> np.ndarray:
+    try:
+        array: np.ndarray = np.load(file, mmap_mode="r", allow_pickle=False)
+        dtype = from_numpy(array.dtype)
+    except (OSError, ValueError, TypeError, EOFError) as error:
+        raise ValueError(f"input {s.name!r}: the file is no .npy array: {error}") from None
+    if dtype is not s.dtype and array.dtype != to_numpy(s.dtype):
+        raise ValueError(f"input {s.name!r} takes {s.dtype.name}, the file holds {array.dtype}")
+    if array.ndim != len(s.shape) or any(isinstance(want, int) and want != have for want, have in zip(s.shape, array.shape, strict=True)):
+        raise ValueError(f"input {s.name!r} takes shape {list(s.shape)}, the file holds {list(array.shape)}")
+    return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
+
+
+def _empty(shape: tuple[int, ...], dtype: DType) -> np.ndarray:
+    return np.empty(shape if dtype.bits >= 8 else dtype.nbytes(math.prod(shape)), to_numpy(dtype))
+
+
+def _described(s: Signature, shape: tuple[int, ...], array: np.ndarray) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": s.name, "dtype": s.dtype.name, "shape": list(shape)}
+    if s.dtype.name.startswith("complex"):
+        array, s = np.abs(unpacked(array, shape, s.dtype)), Signature(s.name, DType.float64, s.shape)
+        return {**row, "statistics": statistics.of_array(array)}
+    return {**row, "statistics": statistics.of_bytes(s.dtype, array.reshape(-1).view(np.uint8), math.prod(shape))}
