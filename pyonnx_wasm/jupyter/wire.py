@@ -43,7 +43,7 @@ class Tensor:
             raise WireError(f"tensor {name!r} holds strings, which do not travel to the browser")
         array = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(array.shape)
         flat = array.reshape(-1).view(np.uint8)
-        return cls(name, dtype, array.shape, memoryview(pack(flat, dtype.bits) if dtype.bits < 8 else flat))
+        return cls(name, dtype, array.shape, (pack(flat, dtype.bits) if dtype.bits < 8 else flat).data)
 
     @classmethod
     def of_bytes(cls, data: Any, name: str = "") -> Tensor:
@@ -220,7 +220,9 @@ class _Header:
             raise WireError(f"a frame's header must be an object, not {type(header).__name__}")
         self.header = header
         if header.get("v") != VERSION or isinstance(header.get("v"), bool):
-            raise WireError(f"the frame has wire version {header.get('v')!r}, this side speaks {VERSION}: reload the page, restart the kernel")
+            raise WireError(
+                f"the frame has wire version {header.get('v')!r}, this side speaks {VERSION}: reload the page, restart the kernel"
+            )
         self.kind, self.id, self.peer = self.get("kind", str), self.get("id", str), self.get("peer", str)
         if self.kind not in KINDS:
             raise WireError(f"unknown kind of frame {self.kind[:40]!r}")
@@ -230,7 +232,7 @@ class _Header:
     def get(self, key: str, kind: type, of: Mapping[str, Any] | None = None) -> Any:
         value = (self.header if of is None else of).get(key)
         if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
-            said = {str: "text", int: "an integer", bool: "true or false", list: "a list", dict: "an object"}[kind]
+            said = {str: "text", int: "an integer >= 0", bool: "true or false", list: "a list", dict: "an object"}[kind]
             raise WireError(f"field {key!r} must be {said}")
         return value
 

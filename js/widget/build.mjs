@@ -1,0 +1,66 @@
+/** Builds pyonnx_wasm/lib/widget: one self-contained module per widget, with the player and its workers' scripts inside. */
+import { createHash } from "node:crypto";
+import { existsSync, readdirSync, readFileSync } from "node:fs";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+import { build } from "esbuild";
+
+const here = dirname(fileURLToPath(import.meta.url));
+const player = join(dirname(here), "player");
+const lib = join(dirname(dirname(here)), "pyonnx_wasm/lib");
+const options = {
+  bundle: true,
+  format: "esm",
+  target: ["es2022", "chrome111", "firefox115", "safari16.4"],
+  minify: true,
+  legalComments: "none",
+  logLevel: "warning",
+};
+
+/** Addresses of scripts beside the module become addresses of the scripts themselves. */
+const inline = (scripts) => ({
+  name: "inline",
+  setup(build) {
+    build.onLoad({ filter: /player[\\/](host|core)\.ts$/ }, ({ path }) => {
+      const text = readFileSync(path, "utf8").replace(
+        /new URL\("\.\/(\w+)\.mjs", import\.meta\.url\)/g,
+        (address, name) =>
+          name in scripts
+            ? `URL.createObjectURL(new Blob([${JSON.stringify(scripts[name])}], { type: "text/javascript" }))`
+            : address,
+      );
+      return { contents: text, loader: "ts" };
+    });
+  },
+});
+
+async function script(name, scripts) {
+  const built = await build({
+    ...options,
+    entryPoints: [join(player, `${name}.mts`)],
+    plugins: [inline(scripts)],
+    write: false,
+  });
+  return built.outputFiles[0].text;
+}
+
+const thread = await script("thread", {});
+const worker = await script("worker", { thread });
+const cores = ["core.wasm", "core-relaxed.wasm"].filter((file) => existsSync(join(lib, file)));
+const hash = createHash("sha256").update(worker);
+for (const file of cores) hash.update(readFileSync(join(lib, file)));
+
+/** `bridge.ts`, and `main.ts` of every folder. */
+const entries = { bridge: join(here, "bridge.ts") };
+for (const name of readdirSync(here)) {
+  const main = join(here, name, "main.ts");
+  if (existsSync(main)) entries[name] = main;
+}
+await build({
+  ...options,
+  entryPoints: entries,
+  outdir: join(lib, "widget"),
+  plugins: [inline({ worker, thread })],
+  define: { BUILD: JSON.stringify(hash.digest("hex").slice(0, 16)), "import.meta.url": '"about:blank"' },
+  loader: { ".css": "text" },
+});
