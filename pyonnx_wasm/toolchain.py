@@ -273,7 +273,7 @@ def _zig(arguments: list[str], what: str) -> None:
 
 
 @contextmanager
-def _alone() -> Iterator[None]:
+def alone() -> Iterator[None]:
     """Keeps a second build of this checkout waiting until the first is done."""
     BUILD.mkdir(parents=True, exist_ok=True)
     with open(BUILD / ".lock", "w") as lock:
@@ -319,7 +319,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             targets = [t for t in targets if t.file.startswith(f"core-{options.isa}.")]
         if options.what != "native" and not options.guard:
             targets += wasm_targets(LIB)
-        with _alone():
+        with alone():
             made = Builder(kernels, lambda line: print(line, flush=True), options.jobs).build(targets)
     except ToolchainError as error:
         print(error, file=sys.stderr)

@@ -10,6 +10,7 @@ from pyonnx_wasm.server import Server
 from pyonnx_wasm.testing import chromium
 
 ROOT = Path(__file__).parents[1]
+pytest_plugins = ["pytester"]
 
 expect.set_options(timeout=30_000)
 

@@ -84,8 +84,8 @@ class Backend(ABC):
     def run(self, model: Path, feed: Mapping[str, np.ndarray]) -> Arrays:
         """All outputs of a ``.ponnx`` file."""
 
-    def close(self) -> None:
-        """Ends what was started."""
+    def close(self) -> None:  # noqa: B027
+        """Ends what was started; most start nothing."""
 
     def __enter__(self) -> Backend:
         return self

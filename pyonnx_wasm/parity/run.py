@@ -64,7 +64,7 @@ class Report:
     @property
     def agrees(self) -> bool:
         """No output exceeds the tolerance on any backend; nor does a layer, where those were compared."""
-        rows = [*self.outputs, *(self.layers or [])]
+        rows: list[Output | Layer] = [*self.outputs, *(self.layers or [])]
         return all(d.agrees for row in rows for d in row.differences.values())
 
     def first_divergence(self, backend: str) -> Layer | None:
