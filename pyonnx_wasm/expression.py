@@ -55,14 +55,13 @@ def dtype(e: Expression) -> DType:
 
 def rebuild(e: Expression, fn: Callable[[Expression], Expression]) -> Expression:
     """Applies ``fn`` to every subexpression, operands first; shared ones once."""
-    memo: dict[int, Expression] = {}
+    return _rebuild(e, fn, {})
 
-    def walk(x: Expression) -> Expression:
-        if id(x) not in memo:
-            memo[id(x)] = fn(x if x[0] in LEAVES else (x[0], x[1], *(walk(o) if isinstance(o, tuple) else o for o in x[2:])))
-        return memo[id(x)]
 
-    return walk(e)
+def _rebuild(e: Expression, fn: Callable[[Expression], Expression], done: dict[int, Expression]) -> Expression:
+    if id(e) not in done:
+        done[id(e)] = fn(e if e[0] in LEAVES else (e[0], e[1], *(_rebuild(o, fn, done) if isinstance(o, tuple) else o for o in e[2:])))
+    return done[id(e)]
 
 
 def replaced(e: Expression, old: Expression, new: Expression) -> Expression:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import math
 import os
 import sys
@@ -78,17 +79,20 @@ class InferenceSession:
         self._lock = threading.Lock()
         self._variants: dict[Any, Runtime] = {}
         self._needs: tuple[str, ...] = ()
-        self._compiled: Compiled | None = None
         try:
-            self._compiled = self._compile({}, {})
+            compiled = self._compile({}, {})
         except NeedsContent as need:
             if not need.inputs:
                 raise
             self._needs = need.inputs
             self._inputs, self._outputs = declared(path_or_bytes)
         else:
-            self._inputs, self._outputs = self._compiled.inputs, self._compiled.outputs
-            self._variants[()] = self._executor(self._compiled)
+            self._inputs, self._outputs = compiled.inputs, compiled.outputs
+            self._variants[()] = self._executor(compiled)
+            if WASM:
+                # The weights are in the core; the graph's cycles would keep the file's bytes, and this memory never shrinks.
+                del compiled
+                gc.collect()
 
     def _compile(self, constants: Mapping[str, np.ndarray], shapes: Mapping[str, Sequence[int | str]]) -> Compiled:
         if is_compiled(self._source):
@@ -234,7 +238,8 @@ def _choose(providers: Sequence[str | tuple[str, Any]] | None) -> str:
     for name in names:
         if _ALIASES.get(name, name) in PROVIDERS:
             return _ALIASES.get(name, name)
-    raise ValueError(f"no backend of {names} is available here; available: {', '.join(PROVIDERS)}")
+    hint = "; webgpu runs in a page: create the session with the JavaScript player" if WASM and "webgpu" in names else ""
+    raise ValueError(f"no backend of {names} is available here; available: {', '.join(PROVIDERS)}{hint}")
 
 
 def _arg(s: Signature) -> NodeArg:
