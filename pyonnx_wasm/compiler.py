@@ -11,6 +11,7 @@ import numpy as np
 
 from . import passes, reader
 from .dtypes import DType
+from .gpu.lower import GpuProgram, lower_gpu
 from .ir import Graph
 from .program import Program, Weight, lower
 
@@ -33,6 +34,7 @@ class Compiled:
     Attributes:
         weights: in the order of the Programs' weight table.
         files: the source file and its external data, for thin files.
+        gpu: the same model lowered for GPUs, over the same weights.
     """
 
     inputs: list[Signature]
@@ -44,6 +46,7 @@ class Compiled:
     files: list[str] = field(default_factory=list)
     model: Any = None  # keeps mapped weights alive
     graph: Graph | None = None
+    gpu: GpuProgram | None = None
 
 
 def compile(
@@ -53,6 +56,7 @@ def compile(
     constants: Mapping[str, np.ndarray] | None = None,
     outputs: Sequence[str] | None = None,
     optimise: bool = True,
+    gpu: bool = False,
     progress: Progress | None = None,
 ) -> Compiled:
     """Compiles an ONNX model.
@@ -63,6 +67,7 @@ def compile(
         constants: input contents to fix at compile time, where structure depends on them.
         outputs: names of the values to give, intermediate ones too, in place of the model's outputs.
         optimise: run the fusing passes; without them each operator is lowered as it stands.
+        gpu: lower for GPUs as well.
     Raises:
         reader.ReadError: the file is no ONNX model that can be read.
         ir.IRError: the model cannot be compiled; names the node.
@@ -75,9 +80,14 @@ def compile(
     tell("trace", 0.1)
     graph = trace(model, shapes=shapes, constants=constants, outputs=outputs)
     tell("optimise", 0.6)
-    passes.run(graph, optimise=optimise)
+    passes.run(graph, optimise=optimise, passes=passes.PIPELINE if optimise and gpu else None)
     tell("lower", 0.8)
-    lowered = lower(graph, optimise)
+    lowered = lower(
+        graph,
+        optimise,
+        also=(lambda nodes, weights: lower_gpu(graph, nodes, weights)) if gpu else None,
+        finish=(lambda g: passes.run(g, passes=passes.CORE)) if gpu and optimise else None,
+    )
     tell("done", 1.0)
     return Compiled(
         [_signature(n, v) for n, v in graph.inputs],
@@ -94,6 +104,7 @@ def compile(
         list(model.files),
         model,
         graph,
+        lowered.other,
     )
 
 

@@ -17,12 +17,7 @@ class Executor:
     def __init__(self, main: Program, init: Program | None, weights: Sequence[Weight], threads: int = 1, library: Any = None) -> None:
         from .runtimes.core import Core
 
-        memory = _weights(weights)
-        if init is not None:
-            core = Core(init.code, memory, init.messages, init.origins, threads, library)
-            core.bind([], [])
-            core.run([], [])
-            core.close()
+        memory = load_weights(init, weights, threads, library)
         self.core = Core(main.code, memory, main.messages, main.origins, threads, library)
 
     def bind(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
@@ -32,6 +27,19 @@ class Executor:
     def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """Runs the bound Program; inputs and outputs are contiguous and of the bound shapes."""
         self.core.run(inputs, outputs)
+
+
+def load_weights(init: Program | None, weights: Sequence[Weight], threads: int = 1, library: Any = None) -> list[np.ndarray]:
+    """The bytes of every weight, those that init computes included."""
+    from .runtimes.core import Core
+
+    memory = _weights(weights)
+    if init is not None:
+        core = Core(init.code, memory, init.messages, init.origins, threads, library)
+        core.bind([], [])
+        core.run([], [])
+        core.close()
+    return memory
 
 
 def _weights(weights: Sequence[Weight]) -> list[np.ndarray]:

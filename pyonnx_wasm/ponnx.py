@@ -14,6 +14,7 @@ import numpy as np
 
 from .compiler import Compiled, Signature
 from .dtypes import DType
+from .gpu.lower import GpuProgram, GpuSection
 from .op import KERNELS
 from .program import Program, Weight
 
@@ -63,6 +64,14 @@ def layout(compiled: Compiled, *, thin: bool = False) -> Layout:
         return offset
 
     codes = [[place(p.code.nbytes, p.code), p.code.nbytes] for p in programs]
+    gpu: dict[str, Any] = {}
+    if compiled.gpu is not None:
+        # Ahead of the weights, so that pipelines are made while those stream in.
+        section = np.frombuffer(json.dumps(compiled.gpu.section.json(), separators=(",", ":")).encode(), np.uint8)
+        words = compiled.gpu.program.code
+        programs.append(compiled.gpu.program)
+        codes.append([place(words.nbytes, words), words.nbytes])
+        gpu["gpu"] = {"program": len(programs) - 1, "section": [place(section.nbytes, section), section.nbytes]}
     weights = []
     for w in compiled.weights:
         row: dict[str, Any] = {"name": w.name, "dtype": w.dtype.name, "shape": list(w.shape), "bytes": w.nbytes}
@@ -82,13 +91,14 @@ def layout(compiled: Compiled, *, thin: bool = False) -> Layout:
         "inputs": [_signature(s) for s in compiled.inputs],
         "outputs": [_signature(s) for s in compiled.outputs],
         "programs": [
-            {"name": p.name, "target": "core", "code": code, "messages": p.messages, "origins": p.origins}
+            {"name": p.name, "target": "gpu" if p.name == "gpu" else "core", "code": code, "messages": p.messages, "origins": p.origins}
             for p, code in zip(programs, codes, strict=True)
         ],
         "init": 1 if compiled.init is not None else None,
         "script": [{"run": 0, "in": list(range(slots)), "out": list(range(slots, slots + len(compiled.outputs)))}],
         "results": list(range(slots, slots + len(compiled.outputs))),
         "weights": weights,
+        **gpu,
     }
     if any("from" in row for row in weights):
         header["files"] = [os.path.basename(f) for f in compiled.files]
@@ -236,7 +246,21 @@ def _build(name: str, source: Any, header: dict[str, Any], body: memoryview) -> 
         dict(header["provenance"]),
         [],
         body,
+        gpu=_gpu(name, header, programs, take),
     )
+
+
+def _gpu(name: str, header: dict[str, Any], programs: list[Program], take: Callable[[str, int, int], memoryview]) -> GpuProgram | None:
+    found = header.get("gpu")
+    if found is None:
+        return None
+    if not (isinstance(found["program"], int) and 0 <= found["program"] < len(programs)):
+        raise FileError(f"{name}: GPU program {found['program']!r} does not exist")
+    program = programs[found["program"]]
+    try:
+        return GpuProgram(program, GpuSection.read(json.loads(bytes(take("the GPU section", *found["section"]))), program))
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        raise FileError(f"{name}: the GPU section is malformed: {error}") from None
 
 
 def _sources(name: str, source: Any, header: dict[str, Any]) -> list[memoryview]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -62,13 +62,22 @@ class Lowered:
     main: Program
     init: Program | None
     weights: list[Weight]
+    other: Any = None  # what `also` returned
 
 
-def lower(graph: Graph, optimise: bool = True) -> Lowered:
+def lower(
+    graph: Graph,
+    optimise: bool = True,
+    *,
+    also: Callable[[Sequence[Node], dict[Storage, int]], Any] | None = None,
+    finish: Callable[[Graph], None] | None = None,
+) -> Lowered:
     """Splits constant arithmetic off into the init Program and assembles both.
 
     Args:
         optimise: reuse memory in place.
+        also: lowers the nodes for another target over the same weights, before ``finish``.
+        finish: passes for the core alone.
     """
     normalise_outputs(graph)
     live = reachable(graph)
@@ -92,11 +101,15 @@ def lower(graph: Graph, optimise: bool = True) -> Lowered:
                         storage.source if storage.kind == "const" else None,
                     )
                 )
+    other = also(main, weights) if also else None
+    if finish:
+        finish(graph)
+        main = [n for n in reachable(graph) if not n.const]
     if optimise:
         _take_over(init, main, weights, table)
     first = Assembler("init", init, [], [], weights, False).assemble() if init else None
     second = Assembler("main", main, graph.inputs, graph.outputs, weights, optimise, graph.checks).assemble()
-    return Lowered(second, first, table)
+    return Lowered(second, first, table, other)
 
 
 def reachable(graph: Graph) -> list[Node]:
@@ -182,6 +195,7 @@ class Assembler:
         self.buffers: dict[Storage, int] = {}
         self.buffer_rows: list[tuple[int, int, int, int]] = []
         self.parts: dict[tuple[int, int, int, int], int] = {}
+        self.seen: Node  # the call of the latest step, over its buffers instead of whole storages
 
     def assemble(self) -> Program:
         self.bind_symbols()
@@ -365,6 +379,7 @@ class Assembler:
                 seen.outs[spec.name] = views[0]
             else:
                 seen.ins[spec.name] = views[0] if isinstance(got, Value) else views
+        self.seen = seen
         params = [self.register(p) for p in kernel.raw_params(seen)]
         self.origins.append(node.origin)
         return [self.kernels.index(kernel), len(bufs), len(params), len(self.origins) - 1, *bufs, *params]

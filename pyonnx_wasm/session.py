@@ -17,13 +17,13 @@ import numpy as np
 from . import compiler, ponnx
 from .compiler import Compiled, Signature
 from .dtypes import DType, from_numpy, to_numpy
-from .host import Executor
+from .host import Executor, load_weights
 from .ir import NeedsContent
 from .onnxtensor import pack, unpack
 from .runtimes import Runtime
 
 WASM = sys.platform == "emscripten"  # Pyodide: the core is WebAssembly beside it
-PROVIDERS = ("wasm",) if WASM else ("cpu",)
+PROVIDERS = ("wasm",) if WASM else ("cpu", "gpu")
 VARIANTS = 64  # executors kept of a model whose structure depends on contents; the oldest goes first
 _ALIASES = {"CPUExecutionProvider": PROVIDERS[0]}
 
@@ -97,7 +97,8 @@ class InferenceSession:
     def _compile(self, constants: Mapping[str, np.ndarray], shapes: Mapping[str, Sequence[int | str]]) -> Compiled:
         if is_compiled(self._source):
             return ponnx.load(self._source)
-        return compiler.compile(self._source, constants=constants, shapes=shapes, optimise=self._options.enable_optimisation)
+        optimise, gpu = self._options.enable_optimisation, self._provider == "gpu"
+        return compiler.compile(self._source, constants=constants, shapes=shapes, optimise=optimise, gpu=gpu)
 
     def _executor(self, compiled: Compiled) -> Runtime:
         threads = self._options.intra_op_num_threads
@@ -105,7 +106,14 @@ class InferenceSession:
             from .runtimes import pyodide
 
             return pyodide.Executor(compiled.main, compiled.init, compiled.weights, threads)
-        return Executor(compiled.main, compiled.init, compiled.weights, threads or os.cpu_count() or 1)
+        threads = threads or os.cpu_count() or 1
+        if self._provider == "gpu":
+            from .runtimes import wgpu
+
+            if compiled.gpu is None:
+                raise ponnx.FileError("this compiled model has no part for GPUs: compile it again, with --gpu")
+            return wgpu.GpuExecutor(compiled.gpu, load_weights(compiled.init, compiled.weights, threads), compiled.weights, threads)
+        return Executor(compiled.main, compiled.init, compiled.weights, threads)
 
     def get_inputs(self) -> list[NodeArg]:
         return [_arg(s) for s in self._inputs]

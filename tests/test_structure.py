@@ -63,6 +63,13 @@ def test_every_kernel_has_its_source_and_every_source_its_declaration() -> None:
     assert sources == set(KERNELS)
 
 
+def test_every_shader_has_its_cases_and_its_kernel() -> None:
+    sources = {p.stem for p in (ROOT / "kernels" / "wgsl").glob("*.wgsl")}
+    cases = {p.stem for p in (PACKAGE / "gpu" / "kernels").glob("*.py")} - {"__init__"}
+    assert sources == cases
+    assert sources <= set(KERNELS)
+
+
 def test_passes_and_player_name_no_operator() -> None:
     """Passes reason about kernels and traits; the player about neither."""
     names = {n for _, n in OPERATORS}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from ..ir import Graph
 from .attention import fuse_attention
@@ -25,18 +25,21 @@ PIPELINE: list[Pass] = [
     remove_dead_code,
     fuse_epilogues,
     remove_dead_code,
-    write_through,
 ]
+CORE: list[Pass] = [write_through]  # GPUs bind whole buffers: what is read and what is written must be different ones
 PLAIN: list[Pass] = [remove_dead_code]
 
 
-def run(graph: Graph, *, optimise: bool = True, watch: Callable[[str, Graph], None] | None = None) -> None:
+def run(
+    graph: Graph, *, optimise: bool = True, watch: Callable[[str, Graph], None] | None = None, passes: Sequence[Pass] | None = None
+) -> None:
     """Runs the passes; the graph is verified after each, and an error names the pass.
 
     Args:
         watch: called with the name of each pass and the graph after it.
+        passes: the ones to run; default: all that lead to the core, or the few without which nothing is lowered.
     """
-    for each in PIPELINE if optimise else PLAIN:
+    for each in passes if passes is not None else PIPELINE + CORE if optimise else PLAIN:
         with graph:
             each(graph)
         verify(graph, each.__name__)

@@ -84,6 +84,8 @@ def open_library(path: Path) -> ctypes.CDLL:
         "pwx_pool_destroy": (None, [c_void_p]),
         "pwx_create": (c_void_p, [c_void_p, c_int64, pointers, i64s, c_int64, c_void_p, error]),
         "pwx_bind": (c_int32, [c_void_p, i64s, pointers, error]),
+        "pwx_evaluate": (c_int32, [c_void_p, i64s, pointers, i64s, c_int64, error]),
+        "pwx_storage": (c_void_p, [c_void_p, c_int64]),
         "pwx_output_dims": (i64s, [c_void_p]),
         "pwx_arena_bytes": (c_int64, [c_void_p]),
         "pwx_run": (c_int32, [c_void_p, pointers, pointers, error]),
@@ -180,6 +182,27 @@ class Core:
         """Runs the bound Program from contiguous inputs into contiguous, writeable outputs of the bound shapes."""
         ins, outs = self._arguments(inputs, outputs)
         self._check(self._lib.pwx_run(self._handle, ins, outs, byref(self._error)))
+
+    def evaluate(self, dims: Sequence[int], inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
+        """Proves these sizes like ``bind`` and returns all ``count`` registers, int64. Takes no memory and leaves nothing bound."""
+        registers = np.empty(count, np.int64)
+        self._dims[:] = list(dims)
+        into = registers.ctypes.data_as(POINTER(c_int64))
+        pointers = _pointers(inputs) if inputs else None
+        self._check(self._lib.pwx_evaluate(self._handle, self._dims, pointers, into, count, byref(self._error)))
+        return registers
+
+    def run_steps(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], first: int, last: int) -> None:
+        """Runs the steps from ``first`` up to ``last`` of the bound Program."""
+        ins, outs = self._arguments(inputs, outputs)
+        self._check(self._lib.pwx_run_steps(self._handle, ins, outs, first, last, byref(self._error)))
+
+    def storage(self, index: int, nbytes: int) -> np.ndarray:
+        """The bytes of an arena storage under the current binding; valid until the next ``bind``."""
+        address = self._lib.pwx_storage(self._handle, index)
+        if not address:
+            raise ValueError(f"storage {index} is not in the arena")
+        return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
     def time_steps(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[tuple[str, int]]:
         """Runs step by step; returns each step's ``(origin, nanoseconds)``."""

@@ -42,7 +42,7 @@ struct Session {
   ~Session() { pwx_free(arena); }
 
   int32_t create(const int32_t* code, i64 words, void* const* w, const i64* bytes, i64 n_weights, Error* e);
-  int32_t bind(const i64* dims, void* const* inputs, Error* e);
+  int32_t bind(const i64* dims, void* const* inputs, bool fresh, Error* e);
   int32_t run(void* const* inputs, void* const* outputs, i64 first, i64 last, Error* e);
 
  private:
@@ -118,11 +118,11 @@ int32_t Session::read_key(const i64* dims, void* const* inputs, Error* e) {
   return 0;
 }
 
-int32_t Session::bind(const i64* dims, void* const* inputs, Error* e) {
+int32_t Session::bind(const i64* dims, void* const* inputs, bool fresh, Error* e) {
   if (!dims && p.n_dims) return fail(e, MISUSE, -1, "bind needs the dims of the inputs");
   if (int32_t err = read_key(dims, inputs, e)) return current = nullptr, err;
   auto same = [&](const Binding& b) { return b.valid && !(key.size && __builtin_memcmp(b.key, key.data, size_t(key.size) * 8)); };
-  if (current && same(*current)) return 0;
+  if (!fresh && current && same(*current)) return 0;
   current = nullptr;
   Binding* slot = bindings;
   for (Binding& b : bindings) {
@@ -132,13 +132,14 @@ int32_t Session::bind(const i64* dims, void* const* inputs, Error* e) {
     }
     if (b.used < slot->used) slot = &b;
   }
-  if (!same(*slot)) {
+  if (fresh || !same(*slot)) {
     slot->valid = false;
     slot->used = 0;
     if (int32_t err = resolve(*slot, e)) return err;
     slot->valid = true;
   }
   slot->used = ++clock;
+  if (fresh) return 0;
   if (int32_t err = reserve(*slot, e)) return err;
   current = slot;
   return 0;
@@ -391,7 +392,23 @@ Session* pwx_create(const int32_t* code, i64 words, void* const* weights, const 
 }
 
 // After an error there is no binding.
-EXPORT(pwx_bind) int32_t pwx_bind(Session* s, const i64* dims, void* const* inputs, Error* e) { return clear(e), s->bind(dims, inputs, e); }
+EXPORT(pwx_bind) int32_t pwx_bind(Session* s, const i64* dims, void* const* inputs, Error* e) { return clear(e), s->bind(dims, inputs, false, e); }
+
+// Evaluates and proves like bind and hands out all registers, for hosts that run the steps elsewhere. It takes no memory; there is no
+// binding afterwards.
+EXPORT(pwx_evaluate) int32_t pwx_evaluate(Session* s, const i64* dims, void* const* inputs, i64* registers, i64 n, Error* e) {
+  clear(e);
+  if (int32_t err = s->bind(dims, inputs, true, e)) return err;
+  if (n != s->p.n_regs) return fail(e, MISUSE, -1, "the program has ", s->p.n_regs, " registers");
+  if (n) __builtin_memcpy(registers, s->regs.data, size_t(n) * 8);
+  return 0;
+}
+
+// Where a storage of the arena lies under the current binding; nullptr for others.
+EXPORT(pwx_storage) void* pwx_storage(Session* s, i64 index) {
+  const bool known = s->current && index >= 0 && index < s->p.n_storages && s->p.storages[index].kind == ARENA;
+  return known ? s->arena + s->current->place[index] : nullptr;
+}
 
 // nullptr without a binding.
 EXPORT(pwx_output_dims) const i64* pwx_output_dims(Session* s) { return s->current ? s->current->out_dims : nullptr; }

@@ -1,0 +1,159 @@
+fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u; }
+fn is_inf(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) == 0x7f800000u; }
+// Constant expressions may not be infinite or NaN; arguments may.
+fn from_bits(b: u32) -> f32 { return bitcast<f32>(b); }
+fn min_nan(a: f32, b: f32) -> f32 { return select(b, a, a < b || is_nan(a)); }
+fn max_nan(a: f32, b: f32) -> f32 { return select(b, a, a > b || is_nan(a)); }
+fn clamp_nan(x: f32, lo: f32, hi: f32) -> f32 {
+  var y = select(x, lo, x < lo);
+  y = select(y, hi, y > hi);
+  return y;
+}
+fn sign_nan(x: f32) -> f32 { return select(select(x, -1.0, x < 0.0), 1.0, x > 0.0); }
+fn relu_f(x: f32) -> f32 { return select(x, 0.0, x < 0.0); }
+fn sigmoid_f(x: f32) -> f32 { return 1.0 / (1.0 + exp(-x)); }
+fn silu_f(x: f32) -> f32 { return x / (1.0 + exp(-x)); }
+fn softplus_f(x: f32) -> f32 { return max_nan(x, 0.0) + log(1.0 + exp(-abs(x))); }
+fn hardswish_f(x: f32) -> f32 { return x * clamp_nan(x / 6.0 + 0.5, 0.0, 1.0); }
+fn elu_f(x: f32, alpha: f32) -> f32 { return select(x, alpha * expm1_f(x), x < 0.0); }
+
+fn expm1_f(x: f32) -> f32 {
+  if (abs(x) < 0.25) { return x * (1.0 + x * (0.5 + x * (0.16666667 + x * (0.041666668 + x * (0.008333334 + x * 0.0013888889))))); }
+  return exp(x) - 1.0;
+}
+
+fn tanh_f(x: f32) -> f32 {
+  let a = abs(x);
+  if (a < 0.25) {
+    let s = x * x;
+    return x * (1.0 + s * (-0.33333334 + s * (0.13333334 + s * (-0.053968254 + s * 0.021869488))));
+  }
+  let t = exp(-2.0 * a);
+  let y = (1.0 - t) / (1.0 + t);
+  return select(y, -y, x < 0.0);
+}
+
+// erfc of x >= 0: Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26.
+fn erfc_positive(x: f32) -> f32 {
+  let t = 1.0 / (1.0 + 0.3275911 * x);
+  return t * (0.2548296 + t * (-0.28449672 + t * (1.4214138 + t * (-1.4531521 + t * 1.0614054)))) * exp(-x * x);
+}
+fn erf_f(x: f32) -> f32 {
+  let a = abs(x);
+  if (a < 0.5) {
+    let s = x * x;
+    return 1.1283792 * x * (1.0 + s * (-0.33333334 + s * (0.1 + s * (-0.023809524 + s * (0.0046296296 + s * -0.00075757576)))));
+  }
+  let y = 1.0 - erfc_positive(a);
+  return select(y, -y, x < 0.0);
+}
+fn gelu_f(x: f32) -> f32 {
+  if (abs(x) < 0.7) { return 0.5 * x * (1.0 + erf_f(x * 0.70710677)); }
+  let half = 0.5 * x * erfc_positive(abs(x) * 0.70710677);
+  return select(x - half, half, x < 0.0);
+}
+fn gelu_tanh_f(x: f32) -> f32 { return x / (1.0 + exp(-1.5957692 * (x + 0.044715 * x * x * x))); }
+
+fn sinh_f(x: f32) -> f32 {
+  if (abs(x) < 0.5) { let s = x * x; return x * (1.0 + s * (0.16666667 + s * (0.008333334 + s * 0.0001984127))); }
+  let e = exp(abs(x) - 0.6931472);
+  let y = e - 0.25 / e;
+  return select(y, -y, x < 0.0);
+}
+fn cosh_f(x: f32) -> f32 { let e = exp(abs(x) - 0.6931472); return e + 0.25 / e; }
+fn asinh_f(x: f32) -> f32 {
+  let a = abs(x);
+  if (a < 0.05) { let s = x * x; return x * (1.0 + s * (-0.16666667 + s * 0.075)); }
+  let y = select(log(a + sqrt(a * a + 1.0)), log(a) + 0.6931472, a > 1e9);
+  return select(y, -y, x < 0.0);
+}
+fn acosh_f(x: f32) -> f32 {
+  if (x < 1.0) { return from_bits(0x7fc00000u); }
+  return select(log(x + sqrt((x - 1.0) * (x + 1.0))), log(x) + 0.6931472, x > 1e9);
+}
+// Cephes, atanf: two reductions and a minimax polynomial.
+fn atan_f(x: f32) -> f32 {
+  let a = abs(x);
+  var base = 0.0;
+  var t = a;
+  if (a > 2.4142137) {
+    base = 1.5707964;
+    t = select(-1.0 / a, 0.0, is_inf(a));
+  } else if (a > 0.41421357) {
+    base = 0.7853982;
+    t = (a - 1.0) / (a + 1.0);
+  }
+  let z = t * t;
+  let y = base + (t + t * z * (-0.33332950 + z * (0.19977711 + z * (-0.13877686 + z * 0.080537446))));
+  return select(y, -y, x < 0.0);
+}
+fn atanh_f(x: f32) -> f32 {
+  if (abs(x) < 0.05) { let s = x * x; return x * (1.0 + s * (0.33333334 + s * 0.2)); }
+  return 0.5 * log((1.0 + x) / (1.0 - x));
+}
+
+fn pow_f(a: f32, b: f32) -> f32 {
+  if (b == 0.0) { return 1.0; }
+  let whole = trunc(b) == b;
+  if (whole && abs(b) <= 16.0) {
+    var y = 1.0;
+    for (var k = 0; k < i32(abs(b)); k++) { y *= a; }
+    return select(y, 1.0 / y, b < 0.0);
+  }
+  if (a == 1.0) { return 1.0; }
+  if (is_nan(a) || is_nan(b)) { return from_bits(0x7fc00000u); }
+  if (a == 0.0) { return select(0.0, from_bits(0x7f800000u), b < 0.0); }
+  if (a < 0.0 && !whole) { return select(from_bits(0x7fc00000u), select(from_bits(0x7f800000u), 0.0, b < 0.0), is_inf(a)); }
+  let y = exp2(b * log2(abs(a)));
+  let odd = whole && abs(b) < 16777216.0 && (i32(abs(b)) & 1) == 1;
+  return select(y, -y, a < 0.0 && odd);
+}
+fn fmod_f(a: f32, b: f32) -> f32 {
+  if (is_inf(b) && !is_inf(a)) { return a; }
+  return a - b * trunc(a / b);
+}
+fn mod_f(a: f32, b: f32) -> f32 {
+  let r = fmod_f(a, b);
+  if (r == 0.0) { return select(0.0, -0.0, b < 0.0); }
+  return select(r, r + b, (r < 0.0) != (b < 0.0));
+}
+
+fn div_i(a: i32, b: i32) -> i32 {
+  if (b == 0) { return 0; }
+  if (b == -1) { return -a; }
+  return a / b;
+}
+fn mod_i(a: i32, b: i32) -> i32 {
+  if (b == 0 || b == -1) { return 0; }
+  let r = a % b;
+  return select(r, r + b, r != 0 && (r < 0) != (b < 0));
+}
+fn fmod_i(a: i32, b: i32) -> i32 {
+  if (b == 0 || b == -1) { return 0; }
+  return a % b;
+}
+fn div_u(a: u32, b: u32) -> u32 { if (b == 0u) { return 0u; } return a / b; }
+fn mod_u(a: u32, b: u32) -> u32 { if (b == 0u) { return 0u; } return a % b; }
+fn pow_i(a: i32, b: i32) -> i32 {
+  if (b < 0) { return select(select(0, select(1, -1, (b & 1) == 1), a == -1), 1, a == 1); }
+  var y = 1;
+  var base = a;
+  for (var n = b; n > 0; n >>= 1u) {
+    if ((n & 1) == 1) { y *= base; }
+    base *= base;
+  }
+  return y;
+}
+fn shl_u(a: u32, b: u32, width: u32) -> u32 { return select(a << (b & 31u), 0u, b >= width); }
+fn shr_u(a: u32, b: u32, width: u32) -> u32 { return select(a >> (b & 31u), 0u, b >= width); }
+fn shr_i(a: i32, b: i32, width: u32) -> i32 { return select(a >> (u32(b) & 31u), select(0, -1, a < 0), u32(b) >= width); }
+fn to_i32(x: f32) -> i32 {
+  if (is_nan(x)) { return 0; }
+  if (x >= 2147483648.0) { return bitcast<i32>(0x80000000u); }
+  return i32(x);
+}
+fn to_u32(x: f32) -> u32 {
+  if (is_nan(x)) { return 0u; }
+  if (x < 0.0) { return bitcast<u32>(to_i32(x)); }
+  return u32(x);
+}

@@ -1,0 +1,104 @@
+"""Lowering for GPUs: which WGSL runs a kernel call, with which uniforms, over how many workgroups.
+
+A kernel is ``kernels/wgsl/<kernel>.wgsl`` and ``gpu/kernels/<kernel>.py``, both found by presence; the latter holds
+``cases(call)``, the ways to run one call. :mod:`pyonnx_wasm.gpu.wgsl` makes shader text of a way, and
+:mod:`pyonnx_wasm.gpu.lower` a Program with its GPU section (``PROGRAM.md`` section 7).
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib import resources
+from typing import Any
+
+from ..dims import DimLike
+from ..dtypes import DType
+from ..ir import Node, Value
+from ..op import Kernel
+
+F32 = DType.float32
+WORKGROUP = 64  # lanes of the kernels that take one element per lane
+
+
+@dataclass(frozen=True)
+class Call:
+    """One kernel call as a case sees it.
+
+    Attributes:
+        values: by buffer name, absent ones left out; the variadic buffer ``x`` appears as ``x0``, ``x1``, ...
+        outputs: names of the buffers that are written; they come first in ``values``.
+        params: the kernel's ABI parameters by name; arrays as tuples, the variable tail too.
+        node: the call itself, for parameters by meaning.
+    """
+
+    kernel: Kernel
+    values: Mapping[str, Value]
+    outputs: tuple[str, ...]
+    params: Mapping[str, Any]
+    node: Node
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.params[name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def dtype(self, name: str) -> DType | None:
+        """Element type of a buffer; None where it is absent."""
+        value = self.values.get(name)
+        return None if value is None else value.dtype
+
+    def all(self, *dtypes: DType) -> bool:
+        """True when every buffer has one of these element types."""
+        return all(v.dtype in dtypes for v in self.values.values())
+
+
+@dataclass(frozen=True)
+class Case:
+    """One way to run a call.
+
+    Attributes:
+        grid: workgroups along up to three axes.
+        guard: the case fits when this is not 0; decided at compile time where it can be, else when shapes are bound.
+        defines: switches of the source's ``#if``.
+        holes: text for the source's ``${name}``.
+        uniforms: numbers the source calls ``$name``, integers, floats or sequences; default: the kernel's fixed parameters.
+        raw: buffers read and written as bits, whatever their element type.
+        vec4: float32 buffers whose size and offsets are multiples of 4 elements, declared as ``vec4<f32>``.
+        needs: features of the adapter without which the case is passed over.
+    """
+
+    grid: tuple[DimLike, ...]
+    guard: DimLike = 1
+    defines: frozenset[str] = frozenset()
+    holes: Mapping[str, str] = field(default_factory=dict)
+    uniforms: Mapping[str, Any] | None = None
+    raw: frozenset[str] = frozenset()
+    vec4: frozenset[str] = frozenset()
+    needs: tuple[str, ...] = ()
+
+
+Cases = Callable[[Call], "list[Case]"]
+
+
+@cache
+def cases_of(kernel: str) -> Cases | None:
+    """The function that finds the cases of a kernel; None for a kernel that only the core has."""
+    if source(kernel) is None:
+        return None
+    return importlib.import_module(f".kernels.{kernel}", __name__).cases  # type: ignore[no-any-return]
+
+
+@cache
+def source(name: str) -> str | None:
+    """The WGSL of a kernel, or of a part that kernels include (``lib/<name>``); None where there is none."""
+    from pathlib import Path
+
+    path = Path(__file__).resolve().parents[2] / "kernels" / "wgsl" / f"{name}.wgsl"
+    if path.exists():
+        return path.read_text()
+    packaged = resources.files("pyonnx_wasm").joinpath("lib", "wgsl", f"{name}.wgsl")
+    return packaged.read_text() if packaged.is_file() else None

@@ -1,0 +1,1 @@
+"""One module per kernel that GPUs run; each has ``cases(call)``."""

@@ -1,0 +1,272 @@
+"""Element-wise chains: the map's instructions as WGSL, one element per lane."""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+from ... import dims
+from ...dims import Dim, DimLike
+from ...dtypes import DType
+from ...ir import Value, row_major
+from .. import F32, WORKGROUP, Call, Case
+
+FLOATS = {DType.float32, DType.float16, DType.bfloat16}
+WIDE = {DType.int64, DType.uint64}
+
+
+class Unsupported(Exception):
+    """An instruction that no shader has: the core runs the chain."""
+
+
+def cases(call: Call) -> list[Case]:
+    if not call.all(*FLOATS, *WIDE, DType.bool, *(d for d in DType if d.is_int and 8 <= d.bits <= 32)):
+        return []
+    try:
+        return [_case(call)]
+    except Unsupported:
+        return []
+
+
+def _case(call: Call) -> Case:
+    from ...tensor import MAX_RANK, _coalesced
+
+    y, xs = call.values["y"], [v for n, v in call.values.items() if n != "y"]
+    if y.rank > MAX_RANK or not any(name == "index" for name, *_ in call.node.params["code"]):
+        y, xs = _coalesced(y, xs)
+    code = call.node.params["code"]
+    if not _linear(y, y):
+        raise Unsupported
+    writer = Writer(y, xs)
+    for instruction in code:
+        writer.add(*instruction)
+    last = code[-1][2] if code else 0
+    body = [*writer.head(), *writer.lines, f"  return r{last};"]
+    n = dims.product(y.shape)
+    numbers: dict[str, Any] = {"n": n, "y_off": y.offset}
+    if writer.coordinates:
+        numbers["shape"] = y.shape
+    return Case(
+        (dims.ceildiv(n, WORKGROUP),),
+        defines=frozenset({"wide"} if writer.wide else ()),
+        holes={"body": "\n".join(body)},
+        uniforms=numbers | writer.numbers,
+    )
+
+
+def _linear(x: Value, y: Value) -> bool:
+    """True when element i of the output reads or writes element i of the buffer."""
+    return all(a == b or s == 1 for a, b, s in zip(x.strides, row_major(y.shape), y.shape, strict=True))
+
+
+class Writer:
+    """Collects the lines of a shader's ``element``."""
+
+    def __init__(self, y: Value, xs: Sequence[Value]) -> None:
+        self.y, self.xs = y, xs
+        self.lines: list[str] = []
+        self.numbers: dict[str, Any] = {}
+        self.types: dict[int, DType] = {}
+        self.symbols: list[DimLike] = []
+        self.coordinates = False
+        self.wide = any(v.dtype in WIDE for v in (y, *xs))
+        for k, x in enumerate(xs):
+            self.types[k] = x.dtype
+            self.lines.append(f"  let r{k} = {self.load(k, x)};")
+
+    def load(self, k: int, x: Value) -> str:
+        offset = ""
+        if not (isinstance(x.offset, int) and x.offset == 0):
+            self.numbers[f"x{k}_off"] = x.offset
+            offset = f" + u32($x{k}_off)"
+        if all(isinstance(s, int) and s == 0 for s in x.strides):
+            return f"x{k}_get(0u{offset})"
+        if _linear(x, self.y):
+            return f"x{k}_get(i{offset})"
+        self.coordinates = True
+        self.numbers[f"x{k}_stride"] = x.strides
+        return f"x{k}_get({self.address(f'x{k}_stride', x)}{offset})"
+
+    @staticmethod
+    def address(name: str, x: Value) -> str:
+        terms = [f"c{d} * ${name}[{d}]" for d, s in enumerate(x.strides) if not (isinstance(s, int) and s == 0)]
+        return f"u32({' + '.join(terms) or '0'})"
+
+    def head(self) -> list[str]:
+        """The lines that find the element's coordinates, where anything needs them."""
+        if self.symbols:
+            self.numbers["symbols"] = tuple(self.symbols)
+        if not self.coordinates:
+            return []
+        lines = ["  var rest = i;"]
+        for d in range(self.y.rank - 1, -1, -1):
+            lines.append(f"  let c{d} = i32(rest % u32($shape[{d}]));")
+            if d:
+                lines.append(f"  rest /= u32($shape[{d}]);")
+        return lines
+
+    def add(self, name: str, dtype: DType, dst: int, a: Any, b: Any, c: Any) -> None:
+        if dtype is DType.float64 or (name == "cast" and DType(b) not in FLOATS | WIDE | {DType.bool} and not _word(DType(b))):
+            raise Unsupported
+        self.wide = self.wide or dtype in WIDE
+        result: DType = dtype
+        if name == "const":
+            text = self.constant(dtype, a)
+        elif name == "index":
+            self.coordinates = True
+            text = _converted(f"c{a}", DType.int32, dtype)
+        elif name == "cast":
+            target = DType(b)
+            if c or not (dtype in FLOATS | WIDE | {DType.bool} or _word(dtype)):
+                raise Unsupported
+            self.wide = self.wide or target in WIDE
+            text, result = _converted(f"r{a}", dtype, target), target
+        else:
+            text, result = self.operation(name, dtype, a, b, c)
+        self.types[dst] = result
+        self.lines.append(f"  let r{dst} = {text};")
+
+    def constant(self, dtype: DType, value: Any) -> str:
+        if isinstance(value, Dim):
+            self.symbols.append(value)
+            return _converted(f"$symbols[{len(self.symbols) - 1}]", DType.int32, dtype)
+        if dtype in FLOATS:
+            return real(float(value))
+        if dtype is DType.bool:
+            return "true" if value else "false"
+        if dtype in WIDE:
+            bits = int(value) & (1 << 64) - 1
+            return f"vec2<u32>({bits & 0xFFFFFFFF}u, {bits >> 32}u)"
+        if dtype.is_signed:
+            return f"bitcast<i32>({int(value) & 0xFFFFFFFF}u)"
+        return f"{int(value)}u"
+
+    def operation(self, name: str, dtype: DType, a: int, b: int, c: int) -> tuple[str, DType]:
+        x, y, z = f"r{a}", f"r{b}", f"r{c}"
+        result = DType.bool if name in ("eq", "lt", "le", "isnan", "isinf") else dtype
+        if name == "where":
+            return f"select({z}, {y}, {x})", dtype
+        if name == "pow":
+            exponent = DType(c)
+            if dtype in FLOATS and exponent is not DType.float64:
+                return f"pow_f({x}, {_converted(y, exponent, F32)})", dtype
+            if _word(dtype) and dtype.is_signed and _word(exponent) and exponent.is_signed:
+                return _wrapped(f"pow_i({x}, {y})", dtype), dtype
+            raise Unsupported
+        if dtype in FLOATS:
+            table, key = _FLOAT, name
+        elif dtype is DType.bool:
+            table, key = _BOOL, name
+        elif dtype in WIDE:
+            table, key = _WIDE, name
+        else:
+            table, key = _INT, name
+        form = table.get(key)
+        if form is None:
+            raise Unsupported
+        if isinstance(form, dict):
+            form = form[dtype.is_signed]
+        if name == "isinf":
+            tests = [t for bit, t in ((1, f"(is_inf({x}) && {x} > 0.0)"), (2, f"(is_inf({x}) && {x} < 0.0)")) if b & bit]
+            return " || ".join(tests) or "false", result
+        text = form.format(x=x, y=y, z=z, bits=f"{dtype.bits}u")
+        return (_wrapped(text, dtype) if result is dtype and _word(dtype) and dtype.bits < 32 else text), result
+
+
+def real(value: float) -> str:
+    """A float32 literal; what no literal can say goes through its bits."""
+    bits = struct.unpack("<I", struct.pack("<f", value))[0] if abs(value) < 3.5e38 or not math.isfinite(value) else 0x7F800000
+    exponent = bits >> 23 & 0xFF
+    if exponent == 0xFF or (exponent == 0 and bits & 0x7FFFFF) or bits == 0x80000000:
+        return f"from_bits({bits}u)"
+    return f"{struct.unpack('<f', struct.pack('<I', bits))[0]!r}f"
+
+
+def _word(dtype: DType) -> bool:
+    return dtype.is_int and 8 <= dtype.bits <= 32
+
+
+def _wrapped(text: str, dtype: DType) -> str:
+    if not _word(dtype) or dtype.bits == 32:
+        return text
+    shift = 32 - dtype.bits
+    return f"(({text}) << {shift}u) >> {shift}u"
+
+
+def _converted(x: str, source: DType, target: DType) -> str:
+    """A cast as ONNX Cast defines it; out of range as the core does it."""
+    if source is target or (source in FLOATS and target in FLOATS):
+        return _rounded(x, target) if source is not target else x
+    if target is DType.bool:
+        return f"({x} != 0.0)" if source in FLOATS else f"any({x} != vec2<u32>(0u))" if source in WIDE else f"({x} != {_zero(source)})"
+    if source is DType.bool:
+        if target in FLOATS:
+            return f"select(0.0, 1.0, {x})"
+        return (
+            f"vec2<u32>(select(0u, 1u, {x}), 0u)" if target in WIDE else f"select({_zero(target)}, {_zero(target).replace('0', '1')}, {x})"
+        )
+    if target in FLOATS:
+        text = f"i64_to_f32({x})" if source is DType.int64 else f"u64_to_f32({x})" if source is DType.uint64 else f"f32({x})"
+        return _rounded(text, target)
+    if source in FLOATS:
+        if target in WIDE:
+            return f"f32_to_i64({x})"
+        return _wrapped(f"to_i32({x})" if target.is_signed else f"to_u32({x})", target)
+    if target in WIDE:
+        return x if source in WIDE else f"i64_of({x})" if source.is_signed else f"u64_of({x})"
+    low = f"{x}.x" if source in WIDE else x
+    signed = False if source in WIDE else source.is_signed
+    text = low if signed == target.is_signed else f"bitcast<i32>({low})" if target.is_signed else f"bitcast<u32>({low})"
+    return _wrapped(text, target)
+
+
+def _rounded(x: str, target: DType) -> str:
+    return x if target is F32 else f"unpack2x16float(pack2x16float(vec2<f32>({x}, 0.0))).x" if target is DType.float16 else x
+
+
+def _zero(dtype: DType) -> str:
+    return "0" if dtype.is_signed else "0u"
+
+
+_FLOAT: dict[str, Any] = {
+    "neg": "-{x}", "abs": "abs({x})", "sign": "sign_nan({x})", "floor": "floor({x})", "ceil": "ceil({x})", "round": "round({x})",
+    "trunc": "trunc({x})", "sqrt": "sqrt({x})", "rsqrt": "(1.0 / sqrt({x}))", "recip": "(1.0 / {x})", "exp": "exp({x})", "log": "log({x})",
+    "sin": "sin({x})", "cos": "cos({x})", "tan": "tan({x})", "asin": "asin({x})", "acos": "acos({x})", "atan": "atan_f({x})",
+    "sinh": "sinh_f({x})", "cosh": "cosh_f({x})", "tanh": "tanh_f({x})", "asinh": "asinh_f({x})", "acosh": "acosh_f({x})",
+    "atanh": "atanh_f({x})", "erf": "erf_f({x})", "sigmoid": "sigmoid_f({x})", "relu": "relu_f({x})", "silu": "silu_f({x})",
+    "gelu": "gelu_f({x})", "gelu_tanh": "gelu_tanh_f({x})", "softplus": "softplus_f({x})", "hardswish": "hardswish_f({x})",
+    "isnan": "is_nan({x})", "isinf": "", "add": "({x} + {y})", "sub": "({x} - {y})", "mul": "({x} * {y})", "div": "({x} / {y})",
+    "mod": "mod_f({x}, {y})", "fmod": "fmod_f({x}, {y})", "min": "min_nan({x}, {y})", "max": "max_nan({x}, {y})",
+    "eq": "({x} == {y})", "lt": "({x} < {y})", "le": "({x} <= {y})", "prelu": "select({x}, {x} * {y}, {x} < 0.0)",
+    "clamp": "clamp_nan({x}, {y}, {z})", "fma": "({x} * {y} + {z})", "elu": "elu_f({x}, {y})",
+}  # fmt: skip
+_INT: dict[str, Any] = {
+    "neg": {True: "-{x}", False: "(0u - {x})"}, "abs": {True: "abs({x})", False: "{x}"}, "sign": {True: "sign({x})", False: "min({x}, 1u)"},
+    "relu": {True: "max({x}, 0)", False: "{x}"}, "bitnot": "~{x}", "add": "({x} + {y})", "sub": "({x} - {y})", "mul": "({x} * {y})",
+    "div": {True: "div_i({x}, {y})", False: "div_u({x}, {y})"}, "mod": {True: "mod_i({x}, {y})", False: "mod_u({x}, {y})"},
+    "fmod": {True: "fmod_i({x}, {y})", False: "mod_u({x}, {y})"}, "min": "min({x}, {y})", "max": "max({x}, {y})",
+    "bitand": "({x} & {y})", "bitor": "({x} | {y})", "bitxor": "({x} ^ {y})",
+    "shl": {True: "bitcast<i32>(shl_u(bitcast<u32>({x}), bitcast<u32>({y}), {bits}))", False: "shl_u({x}, {y}, {bits})"},
+    "shr": {True: "shr_i({x}, {y}, {bits})", False: "shr_u({x}, {y}, {bits})"},
+    "eq": "({x} == {y})", "lt": "({x} < {y})", "le": "({x} <= {y})", "prelu": {True: "select({x}, {x} * {y}, {x} < 0)", False: "{x}"},
+    "clamp": "min(max({x}, {y}), {z})", "fma": "({x} * {y} + {z})",
+}  # fmt: skip
+_WIDE: dict[str, Any] = {
+    "neg": "neg64({x})", "abs": {True: "abs64({x})", False: "{x}"},
+    "sign": {True: "sign64({x})", False: "vec2<u32>(u32(any({x} != vec2<u32>(0u))), 0u)"},
+    "relu": {True: "select({x}, vec2<u32>(0u), neg_sign64({x}))", False: "{x}"}, "bitnot": "~{x}", "add": "add64({x}, {y})",
+    "sub": "sub64({x}, {y})", "mul": "mul64({x}, {y})", "div": {True: "divs64({x}, {y})", False: "divu64({x}, {y})"},
+    "mod": {True: "mods64({x}, {y})", False: "modu64({x}, {y})"}, "fmod": {True: "fmods64({x}, {y})", False: "modu64({x}, {y})"},
+    "min": {True: "select({y}, {x}, lts64({x}, {y}))", False: "select({y}, {x}, ltu64({x}, {y}))"},
+    "max": {True: "select({x}, {y}, lts64({x}, {y}))", False: "select({x}, {y}, ltu64({x}, {y}))"},
+    "bitand": "({x} & {y})", "bitor": "({x} | {y})", "bitxor": "({x} ^ {y})", "shl": "shl64({x}, select({y}.x, 64u, {y}.y != 0u))",
+    "shr": {True: "shrs64({x}, select({y}.x, 64u, {y}.y != 0u))", False: "shru64({x}, select({y}.x, 64u, {y}.y != 0u))"},
+    "eq": "eq64({x}, {y})", "lt": {True: "lts64({x}, {y})", False: "ltu64({x}, {y})"},
+    "le": {True: "!lts64({y}, {x})", False: "!ltu64({y}, {x})"}, "fma": "add64(mul64({x}, {y}), {z})",
+}  # fmt: skip
+_BOOL: dict[str, Any] = {
+    "not": "!{x}", "and": "({x} && {y})", "or": "({x} || {y})", "xor": "({x} != {y})", "eq": "({x} == {y})", "lt": "(!{x} && {y})",
+    "le": "(!{x} || {y})",
+}  # fmt: skip

@@ -1,0 +1,235 @@
+"""A Program for GPUs: the steps as the core would run them, and beside them how a GPU does (``PROGRAM.md`` section 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from .. import dims
+from ..dims import DimLike
+from ..ir import Graph, Node, Storage, Value
+from ..op import Kernel
+from ..program import ARENA, OUTPUT, Assembler, Program
+from . import Call, Case, cases_of, wgsl
+
+MAX_STORAGE_BUFFERS = 8  # bindings that every adapter has (WebGPU's default maxStorageBuffersPerShaderStage)
+
+
+@dataclass
+class GpuSection:
+    """What a GPU host needs beside the Program's words; JSON in the file.
+
+    Attributes:
+        modules: shader texts, each once.
+        pipelines: ``{kernel, outputs, bindings, variants: [{needs, module}]}``, the first variant whose needs the adapter has is used.
+        steps: per step None (runs on the core) or a list of cases ``{pipeline, guard, grid, uniforms}``: the first whose guard register
+            is not 0 is used; ``grid`` and ``uniforms`` are registers, ``~register`` where it holds the bits of an f64.
+        schedule: ``["gpu" | "core", first, last]``, ``["upload" | "download", [storage, ...]]``.
+        on_core: outputs that end up in the core's memory.
+    """
+
+    modules: list[str]
+    pipelines: list[dict[str, Any]]
+    steps: list[list[dict[str, Any]] | None]
+    schedule: list[list[Any]]
+    on_core: list[int]
+
+    def json(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in ("modules", "pipelines", "steps", "schedule", "on_core")}
+
+    @staticmethod
+    def read(json: dict[str, Any], program: Program) -> GpuSection:
+        """Checks a section against its Program; raises ValueError naming what is wrong."""
+        section = GpuSection(*(json[name] for name in ("modules", "pipelines", "steps", "schedule", "on_core")))
+        registers, storages, steps = (int(program.code[i]) for i in (9, 11, 15))
+
+        def demand(holds: object, what: str) -> None:
+            if not holds:
+                raise ValueError(what)
+
+        def register(r: object) -> bool:
+            return isinstance(r, int) and -registers <= r < registers
+
+        demand(all(isinstance(m, str) for m in section.modules), "a module is no text")
+        for row in section.pipelines:
+            demand(0 < row["outputs"] <= row["bindings"] <= 16, f"pipeline {row['kernel']!r}: its bindings")
+            demand(all(0 <= v["module"] < len(section.modules) for v in row["variants"]), f"pipeline {row['kernel']!r}: no such module")
+        demand(len(section.steps) == steps, f"{len(section.steps)} steps, the Program has {steps}")
+        for case in (c for cases in section.steps if cases is not None for c in cases):
+            demand(0 <= case["pipeline"] < len(section.pipelines), f"no pipeline {case['pipeline']}")
+            demand(len(case["grid"]) == 3 and all(map(register, [*case["grid"], *case["uniforms"], case["guard"]])), "no such register")
+        at = 0
+        for action, *what in section.schedule:
+            if action in ("gpu", "core"):
+                demand(what[0] == at < what[1] <= steps, f"the schedule leaves out step {at}")
+                demand(all((section.steps[i] is None) == (action == "core") for i in range(*what)), f"step {at} runs elsewhere")
+                at = what[1]
+            else:
+                demand(action in ("upload", "download") and all(0 <= s < storages for s in what[0]), "no such storage")
+        demand(at == steps, f"the schedule ends at step {at} of {steps}")
+        return section
+
+    @property
+    def on_gpu(self) -> int:
+        """Steps that run on the GPU."""
+        return sum(step is not None for step in self.steps)
+
+
+@dataclass
+class GpuProgram:
+    """A Program whose steps never write what they read, and how a GPU runs them."""
+
+    program: Program
+    section: GpuSection
+
+
+def lower_gpu(graph: Graph, nodes: Sequence[Node], weights: dict[Storage, int]) -> GpuProgram:
+    """Lowers the nodes of a graph that depend on its inputs."""
+    return GpuAssembler(nodes, graph.inputs, graph.outputs, weights, graph.checks).build()
+
+
+class GpuAssembler(Assembler):
+    """Assembles a Program and collects its GPU section."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        inputs: Sequence[tuple[str, Value]],
+        outputs: Sequence[tuple[str, Value]],
+        weights: dict[Storage, int],
+        checks: Sequence[tuple[DimLike, str]] = (),
+    ) -> None:
+        super().__init__("gpu", nodes, inputs, outputs, weights, False, checks)
+        self.modules: dict[str, int] = {}
+        self.pipelines: dict[tuple[Any, ...], int] = {}
+        self.pipeline_rows: list[dict[str, Any]] = []
+        self.cases: list[list[dict[str, Any]] | None] = []
+        self.reads: list[tuple[list[int], list[int]]] = []  # storages that each step reads, and writes
+
+    def build(self) -> GpuProgram:
+        program = self.assemble()
+        schedule, on_core = self.schedule()
+        section = GpuSection(list(self.modules), self.pipeline_rows, self.cases, schedule, on_core)
+        return GpuProgram(program, section)
+
+    def step(self, at: int, node: Node, aliases: dict[Storage, Storage]) -> list[int]:
+        words = super().step(at, node, aliases)
+        bufs = words[4 : 4 + words[1]]
+        written = sum(name in node.outs for name in (b.name for b in node.kernel.outputs))
+        present = [self.buffer_rows[b][0] for b in bufs if b >= 0]
+        self.reads.append((present[written:], present[:written]))
+        self.cases.append(self.lowered(node, self.seen, [b for b in bufs if b >= 0]))
+        return words
+
+    def lowered(self, node: Node, seen: Node, bufs: Sequence[int]) -> list[dict[str, Any]] | None:
+        """The cases of a call, as rows; None where the core has to run it."""
+        cases_for = cases_of(node.kernel.name)
+        if cases_for is None:
+            return None
+        call = call_of(seen)
+        if len(call.values) > MAX_STORAGE_BUFFERS:
+            return None
+        storages = [self.buffer_rows[b][0] for b in bufs]
+        outputs = len(call.outputs)
+        if set(storages[:outputs]) & set(storages[outputs:]) or len(set(storages[:outputs])) < outputs:
+            return None
+        rows = []
+        certain = False
+        for case in cases_for(call):
+            known = dims.known(case.guard)
+            if known == 0:
+                continue
+            if not all(n in case.raw or v.dtype in wgsl.SUPPORTED for n, v in call.values.items()):
+                continue
+            if any(v.dtype.bits < 8 for v in call.values.values()):
+                continue
+            rows.append(self.row_of(call, case, known))
+            certain = certain or known is not None
+            if certain:
+                break
+        return rows if certain else None
+
+    def row_of(self, call: Call, case: Case, known: int | None) -> dict[str, Any]:
+        numbers: list[Any] = []
+        for value in wgsl.numbers(call, case).values():
+            items: list[Any] = list(value) if isinstance(value, (list, tuple)) else [value]
+            as_float = any(isinstance(i, float) for i in items)
+            numbers += [~self.register(float(i)) if as_float and not isinstance(i, dims.Dim) else self.register(i) for i in items]
+        grid = [*case.grid, 1, 1][:3]
+        return {
+            "pipeline": self.pipeline(call, case),
+            "guard": -1 if known is not None else self.register(case.guard),
+            "grid": [self.register(g) for g in grid],
+            "uniforms": numbers,
+        }
+
+    def pipeline(self, call: Call, case: Case) -> int:
+        shaders = wgsl.shaders(call, case)
+        key = (call.kernel.name, *((s.needs, s.code) for s in shaders))
+        if key not in self.pipelines:
+            self.pipelines[key] = len(self.pipeline_rows)
+            self.pipeline_rows.append(
+                {
+                    "kernel": call.kernel.name,
+                    "outputs": len(call.outputs),
+                    "bindings": len(call.values),
+                    "variants": [{"needs": list(s.needs), "module": self.modules.setdefault(s.code, len(self.modules))} for s in shaders],
+                }
+            )
+        return self.pipelines[key]
+
+    def schedule(self) -> tuple[list[list[Any]], list[int]]:
+        """Runs of steps on either side, and the copies between them. Inputs and weights are where their readers are from the start."""
+        here: dict[int, set[str]] = {}
+        out: list[list[Any]] = []
+        moved = {i for i, row in enumerate(self.storages) if row[0] in (ARENA, OUTPUT)}
+        for at, (case, (reads, writes)) in enumerate(zip(self.cases, self.reads, strict=True)):
+            side = "gpu" if case is not None else "core"
+            # A partial write keeps the rest, so what is written has to be there as well.
+            away = [s for s in dict.fromkeys([*reads, *writes]) if s in moved and s in here and side not in here[s]]
+            if away:
+                out.append(["upload" if side == "gpu" else "download", away])
+                for s in away:
+                    here[s].add(side)
+            if out and out[-1][0] == side and out[-1][2] == at:
+                out[-1][2] = at + 1
+            else:
+                out.append([side, at, at + 1])
+            for s in writes:
+                here[s] = {side}
+        results = [i for i, row in enumerate(self.storages) if row[0] == OUTPUT]
+        return out, [self.storages[i][1] for i in results if "gpu" not in here.get(i, {"gpu"})]
+
+
+def call_of(node: Node) -> Call:
+    """A call with its ABI parameters by name."""
+    values: dict[str, Value] = {}
+    outputs: list[str] = []
+    for spec in node.kernel.buffers:
+        got = node.outs.get(spec.name) if spec.output else node.ins.get(spec.name)
+        if got is None:
+            continue
+        if isinstance(got, Value):
+            values[spec.name] = got
+        else:
+            values.update({f"{spec.name}{i}": v for i, v in enumerate(got)})
+        if spec.output:
+            outputs.append(spec.name)
+    return Call(node.kernel, values, tuple(outputs), _params(node.kernel, node), node)
+
+
+def _params(kernel: Kernel, node: Node) -> dict[str, Any]:
+    flat = kernel.raw_params(node)
+    found: dict[str, Any] = {}
+    at = 0
+    for spec in kernel.params:
+        if spec.count == -1:
+            found[spec.name] = tuple(flat[at:])
+        elif spec.count == 0:
+            found[spec.name] = flat[at]
+            at += 1
+        else:
+            found[spec.name] = tuple(flat[at : at + spec.count])
+            at += spec.count
+    return found

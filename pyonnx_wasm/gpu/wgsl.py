@@ -1,0 +1,272 @@
+"""Shader text: a kernel's source with its switches, numbers and buffers filled in.
+
+A source is WGSL with four additions:
+
+- lines ``#if a !b``, ``#elif``, ``#else``, ``#endif``: all words must hold; a word is a switch of the case, the name of a
+  buffer that is present, or ``<buffer>.<dtype>``; ``!`` negates;
+- ``#include name`` takes in ``lib/name.wgsl``, once;
+- ``$name`` is a number of the case: ``i32``, or ``f32`` where it is a float; ``$name[i]`` an entry of a sequence;
+- ``${name}`` is text of the case.
+
+Every present buffer ``x`` brings ``x_t`` (its value type), ``x_get(i: u32) -> x_t`` and, where it is written,
+``x_put(i: u32, v: x_t)``; elements count from the buffer's first one. Value types: ``f32`` for floats, ``i32`` and ``u32`` for
+integers up to 32 bits, ``vec2<u32>`` (low, high) for 64-bit ones, ``bool``. ``x_int(i) -> i32`` reads an integer, the low
+half of a 64-bit one. Raw buffers have ``u32`` (up to 32 bits) or ``vec2<u32>``. Buffers declared as vectors have
+``x_get4(i)`` and ``x_put4(i, v)`` as well, whose index counts vectors. ``group(wid, nwg)`` is the workgroup's place in the grid
+(return when its z is at least ``$grid_z``), ``item(wid, nwg, lane)`` a flat index for workgroups of 64.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from ..dtypes import DType
+from ..ir import IRError
+from . import WORKGROUP, Call, Case, source
+
+_INCLUDE = re.compile(r"^#include (\S+)$", re.M)
+_NUMBER = re.compile(r"\$(\w+)")
+_HOLE = re.compile(r"\$\{(\w+)\}")
+HALF = DType.float16
+SUPPORTED = {
+    DType.float32, DType.float16, DType.bfloat16, DType.int32, DType.uint32, DType.int64, DType.uint64, DType.bool, DType.int8,
+    DType.uint8, DType.int16, DType.uint16,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """One number of a case: where it lies, in words, and what it is."""
+
+    at: int
+    count: int  # 0: a scalar
+    is_float: bool
+
+
+@dataclass(frozen=True)
+class Shader:
+    """Text for one set of features."""
+
+    needs: tuple[str, ...]
+    code: str
+
+
+def layout(call: Call, case: Case) -> tuple[dict[str, Uniform], int]:
+    """Where the uniforms lie, and how many words there are: grid, offset of each buffer, then the numbers."""
+    found = {f"grid_{axis}": Uniform(i, 0, False) for i, axis in enumerate("xyz")}
+    at = 3
+    for name in call.values:
+        found[f"{name}_at"] = Uniform(at, 0, False)
+        at += 1
+    for name, value in numbers(call, case).items():
+        items = value if isinstance(value, (list, tuple)) else [value]
+        count = len(items) if isinstance(value, (list, tuple)) else 0
+        found[name] = Uniform(at, count, any(isinstance(i, float) for i in items))
+        at += len(items)
+    return found, at
+
+
+def numbers(call: Call, case: Case) -> Mapping[str, object]:
+    """The uniforms of a case by name."""
+    if case.uniforms is not None:
+        return case.uniforms
+    return {p.name: call.params[p.name] for p in call.kernel.params if p.count >= 0}
+
+
+def shaders(call: Call, case: Case) -> list[Shader]:
+    """The texts of a case, best first: with native halves where the adapter has them, else without."""
+    halves = any(v.dtype is HALF and name not in case.raw for name, v in call.values.items())
+    plain = Shader(case.needs, _text(call, case, False))
+    return [Shader((*case.needs, "shader-f16"), _text(call, case, True)), plain] if halves else [plain]
+
+
+def _text(call: Call, case: Case, native: bool) -> str:
+    uniforms, words = layout(call, case)
+    code = source(call.kernel.name)
+    assert code is not None
+    code = _included(code, set())
+    true = set(case.defines) | set(call.values) | {f"{n}.{v.dtype.name}" for n, v in call.values.items()} | set(case.needs)
+    code = _conditions(code, true, call.kernel.name)
+    code = _HOLE.sub(lambda m: case.holes[m[1]], code)
+    head = ["enable f16;"] if native else []
+    head += ["enable subgroups;"] if "subgroups" in case.needs else []
+    if any(v.dtype is DType.bfloat16 and n in call.outputs and n not in case.raw for n, v in call.values.items()):
+        head.append(_BF16)
+    head += [f"@group(0) @binding(0) var<uniform> U: array<vec4<u32>, {-(-words // 4)}>;", _GRID]
+    buffers = [
+        _buffer(name, i + 1, v.dtype, name in call.outputs, name in case.raw, name in case.vec4, native)
+        for i, (name, v) in enumerate(call.values.items())
+    ]
+    return _numbers("\n".join([*head, *buffers, code]), uniforms, call.kernel.name)
+
+
+_GRID = f"""fn group(wid: vec3<u32>, nwg: vec3<u32>) -> vec3<u32> {{
+  let f = wid.x + wid.y * nwg.x;
+  let x = max(U[0].x, 1u);
+  let y = max(U[0].y, 1u);
+  return vec3<u32>(f % x, (f / x) % y, f / (x * y));
+}}
+fn item(wid: vec3<u32>, nwg: vec3<u32>, lane: u32) -> u32 {{ return (wid.x + wid.y * nwg.x) * {WORKGROUP}u + lane; }}"""
+
+
+_BF16 = """fn bf16_bits(v: f32) -> u32 {
+  let b = bitcast<u32>(v);
+  if ((b & 0x7fffffffu) > 0x7f800000u) { return (b >> 16u) | 0x40u; }
+  return (b + 0x7fffu + ((b >> 16u) & 1u)) >> 16u;
+}"""
+
+
+def _included(code: str, seen: set[str]) -> str:
+    def take(match: re.Match[str]) -> str:
+        name = match[1]
+        if name in seen:
+            return ""
+        seen.add(name)
+        text = source(f"lib/{name}")
+        if text is None:
+            raise IRError(f"there is no kernels/wgsl/lib/{name}.wgsl")
+        return _included(text, seen)
+
+    return _INCLUDE.sub(take, code)
+
+
+def _conditions(code: str, true: set[str], where: str) -> str:
+    """The lines whose ``#if`` hold."""
+    out: list[str] = []
+    stack: list[tuple[bool, bool]] = []  # (this branch is taken, an earlier or this one was)
+    for line in code.split("\n"):
+        word, _, rest = line.strip().partition(" ")
+        if word == "#if":
+            holds = _holds(rest, true)
+            stack.append((holds, holds))
+        elif word in ("#elif", "#else"):
+            if not stack:
+                raise IRError(f"{where}.wgsl: {word} without #if")
+            done = stack.pop()[1]
+            holds = not done and (word == "#else" or _holds(rest, true))
+            stack.append((holds, done or holds))
+        elif word == "#endif":
+            stack.pop()
+        elif all(taken for taken, _ in stack):
+            out.append(line)
+    if stack:
+        raise IRError(f"{where}.wgsl: #if without #endif")
+    return "\n".join(out)
+
+
+def _holds(words: str, true: set[str]) -> bool:
+    return all((w[1:] not in true) if w.startswith("!") else w in true for w in words.split())
+
+
+def _numbers(code: str, uniforms: Mapping[str, Uniform], where: str) -> str:
+    """Replaces ``$name`` and ``$name[index]``."""
+    out, at = [], 0
+    for match in _NUMBER.finditer(code):
+        if match.start() < at:
+            continue
+        uniform = uniforms.get(match[1])
+        if uniform is None:
+            raise IRError(f"{where}.wgsl: ${match[1]} is no number of this case")
+        out.append(code[at : match.start()])
+        at = match.end()
+        if uniform.count == 0 and not code.startswith("[", at):
+            word = f"U[{uniform.at // 4}].{'xyzw'[uniform.at % 4]}"
+        else:
+            end = _closing(code, at)
+            index = _numbers(code[at + 1 : end], uniforms, where)
+            at = end + 1
+            slot = f"({uniform.at}u + u32({index}))"
+            word = f"U[{slot} >> 2u][{slot} & 3u]" if not index.strip().isdigit() else _fixed(uniform.at + int(index))
+        out.append(f"bitcast<f32>({word})" if uniform.is_float else f"i32({word})")
+    return "".join([*out, code[at:]])
+
+
+def _fixed(word: int) -> str:
+    return f"U[{word // 4}].{'xyzw'[word % 4]}"
+
+
+def _closing(code: str, at: int) -> int:
+    depth = 0
+    for i in range(at, len(code)):
+        depth += (code[i] == "[") - (code[i] == "]")
+        if depth == 0:
+            return i
+    raise IRError("a [ is not closed")
+
+
+def _buffer(name: str, binding: int, dtype: DType, written: bool, raw: bool, vec4: bool, native: bool) -> str:
+    """Declaration and accessors of one buffer."""
+    bits = dtype.bits
+    small = bits < 32 and (raw or not (dtype is HALF and native))
+    if small:
+        element = "atomic<u32>" if written else "u32"
+    elif vec4:
+        element = "vec4<f32>"
+    elif bits == 64:
+        element = "vec2<u32>"
+    else:
+        element = "u32" if raw else {DType.float32: "f32", DType.int32: "i32", DType.uint32: "u32", HALF: "f16"}[dtype]
+    access = "read_write" if written else "read"
+    lines = [f"@group(0) @binding({binding}) var<storage, {access}> {name}_data: array<{element}>;"]
+    value = _value_type(dtype, raw)
+    lines.append(f"alias {name}_t = {value};")
+    at = f"u32(${name}_at)"
+    if small:
+        lines += _small(name, dtype, raw, written, at)
+    elif vec4:
+        lines.append(f"fn {name}_get(i: u32) -> f32 {{ let j = i + {at}; return {name}_data[j >> 2u][j & 3u]; }}")
+        lines.append(f"fn {name}_get4(i: u32) -> vec4<f32> {{ return {name}_data[i + ({at} >> 2u)]; }}")
+        if written:
+            lines.append(f"fn {name}_put(i: u32, v: f32) {{ let j = i + {at}; {name}_data[j >> 2u][j & 3u] = v; }}")
+            lines.append(f"fn {name}_put4(i: u32, v: vec4<f32>) {{ {name}_data[i + ({at} >> 2u)] = v; }}")
+    else:
+        load, store = ("f32({})", "f16({})") if dtype is HALF and not raw else ("{}", "{}")
+        lines.append(f"fn {name}_get(i: u32) -> {value} {{ return {load.format(f'{name}_data[i + {at}]')}; }}")
+        if written:
+            lines.append(f"fn {name}_put(i: u32, v: {value}) {{ {name}_data[i + {at}] = {store.format('v')}; }}")
+    if dtype.is_int and not raw:
+        low = f"bitcast<i32>({name}_get(i).x)" if bits == 64 else f"i32({name}_get(i))"
+        lines.append(f"fn {name}_int(i: u32) -> i32 {{ return {low}; }}")
+    return "\n".join(lines)
+
+
+def _value_type(dtype: DType, raw: bool) -> str:
+    if dtype.bits == 64:
+        return "vec2<u32>"
+    if raw:
+        return "u32"
+    if dtype.is_float:
+        return "f32"
+    return "bool" if dtype is DType.bool else "i32" if dtype.is_signed else "u32"
+
+
+def _small(name: str, dtype: DType, raw: bool, written: bool, at: str) -> list[str]:
+    """Accessors of elements that share words. Writers are atomic: neighbours may belong to another lane."""
+    bits = dtype.bits
+    per, mask = 32 // bits, (1 << bits) - 1
+    word, shift = f"j / {per}u", f"{bits}u * (j % {per}u)"
+    load = f"atomicLoad(&{name}_data[{word}])" if written else f"{name}_data[{word}]"
+    value = _value_type(dtype, raw)
+    decode, encode = "b", "v"
+    if not raw:
+        decode, encode = _CODES.get(dtype, ("b", "v"))
+        if dtype.is_int and dtype.is_signed:
+            decode, encode = f"bitcast<i32>(b << {32 - bits}u) >> {32 - bits}u", "bitcast<u32>(v)"
+    lines = [
+        f"fn {name}_get(i: u32) -> {value} {{ let j = i + {at}; let b = ({load} >> ({shift})) & {mask}u; return {decode}; }}",
+    ]
+    if written:
+        lines.append(
+            f"fn {name}_put(i: u32, v: {value}) {{ let j = i + {at}; let s = {shift}; let b = ({encode}) & {mask}u; "
+            f"atomicAnd(&{name}_data[{word}], ~({mask}u << s)); atomicOr(&{name}_data[{word}], b << s); }}"
+        )
+    return lines
+
+
+_CODES = {
+    DType.bool: ("b != 0u", "select(0u, 1u, v)"),
+    DType.float16: ("unpack2x16float(b).x", "pack2x16float(vec2<f32>(v, 0.0))"),
+    DType.bfloat16: ("bitcast<f32>(b << 16u)", "bf16_bits(v)"),
+}

@@ -1,0 +1,374 @@
+"""The GPU through wgpu-py: Vulkan, Metal or Direct3D 12. Runs the GPU section of a Program (``PROGRAM.md`` section 7)."""
+
+from __future__ import annotations
+
+import math
+import threading
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import DType
+from ..gpu.lower import GpuProgram
+from ..program import ARENA, INPUT, OUTPUT, WEIGHT, Weight
+from .core import Core
+
+BINDINGS = 4  # sizes whose buffers and bind groups are kept
+UNIFORM_ALIGN = 256
+MAX_GROUPS = 65535
+FEATURES = ("shader-f16", "subgroup", "timestamp-query")
+NEEDS = {"subgroups": "subgroup"}  # WebGPU's names where wgpu has others
+I32_MIN, U32_MAX = -(1 << 31), (1 << 32) - 1
+
+
+class GpuError(RuntimeError):
+    """The GPU cannot run a model; the text names the kernel or what is missing, and the cure."""
+
+
+@dataclass
+class StepTime:
+    """What one step, or one copy, took."""
+
+    name: str
+    kernel: str
+    backend: str
+    start_ms: float
+    ms: float
+    bytes: int
+
+
+_lock = threading.Lock()
+_device: Any = None
+
+
+def device() -> Any:
+    """The device, requested once with all the limits and features of the adapter.
+
+    Raises:
+        GpuError: wgpu is not installed, or there is no adapter; says what to install.
+    """
+    global _device
+    with _lock:
+        if _device is not None and not _device[1]["lost"]:
+            return _device[0]
+        try:
+            import wgpu
+        except ImportError:
+            raise GpuError("the backend gpu needs wgpu: pip install wgpu") from None
+        try:
+            adapter = wgpu.gpu.request_adapter_sync(power_preference="high-performance")
+        except Exception as error:
+            adapter, why = None, f": {error}"
+        else:
+            why = ""
+        if adapter is None:
+            raise GpuError(
+                f"no GPU adapter was found{why}; install a Vulkan driver"
+                " (on Debian without a GPU: apt install mesa-vulkan-drivers libvulkan1)"
+            )
+        features = [f for f in FEATURES if f in adapter.features]
+        limits = {k: v for k, v in adapter.limits.items() if k in _WANTED}
+        state = {"lost": False}
+        made = adapter.request_device_sync(required_features=features, required_limits=limits)
+        _device = made, state
+        return made
+
+
+_WANTED = {
+    "max-buffer-size",
+    "max-storage-buffer-binding-size",
+    "max-storage-buffers-per-shader-stage",
+    "max-compute-workgroup-storage-size",
+    "max-compute-invocations-per-workgroup",
+    "max-compute-workgroup-size-x",
+    "max-compute-workgroup-size-y",
+    "max-compute-workgroups-per-dimension",
+}
+
+
+def adapter_name() -> str:
+    """The adapter's name, for reports."""
+    info = device().adapter.info
+    return f"{info.get('device') or info.get('description') or 'unknown'} ({info.get('backend_type', '')})"
+
+
+@dataclass
+class _Bound:
+    """Everything that depends on sizes."""
+
+    shapes: list[tuple[int, ...]]
+    sizes: list[int]  # bytes of each storage
+    buffers: dict[int, Any] = field(default_factory=dict)  # storage: GPU buffer
+    dispatches: list[tuple[Any, Any, int] | None] = field(default_factory=list)  # per step: pipeline, bind group, workgroups
+
+
+class GpuExecutor:
+    """A model ready to run on the GPU. Not re-entrant: its owner serialises calls.
+
+    Raises:
+        GpuError: a shader does not compile, or a buffer is larger than the adapter's limits.
+    """
+
+    def __init__(self, gpu: GpuProgram, weights: Sequence[np.ndarray], table: Sequence[Weight], threads: int = 1) -> None:
+        self.device = device()
+        self.section = gpu.section
+        program = gpu.program
+        self.core = Core(program.code, list(weights), program.messages, program.origins, threads)
+        words = program.code
+        self.storages = words[words[12] : words[12] + 6 * words[11]].reshape(-1, 6)
+        self.rows = words[words[14] : words[14] + 4 * words[13]].reshape(-1, 4)
+        self.registers = int(words[9])
+        self.steps = list(_steps(words))
+        self.origins = program.origins
+        self.output_dims = list(_outputs(words))
+        self.bound: OrderedDict[Any, _Bound] = OrderedDict()
+        self.current: _Bound | None = None
+        self.pipelines = [self._pipeline(row) for row in self.section.pipelines]
+        self.on_gpu, self.on_core = self._readers()
+        self.weights = {
+            i: self._upload(weights[row[1]], table[row[1]].name)
+            for i, row in enumerate(self.storages)
+            if row[0] == WEIGHT and i in self.on_gpu
+        }
+
+    def _readers(self) -> tuple[set[int], set[int]]:
+        """The storages that steps on the GPU touch, and those that steps on the core touch."""
+        gpu: set[int] = set()
+        core: set[int] = set()
+        for cases, (_, bufs) in zip(self.section.steps, self.steps, strict=True):
+            (core if cases is None else gpu).update(int(self.rows[b][0]) for b in bufs if b >= 0)
+        return gpu, core
+
+    def _pipeline(self, row: dict[str, Any]) -> tuple[Any, Any, str]:
+        import wgpu
+
+        have = set(self.device.features)
+        variant = next((v for v in row["variants"] if all(NEEDS.get(n, n) in have for n in v["needs"])), None)
+        if variant is None:
+            raise GpuError(f"kernel {row['kernel']}: this adapter has none of {[v['needs'] for v in row['variants']]}")
+        entries = [{"binding": 0, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": "uniform"}}]
+        for i in range(row["bindings"]):
+            kind = "storage" if i < row["outputs"] else "read-only-storage"
+            entries.append({"binding": i + 1, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}})
+        try:
+            layout = self.device.create_bind_group_layout(entries=entries)
+            module = self.device.create_shader_module(code=self.section.modules[variant["module"]], label=row["kernel"])
+            pipeline = self.device.create_compute_pipeline(
+                layout=self.device.create_pipeline_layout(bind_group_layouts=[layout]),
+                compute={"module": module, "entry_point": "main"},
+                label=row["kernel"],
+            )
+        except Exception as error:
+            raise GpuError(f"kernel {row['kernel']}: the shader does not compile: {error}") from None
+        return pipeline, layout, row["kernel"]
+
+    def _buffer(self, nbytes: int, what: str) -> Any:
+        import wgpu
+
+        size = -(-max(nbytes, 16) // 16) * 16
+        limit = self.device.limits["max-storage-buffer-binding-size"]
+        if size > limit:
+            raise GpuError(f"{what} needs {size:,} bytes in one buffer, this adapter binds at most {limit:,}")
+        usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
+        try:
+            return self.device.create_buffer(size=size, usage=usage, label=what)
+        except Exception as error:
+            raise GpuError(f"{what}: no memory for {size:,} bytes on the GPU: {error}") from None
+
+    def _upload(self, data: np.ndarray, what: str) -> Any:
+        buffer = self._buffer(data.nbytes, f"weight {what!r}")
+        self._write(buffer, data)
+        return buffer
+
+    def _write(self, buffer: Any, data: np.ndarray) -> None:
+        raw = np.ascontiguousarray(data).reshape(-1).view(np.uint8)
+        whole = raw.size // 4 * 4
+        if whole:
+            self.device.queue.write_buffer(buffer, 0, raw[:whole])
+        if whole < raw.size:
+            self.device.queue.write_buffer(buffer, whole, np.pad(raw[whole:], (0, 4 - raw.size + whole)))
+
+    def bind(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
+        """Fixes the input shapes; returns the output shapes."""
+        flat = [d for shape in shapes for d in shape]
+        registers = self.core.evaluate(flat, inputs, self.registers)
+        key = registers.tobytes()
+        if key in self.bound:
+            self.bound.move_to_end(key)
+        else:
+            while len(self.bound) >= BINDINGS:
+                self.bound.popitem(last=False)
+            self.bound[key] = self._bind(registers, [tuple(int(registers[r]) for r in dims) for dims in self.output_dims])
+        self.current = self.bound[key]
+        if any(step is None for step in self.section.steps):
+            self.core.bind(flat, inputs)
+        return self.current.shapes
+
+    def _bind(self, registers: np.ndarray, shapes: list[tuple[int, ...]]) -> _Bound:
+        import wgpu
+
+        sizes = [int(registers[row[2]]) for row in self.storages]
+        bound = _Bound(shapes, sizes)
+        bound.buffers = dict(self.weights)
+        for i, row in enumerate(self.storages):
+            if row[0] in (INPUT, OUTPUT) and i in self.on_gpu:
+                bound.buffers[i] = self._buffer(sizes[i], f"{'input' if row[0] == INPUT else 'output'} {row[1]}")
+        bound.buffers |= self._slabs(sizes)
+        blocks: list[bytes] = []
+        chosen: list[tuple[dict[str, Any], list[int], int] | None] = []
+        for cases, (_, bufs) in zip(self.section.steps, self.steps, strict=True):
+            if cases is None:
+                chosen.append(None)
+                continue
+            case = next((c for c in cases if c["guard"] < 0 or registers[c["guard"]]), None)
+            assert case is not None
+            grid = [int(registers[r]) for r in case["grid"]]
+            groups = math.prod(grid)
+            if not groups:
+                chosen.append(None)
+                continue
+            present = [b for b in bufs if b >= 0]
+            offsets = [int(registers[self.rows[b][1]]) * 8 // DType(int(self.rows[b][3])).bits for b in present]
+            kernel = self.pipelines[case["pipeline"]][2]
+            blocks.append(_uniforms(kernel, [*grid, *offsets], case["uniforms"], registers))
+            chosen.append((case, present, groups))
+        arena = b"".join(b.ljust(-(-len(b) // UNIFORM_ALIGN) * UNIFORM_ALIGN, b"\0") for b in blocks) or b"\0" * 16
+        uniforms = self.device.create_buffer_with_data(data=arena, usage=wgpu.BufferUsage.UNIFORM)
+        at = 0
+        for found in chosen:
+            if found is None:
+                bound.dispatches.append(None)
+                continue
+            case, present, groups = found
+            block = blocks[sum(d is not None for d in bound.dispatches)]
+            pipeline, layout, kernel = self.pipelines[case["pipeline"]]
+            entries = [{"binding": 0, "resource": {"buffer": uniforms, "offset": at, "size": len(block)}}]
+            for i, b in enumerate(present):
+                buffer = bound.buffers[int(self.rows[b][0])]
+                entries.append({"binding": i + 1, "resource": {"buffer": buffer, "offset": 0, "size": buffer.size}})
+            bound.dispatches.append((pipeline, self.device.create_bind_group(layout=layout, entries=entries, label=kernel), groups))
+            at += -(-len(block) // UNIFORM_ALIGN) * UNIFORM_ALIGN
+        return bound
+
+    def _slabs(self, sizes: Sequence[int]) -> dict[int, Any]:
+        """Buffers for the arena's storages: largest first, each into the first buffer that is free over its life."""
+        slabs: list[tuple[Any, list[tuple[int, int]]]] = []
+        found: dict[int, Any] = {}
+        wanted = [i for i, row in enumerate(self.storages) if row[0] == ARENA and i in self.on_gpu]
+        for i in sorted(wanted, key=lambda i: -sizes[i]):
+            first, last = int(self.storages[i][3]), int(self.storages[i][4])
+            slab = next((s for s in slabs if all(last < a or first > b for a, b in s[1])), None)
+            if slab is None:
+                slab = self._buffer(sizes[i], f"the output of {self._origin(first)}"), []
+                slabs.append(slab)
+            slab[1].append((first, last))
+            found[i] = slab[0]
+        return found
+
+    def _origin(self, step: int) -> str:
+        origin = self.steps[step][0]
+        return self.origins[origin] if origin < len(self.origins) else f"step {step}"
+
+    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """Runs the bound Program; inputs and outputs are contiguous and of the bound shapes."""
+        self._run(inputs, outputs, None)
+
+    def profile(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[StepTime]:
+        """Like ``run``, each step in a pass of its own between two timestamps."""
+        times: list[StepTime] = []
+        self._run(inputs, outputs, times)
+        return times
+
+    def _run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], times: list[StepTime] | None) -> None:
+        bound = self.current
+        assert bound is not None
+        for i, row in enumerate(self.storages):
+            if row[0] == INPUT and i in self.on_gpu:
+                self._write(bound.buffers[i], inputs[row[1]])
+        encoder: Any = None
+        for action, *what in self.section.schedule:
+            if action == "gpu":
+                encoder = encoder or self.device.create_command_encoder()
+                self._encode(encoder, bound, range(*what))
+                continue
+            if encoder is not None:
+                self.device.queue.submit([encoder.finish()])
+                encoder = None
+            if action == "core":
+                self.core.run_steps(inputs, outputs, *what)
+            elif action == "download":
+                for s in what[0]:
+                    self._view(s, bound, outputs)[:] = self._read(bound.buffers[s], bound.sizes[s])
+            else:
+                for s in what[0]:
+                    self._write(bound.buffers[s], self._view(s, bound, outputs))
+        if encoder is not None:
+            self.device.queue.submit([encoder.finish()])
+        for i, row in enumerate(self.storages):
+            if row[0] == OUTPUT and row[1] not in self.section.on_core:
+                outputs[row[1]].reshape(-1).view(np.uint8)[:] = self._read(bound.buffers[i], bound.sizes[i])
+
+    def _encode(self, encoder: Any, bound: _Bound, steps: range) -> None:
+        compute = encoder.begin_compute_pass()
+        last = None
+        for i in steps:
+            dispatch = bound.dispatches[i]
+            if dispatch is None:
+                continue
+            pipeline, group, groups = dispatch
+            if pipeline is not last:
+                compute.set_pipeline(pipeline)
+                last = pipeline
+            compute.set_bind_group(0, group)
+            compute.dispatch_workgroups(min(groups, MAX_GROUPS), -(-groups // MAX_GROUPS))
+        compute.end()
+
+    def _read(self, buffer: Any, nbytes: int) -> np.ndarray:
+        if nbytes == 0:
+            return np.empty(0, np.uint8)
+        raw = self.device.queue.read_buffer(buffer, 0, -(-nbytes // 4) * 4)
+        return np.frombuffer(raw, np.uint8)[:nbytes]
+
+    def _view(self, storage: int, bound: _Bound, outputs: Sequence[np.ndarray]) -> np.ndarray:
+        """A storage in the core's memory, as bytes."""
+        row = self.storages[storage]
+        if row[0] == OUTPUT:
+            whole: np.ndarray = outputs[row[1]].reshape(-1).view(np.uint8)
+            return whole
+        return self.core.storage(storage, bound.sizes[storage])
+
+
+def _steps(words: np.ndarray) -> Any:
+    """Origin and buffers of each step."""
+    at = int(words[16])
+    for _ in range(int(words[15])):
+        _, n_bufs, n_params, origin = (int(w) for w in words[at : at + 4])
+        yield origin, [int(b) for b in words[at + 4 : at + 4 + n_bufs]]
+        at += 4 + n_bufs + n_params
+
+
+def _outputs(words: np.ndarray) -> Any:
+    """The registers that hold each output's dims."""
+    at = int(words[8])
+    for _ in range(int(words[7])):
+        rank = int(words[at + 1])
+        yield [int(r) for r in words[at + 3 : at + 3 + rank]]
+        at += 3 + rank
+
+
+def _uniforms(kernel: str, head: Sequence[int], numbers: Sequence[int], registers: np.ndarray) -> bytes:
+    """The uniform block of a step: 32-bit integers, and float32 where the register holds an f64."""
+    words = np.empty(-(-(len(head) + len(numbers)) // 4) * 4, np.uint32)
+    values = [*head, *(int(registers[r]) if r >= 0 else 0 for r in numbers)]
+    for i, value in enumerate(values):
+        if not I32_MIN <= value <= U32_MAX:
+            raise GpuError(f"kernel {kernel}: the size {value} does not fit in 32 bits; run this shape on the cpu")
+        words[i] = value & U32_MAX
+    for i, r in enumerate(numbers):
+        if r < 0:
+            words[len(head) + i] = registers[~r : ~r + 1].view(np.float64).astype(np.float32).view(np.uint32)[0]
+    words[len(values) :] = 0
+    return words.tobytes()
