@@ -19,7 +19,7 @@ LAYERS = (
     {"ops"},
     {"trace", "shapes", "passes", "program", "gpu", "compiler", "ponnx", "host", "runtimes", "toolchain"},
     {"session"},
-    {"__init__", "cli", "inspect", "bench", "demo", "server", "testing", "__main__", "fuzz", "jupyter", "lab"},
+    {"__init__", "cli", "inspect", "bench", "demo", "server", "testing", "parity", "__main__", "fuzz", "jupyter", "lab"},
 )
 LIMIT = 600
 

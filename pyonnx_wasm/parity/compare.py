@@ -118,11 +118,12 @@ def _ulps(got: np.ndarray, expected: np.ndarray) -> np.ndarray:
 
     def rank(array: np.ndarray) -> np.ndarray:
         bits = np.ascontiguousarray(array).reshape(-1).view(unsigned).reshape(array.shape)
-        return np.where(bits & sign, ~bits, bits | sign).astype(np.uint64)
+        ranks: np.ndarray = np.where(bits & sign, ~bits + unsigned.type(1), bits | sign).astype(np.uint64)
+        return ranks
 
     a, b = rank(got), rank(expected)
-    # Between the two zeros lies no step.
-    return np.where(got == expected, np.uint64(0), np.where(a > b, a - b, b - a))
+    steps: np.ndarray = np.where(a > b, a - b, b - a)
+    return steps
 
 
 def sample(got: np.ndarray, expected: np.ndarray, dtype: DType, tolerance: Tolerance) -> dict[str, Any]:

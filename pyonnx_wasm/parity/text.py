@@ -51,7 +51,7 @@ def _layers(report: Report, backend: str) -> list[str]:
         return [f"  {backend}: all {len(layers)} intermediate values agree{worst}"]
     at = layers.index(first)
     near = layers[max(0, at - NEAR) : at + NEAR + 1]
-    rows = [_cells("layer", x.value, x, backend, x.differences[backend]) | {"node": f"{x.node} ({x.operator})"} for x in near]
+    rows = [{"node": f"{x.node} ({x.operator})", **_cells("value", x.value, x, "", x.differences[backend])} for x in near]
     return [f"  {backend} first diverges at {first.node!r} ({first.operator}), layer {at + 1} of {len(layers)}:", *_grid(rows)]
 
 
