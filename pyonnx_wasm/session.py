@@ -24,6 +24,7 @@ from .runtimes import Runtime
 
 WASM = sys.platform == "emscripten"  # Pyodide: the core is WebAssembly beside it
 PROVIDERS = ("wasm",) if WASM else ("cpu", "gpu")
+ELSEWHERE = () if WASM else ("browser",)  # of the user who displays the notebook
 VARIANTS = 64  # executors kept of a model whose structure depends on contents; the oldest goes first
 _ALIASES = {"CPUExecutionProvider": PROVIDERS[0]}
 
@@ -66,6 +67,13 @@ class InferenceSession:
         reader.ReadError, ponnx.FileError, ir.IRError: the file cannot be read or compiled; the text names what and where.
         ValueError: no such provider.
     """
+
+    def __new__(cls, path_or_bytes: Any = None, sess_options: Any = None, providers: Any = None, **_: Any) -> InferenceSession:
+        if cls is InferenceSession and _choose(providers) == "browser":
+            from .jupyter.session import BrowserSession
+
+            cls = BrowserSession
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -142,6 +150,19 @@ class InferenceSession:
         Raises:
             ValueError: a name, dtype, rank or size does not fit; the text names the input and what it takes.
         """
+        arrays, wanted = self._request(output_names, input_feed)
+        with self._lock:
+            executor = self._variant(arrays)
+            feeds = [packed(a, s.dtype) for a, s in zip(arrays, self._inputs, strict=True)]
+            shapes = executor.bind([a.shape for a in arrays], feeds)
+            outputs = [_empty(shape, s.dtype) for shape, s in zip(shapes, self._outputs, strict=True)]
+            executor.run(feeds, outputs)
+            outputs = [unpacked(o, shape, s.dtype) for o, shape, s in zip(outputs, shapes, self._outputs, strict=True)]
+        by_name = dict(zip((s.name for s in self._outputs), outputs, strict=True))
+        return [by_name[n] for n in wanted]
+
+    def _request(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> tuple[list[np.ndarray], list[str]]:
+        """The inputs, checked and in order, and the names of the outputs wanted."""
         arrays = [self._checked(s, input_feed) for s in self._inputs]
         unknown = set(input_feed) - {s.name for s in self._inputs}
         if unknown:
@@ -151,15 +172,7 @@ class InferenceSession:
         for name in wanted:
             if name not in names:
                 raise ValueError(f"no output is named {name!r}; the model gives {', '.join(map(repr, names))}")
-        with self._lock:
-            executor = self._variant(arrays)
-            feeds = [packed(a, s.dtype) for a, s in zip(arrays, self._inputs, strict=True)]
-            shapes = executor.bind([a.shape for a in arrays], feeds)
-            outputs = [_empty(shape, s.dtype) for shape, s in zip(shapes, self._outputs, strict=True)]
-            executor.run(feeds, outputs)
-            outputs = [unpacked(o, shape, s.dtype) for o, shape, s in zip(outputs, shapes, self._outputs, strict=True)]
-        by_name = dict(zip(names, outputs, strict=True))
-        return [by_name[n] for n in wanted]
+        return arrays, wanted
 
     async def run_async(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
@@ -244,7 +257,7 @@ def _choose(providers: Sequence[str | tuple[str, Any]] | None) -> str:
         return PROVIDERS[0]
     names = [p if isinstance(p, str) else p[0] for p in providers]
     for name in names:
-        if _ALIASES.get(name, name) in PROVIDERS:
+        if _ALIASES.get(name, name) in (*PROVIDERS, *ELSEWHERE):
             return _ALIASES.get(name, name)
     hint = "; webgpu runs in a page: create the session with the JavaScript player" if WASM and "webgpu" in names else ""
     raise ValueError(f"no backend of {names} is available here; available: {', '.join(PROVIDERS)}{hint}")

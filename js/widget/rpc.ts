@@ -57,8 +57,6 @@ export interface CallOptions {
 }
 
 export interface RpcOptions {
-  /** What this page says of itself in its hello. */
-  readonly info?: unknown;
   /** Called when the kernel refuses this page, with the reason. */
   readonly onRefused?: (reason: string) => void;
   /** Called at each frame from the kernel. */
@@ -90,6 +88,7 @@ export class Rpc {
   readonly #listen = (content: unknown, buffers?: readonly unknown[]) => this.#receive(content, buffers ?? []);
   readonly #leave = () => this.#send({ kind: "bye", id: "bye", peer: this.peer });
   #next = 1;
+  #info: unknown = null;
   #closed: Error | undefined;
 
   constructor(model: AnyModel, options: RpcOptions = {}) {
@@ -152,8 +151,14 @@ export class Rpc {
     this.#assembler.clear();
   }
 
+  /** Says hello again, with what this page is able to do. */
+  announce(info: unknown): void {
+    this.#info = info;
+    this.#hello();
+  }
+
   #hello(): void {
-    this.#send({ kind: "hello", id: `hello-${this.peer}`, peer: this.peer, json: this.#options.info ?? null });
+    this.#send({ kind: "hello", id: `hello-${this.peer}`, peer: this.peer, json: this.#info });
   }
 
   #receive(content: unknown, buffers: readonly unknown[]): void {

@@ -1,0 +1,144 @@
+"""``InferenceSession(..., providers=["browser"])``: compiled in the kernel, run in the browser that shows the notebook."""
+
+from __future__ import annotations
+
+import os
+from collections import deque
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from ..compiler import Compiled
+from ..session import InferenceSession, SessionOptions
+from .bridge import RemoteModel, bridge
+from .rpc import Call, Reply
+from .wait import wait, wait_async
+from .wire import Tensor
+
+BACKENDS = ("wasm", "webgpu")
+IN_FLIGHT = 4
+
+
+class BrowserSession(InferenceSession):
+    """A session whose runs happen in the browser. Runs block the cell, not the kernel's connection; ``run_async`` does neither.
+
+    A run finds its page when it starts: after a reload the model is opened again, from the browser's cache. Pages open the model as
+    soon as they can, so the first run waits for what is left of the transfer.
+
+    Args:
+        providers: ``["browser"]``, or ``[("browser", {"backends": ["webgpu", "wasm"]})]`` to say which backends to try there, in order.
+    """
+
+    def __init__(
+        self,
+        path_or_bytes: str | os.PathLike[str] | bytes,
+        sess_options: SessionOptions | None = None,
+        providers: Sequence[str | tuple[str, Any]] | None = None,
+        **others: Any,
+    ) -> None:
+        self._backends = _backends(providers)
+        self._bridge = bridge()
+        self._stats: dict[str, Any] = {}
+        super().__init__(path_or_bytes, sess_options, providers, **others)
+
+    def _executor(self, compiled: Compiled) -> Any:
+        return self._bridge.open(compiled, self._backends)
+
+    @property
+    def bridge(self) -> Any:
+        """The widget to display: a badge that shows where and how models run. Some front ends connect only once it is displayed."""
+        return self._bridge.widget
+
+    @property
+    def browser(self) -> dict[str, Any] | None:
+        """What the browser can do: adapter with limits and features, isolation, secure context; None before it connected."""
+        return self._bridge.info
+
+    @property
+    def providers(self) -> list[str]:
+        """``browser``, and the backend there once something ran."""
+        return ["browser", *([self._stats["backend"]] if "backend" in self._stats else [])]
+
+    @property
+    def last_run(self) -> dict[str, Any]:
+        """Of the latest run: its backend, and ``ms`` in the browser."""
+        return dict(self._stats)
+
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None) -> list[np.ndarray]:
+        """As :meth:`InferenceSession.run`; also raises NoBrowser where no page answers, RemoteError where the browser refuses."""
+        return self._results(wait(self._start(output_names, input_feed)))
+
+    async def run_async(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+    ) -> list[np.ndarray]:
+        """As :meth:`run`, for ``await`` in a cell."""
+        return self._results(await wait_async(self._start(output_names, input_feed)))
+
+    def map(self, feeds: Iterable[Mapping[str, Any]], output_names: Sequence[str] | None = None, in_flight: int = IN_FLIGHT) -> Results:
+        """Runs many inputs, several under way at a time; results come in order, by ``for`` or ``async for``.
+
+        Args:
+            feeds: what ``run`` takes, one after the other; read as results are taken.
+            in_flight: runs under way at most.
+        """
+        if in_flight < 1:
+            raise ValueError(f"in_flight must be at least 1, not {in_flight}")
+        return Results(self, iter(feeds), output_names, in_flight)
+
+    def _start(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> Call:
+        arrays, wanted = self._request(output_names, input_feed)
+        with self._lock:
+            model: RemoteModel = self._variant(arrays)  # type: ignore[assignment]
+        feeds = [Tensor.of(a, s.name, s.dtype) for a, s in zip(arrays, self._inputs, strict=True)]
+        return model.run(feeds, wanted)
+
+    def _results(self, reply: Reply) -> list[np.ndarray]:
+        self._stats = dict(reply.json) if isinstance(reply.json, dict) else {}
+        return [t.numpy() for t in reply.tensors]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "provider": ("browser", {"backends": self._backends})}
+
+
+class Results:
+    """The results of :meth:`BrowserSession.map`, in order."""
+
+    def __init__(self, session: BrowserSession, feeds: Iterator[Mapping[str, Any]], output_names: Sequence[str] | None, most: int) -> None:
+        self._session, self._feeds, self._names, self._most = session, feeds, output_names, most
+        self._calls: deque[Call] = deque()
+
+    def _fill(self) -> Call | None:
+        """Starts what may be under way; the call whose result is next."""
+        while len(self._calls) < self._most:
+            feed = next(self._feeds, None)
+            if feed is None:
+                break
+            self._calls.append(self._session._start(self._names, feed))
+        return self._calls.popleft() if self._calls else None
+
+    def __iter__(self) -> Iterator[list[np.ndarray]]:
+        try:
+            while call := self._fill():
+                yield self._session._results(wait(call))
+        finally:
+            self._stop()
+
+    async def __aiter__(self) -> AsyncIterator[list[np.ndarray]]:
+        try:
+            while call := self._fill():
+                yield self._session._results(await wait_async(call))
+        finally:
+            self._stop()
+
+    def _stop(self) -> None:
+        while self._calls:
+            self._calls.popleft().cancel()
+
+
+def _backends(providers: Sequence[str | tuple[str, Any]] | None) -> list[str]:
+    options: dict[str, Any] = next((p[1] for p in providers or () if not isinstance(p, str) and p[0] == "browser"), {})
+    chosen = list(options.get("backends", BACKENDS[:1]))
+    if not chosen or not set(chosen) <= set(BACKENDS):
+        raise ValueError(f"backends of the browser are {', '.join(BACKENDS)}, not {chosen}")
+    return chosen

@@ -1,0 +1,245 @@
+"""Waiting for the browser inside a cell, which keeps the kernel from reading the browser's answer.
+
+A kernel handles one shell message at a time, so while a cell waits, the comm message that it waits for lies in the queue
+behind it. The :class:`Pump` takes messages from that queue, handles those of comms, and puts the others back in their order.
+It reaches into ipykernel, whose releases differ: 6.29, 7.0, 7.3 and 7.4 are tested. See JEP 91 and ipykernel's pull requests 1430
+and 1565.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import select
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import zmq
+
+from .rpc import Call, Reply
+
+HELLO_SECONDS = 10.0  # for the first page to say hello
+RELOAD_SECONDS = 8.0  # for a page that said goodbye to come back
+CRASH_SECONDS = 2.0  # for another page, after one fell silent
+SILENCE_SECONDS = 4.0  # without a sign of life although asked for one
+SLOWEST = 4 << 20  # bytes per second that a line is expected to carry
+COMM = frozenset(("comm_open", "comm_msg", "comm_close"))
+
+
+class NoBrowser(ConnectionError):
+    """No page is there to run the model."""
+
+
+class Watch:
+    """Tells whether a call can still be answered. ``check`` is called often while somebody waits for it."""
+
+    def __init__(self, call: Call) -> None:
+        self.call, self.rpc = call, call.rpc
+        self.since = self.checked = self.asked = time.monotonic()
+        self.peer: str | None = call.peer
+        self.patience = HELLO_SECONDS
+
+    def check(self) -> None:
+        """Asks the page for a sign of life now and then.
+
+        Raises:
+            NoBrowser: there is no page, or none any more.
+        """
+        now = time.monotonic()
+        if now - self.checked > 1:  # nothing was read meanwhile, so silence means nothing
+            self.since = now
+        self.checked = now
+        if self.call.peer != self.peer:
+            if self.peer is not None and self.patience == HELLO_SECONDS:
+                self.patience = RELOAD_SECONDS
+            self.peer, self.since = self.call.peer, now
+        page = self.rpc.peers.get(self.peer or "")
+        if page is None:
+            self._alone(now)
+        elif now - max(page.seen, self.since) > SILENCE_SECONDS + page.owed / SLOWEST:
+            self.patience = CRASH_SECONDS
+            self.rpc.drop(page.id)
+        elif now - self.asked > 1:
+            self.asked = now
+            self.rpc.ping()
+
+    def _alone(self, now: float) -> None:
+        if now - self.asked > 1:
+            self.asked = now
+            self.rpc.who()
+        if now - self.since <= self.patience:
+            return
+        if self.rpc.refusal:
+            raise NoBrowser(f"the page does not fit this kernel: {self.rpc.refusal}")
+        if self.patience == HELLO_SECONDS:
+            raise NoBrowser(
+                "no browser is connected: display `session.bridge` in a cell first; where it is displayed, reload the page, and see "
+                "that widgets work there (pip install pyonnx-wasm[jupyter] where JupyterLab runs)"
+            )
+        raise NoBrowser("the page that ran the model was closed, and no other took its place: open the notebook and run this again")
+
+
+def wait(call: Call) -> Reply:
+    """Blocks until the call is done. An interrupt cancels it on both sides.
+
+    Raises:
+        NoBrowser: no page answers.
+        RemoteError: the page refused.
+    """
+    watch = Watch(call)
+    try:
+        with _wakes(call) as waker, pumping() as pump:
+            while not call.done():
+                if pump is None:
+                    select.select([waker], [], [], 0.25)
+                else:
+                    pump.step(waker, 0.25)
+                watch.check()
+    except BaseException:
+        call.cancel()
+        raise
+    return call.result()
+
+
+async def wait_async(call: Call) -> Reply:
+    """Like :func:`wait`, without blocking the event loop."""
+    watch = Watch(call)
+    future = asyncio.wrap_future(call)
+    try:
+        with pumping(awaiting=True):
+            while not future.done():
+                await asyncio.wait([future], timeout=0.25)
+                watch.check()
+    except BaseException:
+        call.cancel()
+        raise
+    return future.result()
+
+
+@contextmanager
+def _wakes(call: Call) -> Iterator[socket.socket]:
+    """A socket that becomes readable when the call is done, on whichever thread."""
+    reader, writer = socket.socketpair()
+    lock = threading.Lock()
+
+    def wake(_: Any) -> None:
+        with lock:
+            if writer.fileno() >= 0:
+                writer.send(b"!")
+
+    call.add_done_callback(wake)
+    try:
+        yield reader
+    finally:
+        with lock:
+            writer.close()
+        reader.close()
+
+
+@contextmanager
+def pumping(awaiting: bool = False) -> Iterator[Pump | None]:
+    """A pump for as long as the block lasts; None where the kernel reads comm messages by itself: on other threads, and while cells of
+    ipykernel 7.4 and newer are ``awaiting``."""
+    pump = None if awaiting and _version() >= (7, 4) else _current()
+    if pump is None:
+        yield None
+        return
+    pump.enter()
+    try:
+        yield pump
+    finally:
+        pump.leave()
+
+
+_pumps: dict[int, Pump] = {}
+
+
+def _current() -> Pump | None:
+    ipython = sys.modules.get("IPython")
+    shell = ipython.get_ipython() if ipython else None
+    kernel = getattr(shell, "kernel", None)
+    if kernel is None or threading.current_thread() is not threading.main_thread():
+        return None
+    stream = _shell_stream(kernel)
+    if stream is None:
+        return None
+    found = _pumps.get(id(stream))
+    if found is None:
+        found = _pumps[id(stream)] = Pump(kernel, stream)
+    return found
+
+
+def _version() -> tuple[int, ...]:
+    ipykernel = sys.modules.get("ipykernel")
+    return tuple(getattr(ipykernel, "version_info", ())[:2])
+
+
+def _shell_stream(kernel: Any) -> Any:
+    """The stream that feeds the main shell; None where this release of the kernel is built otherwise."""
+    thread = getattr(kernel, "shell_channel_thread", None)
+    if thread is None:
+        stream = getattr(kernel, "shell_stream", None)
+    else:
+        stream = getattr(getattr(thread.manager, "_shell_channel_to_main", None), "to_stream", None)
+    usable = all(hasattr(stream, name) for name in ("on_recv", "socket", "io_loop", "flush", "_recv_callback", "_run_callback"))
+    return stream if usable and hasattr(kernel, "shell_handlers") else None
+
+
+class Pump:
+    """Serves the comm messages of the main shell while a cell runs in it. Uses may nest."""
+
+    def __init__(self, kernel: Any, stream: Any) -> None:
+        self.kernel, self.stream = kernel, stream
+        self.users = 0
+        self.callback: Any = None  # the kernel's own, while this one stands in for it
+        self.held: list[Any] = []
+
+    def enter(self) -> None:
+        self.users += 1
+        if self.callback is None:
+            self.callback = self.stream._recv_callback
+            self.stream.on_recv(self.take, copy=False)
+
+    def leave(self) -> None:
+        self.users -= 1
+        if not self.users:
+            self.stream.io_loop.add_callback(self._resume)
+
+    def step(self, waker: socket.socket, seconds: float) -> None:
+        """Takes a message; waits for it, or for the waker."""
+        poller = zmq.Poller()
+        poller.register(self.stream.socket, zmq.POLLIN)
+        poller.register(waker, zmq.POLLIN)
+        if self.stream.socket in dict(poller.poll(int(seconds * 1000))):
+            self.take(self.stream.socket.recv_multipart(copy=False))
+
+    def take(self, raw: Any) -> None:
+        """Handles a comm message at once; any other is for later."""
+        session = self.kernel.session
+        try:
+            identities, frames = session.feed_identities(raw, copy=False)
+            kind = session.deserialize(frames, content=False, copy=False)["header"]["msg_type"]
+        except Exception:  # not a message of the protocol; the kernel knows
+            kind = ""
+        if kind not in COMM:
+            self.held.append(raw)
+            return
+        try:
+            self.kernel.shell_handlers[kind](None, identities, session.deserialize(frames, content=True, copy=False))
+        except Exception:
+            self.kernel.log.exception("a comm message could not be handled")
+
+    def _resume(self) -> None:
+        """Gives the stream back, with what was held."""
+        if self.users or self.callback is None:
+            return
+        callback, held = self.callback, self.held
+        self.callback, self.held = None, []
+        self.stream.on_recv(callback, copy=False)
+        for raw in held:
+            self.stream._run_callback(callback, raw)
+        self.stream.flush(zmq.POLLIN)
