@@ -63,7 +63,6 @@ int32_t Session::create(const int32_t* code, i64 words, void* const* w, const i6
   if (!weights.resize(n_weights) || !weight_bytes.resize(n_weights)) return no_memory(e);
   for (i64 i = 0; i < n_weights; i++) {
     weights[i] = static_cast<char*>(w[i]), weight_bytes[i] = bytes[i];
-    if (bytes[i] && !w[i]) return fail(e, MISUSE, -1, "weight ", i, " has no memory");
     if (bytes[i] < -HUGE_COUNT || bytes[i] > HUGE_COUNT) return fail(e, MISUSE, -1, "weight ", i, " has ", bytes[i], " bytes");
   }
   if (int32_t err = load(p, code, words, weight_bytes.data, n_weights, e)) return err;
@@ -303,6 +302,8 @@ int32_t Session::reserve(Binding& b, Error* e) {
   return arena ? 0 : fail(e, NO_MEMORY, -1, "no memory for ", b.arena, " bytes of intermediate tensors");
 }
 
+constexpr const char* KINDS[] = {"the arena", "a weight", "an input", "an output"};
+
 int32_t Session::run(void* const* inputs, void* const* outputs, i64 first, i64 last, Error* e) {
   if (!current) return fail(e, MISUSE, -1, "run before a successful bind");
   if (first < 0 || first > last || last > p.steps.size) return fail(e, MISUSE, -1, "there are no steps ", first, " to ", last);
@@ -315,14 +316,17 @@ int32_t Session::run(void* const* inputs, void* const* outputs, i64 first, i64 l
       case INPUT: base[i] = inputs ? static_cast<char*>(inputs[s.index]) : nullptr; break;
       default: base[i] = outputs ? static_cast<char*>(outputs[s.index]) : nullptr;
     }
-    if (b.size[i] && !base[i]) return fail(e, MISUSE, -1, s.kind == INPUT ? "input " : "output ", i64(s.index), " has no memory");
   }
   pool_check_fork(pool);
   for (i64 i = first; i < last; i++) {
     const Step& s = p.steps[i];
     Buf* bufs = (s.fixed ? fixed_bufs.data : b.bufs) + s.buf_at;
-    for (int32_t k = 0; k < s.n_bufs; k++)
-      if (s.bufs[k] >= 0) bufs[k].data = base[p.buffers[s.bufs[k]].storage] + b.offset[s.bufs[k]];
+    for (int32_t k = 0; k < s.n_bufs; k++) {
+      if (s.bufs[k] < 0) continue;
+      const int32_t at = p.buffers[s.bufs[k]].storage;
+      if (b.size[at] && !base[at]) return fail(e, MISUSE, int32_t(i), "step ", i, " (", s.kernel->name, "): ", KINDS[p.storages[at].kind], " has no memory");
+      bufs[k].data = base[at] + b.offset[s.bufs[k]];
+    }
     Call call{(s.fixed ? fixed_params.data : b.params) + s.param_at, s.n_params, bufs, s.n_bufs, arena + b.scratch_at, pool, nullptr};
 #if defined(PWX_GUARD)
     run_guarded(*s.kernel->kernel, call, s.n_outputs, &call.error);
