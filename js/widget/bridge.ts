@@ -1,1 +1,160 @@
-export {};
+/** The bridge's widget: runs the kernel's models in this page; its view is the badge. */
+import { arrayOf, isType } from "../player/dtypes.js";
+import { messageOf } from "../player/errors.js";
+import type { InferenceSession, Tensor } from "../player/index.js";
+import { browserInfo, engine, type Engine, type ModelRef, type OpenProgress } from "./engine.js";
+import { Rpc, type AnyModel, type Answer, type Request } from "./rpc.js";
+import { renderStatus, Status } from "./status.js";
+import type { WireTensor } from "./wire.js";
+
+interface Named extends ModelRef {
+  readonly name: string;
+}
+
+interface Args {
+  readonly model: AnyModel;
+  readonly el: HTMLElement;
+}
+
+// A module of its own is loaded for every widget, so this is the state of one bridge.
+const status = new Status();
+
+class Bridge {
+  readonly rpc: Rpc;
+  readonly #open = new Map<string, Promise<InferenceSession>>();
+  #engine: Promise<Engine> | undefined;
+
+  constructor(model: AnyModel) {
+    this.rpc = new Rpc(model, {
+      onRefused: (problem) => status.set({ phase: "failed", problem }),
+      onAlive: () => status.state.phase === "connecting" && status.set({ phase: "ready", problem: "" }),
+    });
+    this.rpc.handle("open", async ({ json, progress }) => ({
+      json: described(await this.#session(modelRef(json), progress)),
+    }));
+    this.rpc.handle("run", (request) => this.#run(request));
+    this.rpc.handle("close", ({ json }) => this.#close(modelRef(json)));
+    void browserInfo().then((info) => {
+      status.set({ info });
+      this.rpc.announce(info);
+    });
+  }
+
+  async stop(reason: string): Promise<void> {
+    this.rpc.close(reason);
+    status.set({ phase: "gone", problem: reason });
+    const started = await this.#engine?.catch(() => undefined);
+    for (const key of this.#open.keys()) void started?.release(JSON.parse(key) as ModelRef).catch(() => {});
+    this.#open.clear();
+  }
+
+  /** One engine in the page; a start that failed is tried again by the next call. */
+  #started(): Promise<Engine> {
+    this.#engine ??= engine(this.rpc);
+    this.#engine.catch(() => (this.#engine = undefined));
+    return this.#engine;
+  }
+
+  #session(model: Named, progress: (json: unknown) => void): Promise<InferenceSession> {
+    const key = keyOf(model);
+    let session = this.#open.get(key);
+    if (!session) {
+      session = this.#load(model, progress);
+      this.#open.set(key, session);
+      session.catch(() => this.#open.delete(key));
+    }
+    return session;
+  }
+
+  async #load(model: Named, progress: (json: unknown) => void): Promise<InferenceSession> {
+    status.set({ phase: "loading", problem: "", model: model.name, loaded: 0, total: 0, from: "", uncached: "" });
+    const tell = (report: OpenProgress): void => {
+      const { loaded, total } = report;
+      status.set({ loaded, total, ...("from" in report && { from: report.from, uncached: report.uncached ?? "" }) });
+      progress(report);
+    };
+    try {
+      const session = await (await this.#started()).open(this.rpc, model, tell);
+      status.set({ phase: "ready", backend: session.backend, threads: session.threads });
+      return session;
+    } catch (error) {
+      status.set({ phase: "failed", problem: messageOf(error) });
+      throw error;
+    }
+  }
+
+  async #run({ json, tensors, progress, signal }: Request): Promise<Answer> {
+    const { model, outputs } = json as { model: unknown; outputs: unknown };
+    if (!Array.isArray(outputs) || !outputs.every((name) => typeof name === "string"))
+      throw new TypeError("run needs the names of the outputs");
+    const ref = modelRef(model);
+    const session = await this.#session(ref, progress);
+    signal.throwIfAborted();
+    const { player } = await this.#started();
+    const feeds = Object.fromEntries(tensors.map((tensor) => [tensor.name, tensorOf(player.Tensor, tensor)]));
+    status.set({ phase: "running", problem: "", model: ref.name, backend: session.backend, threads: session.threads });
+    const begin = performance.now();
+    try {
+      const results = await session.run(feeds, outputs);
+      const ms = performance.now() - begin;
+      status.set({ phase: "ready", ms, runs: status.state.runs + 1 });
+      const buffers = outputs.map((name) => wireTensor(name, results[name] as Tensor));
+      return { json: { backend: session.backend, threads: session.threads, ms }, buffers };
+    } catch (error) {
+      status.set({ phase: "failed", problem: messageOf(error) });
+      throw error;
+    }
+  }
+
+  async #close(model: Named): Promise<void> {
+    if (this.#open.delete(keyOf(model))) await (await this.#started()).release(model);
+  }
+}
+
+/** What identifies a model, as text. */
+function keyOf({ sha256, bytes, providers = [] }: ModelRef): string {
+  return JSON.stringify({ sha256, bytes, providers });
+}
+
+function modelRef(json: unknown): Named {
+  const { sha256, bytes, providers = [], name } = (json ?? {}) as Record<string, unknown>;
+  const named = typeof sha256 === "string" && /^[0-9a-f]{64}$/.test(sha256) && Number.isSafeInteger(bytes);
+  if (!named || !Array.isArray(providers) || !providers.every((p) => typeof p === "string"))
+    throw new TypeError("a model is named by sha256, bytes and providers");
+  return { sha256, bytes: bytes as number, providers, name: String(name ?? "model") };
+}
+
+function described({ backend, threads, inputMetadata, outputMetadata }: InferenceSession): unknown {
+  return { backend, threads, inputs: inputMetadata, outputs: outputMetadata };
+}
+
+function tensorOf(tensor: typeof Tensor, { dtype, dims, data }: WireTensor): Tensor {
+  if (!isType(dtype)) throw new TypeError(`dtype ${String(dtype)}`);
+  const array = arrayOf(dtype);
+  const { buffer, byteOffset, byteLength } = data.byteOffset % array.BYTES_PER_ELEMENT ? data.slice() : data;
+  return new tensor(dtype, new array(buffer, byteOffset, byteLength / array.BYTES_PER_ELEMENT), dims);
+}
+
+function wireTensor(name: string, { type, dims, data }: Tensor): WireTensor {
+  return { name, dtype: type, dims, data: new Uint8Array(data.buffer, data.byteOffset, data.byteLength) };
+}
+
+function initialize({ model }: Args): () => void {
+  const bridge = new Bridge(model);
+  const check = (): void => {
+    if ((model as { comm_live?: boolean }).comm_live === false) lost();
+  };
+  const lost = (): void => void bridge.stop("the kernel was restarted or shut down; run the notebook again");
+  model.on("comm_live_update", check);
+  model.on("destroy", lost);
+  return () => {
+    model.off("comm_live_update", check);
+    void bridge.stop("the widget was closed");
+  };
+}
+
+function render({ el }: Args): () => void {
+  return renderStatus(el, status);
+}
+
+export default { initialize, render };
