@@ -93,8 +93,7 @@ function opaque({ width, height, channels, data }: Pixels, fill: number): Pixels
   for (let i = 0, o = 0; o < out.length; i += 4) {
     const alpha = data[i + 3]!;
     if (alpha === 255) for (let c = 0; c < 3; c++) out[o++] = data[i + c]!;
-    else
-      for (let c = 0; c < 3; c++) out[o++] = Math.floor((data[i + c]! * alpha + fill * (255 - alpha) + 127) / 255);
+    else for (let c = 0; c < 3; c++) out[o++] = Math.floor((data[i + c]! * alpha + fill * (255 - alpha) + 127) / 255);
   }
   return { width, height, channels: 3, data: out };
 }
@@ -259,8 +258,7 @@ function scaled({ width, height, data }: Pixels, spec: Preprocess): Tensor {
       if (color === "L") {
         const luma = (data[i]! * 19595 + data[i + 1]! * 38470 + data[i + 2]! * 7471 + 0x8000) >> 16;
         put(at, tables[0]![luma]!);
-      } else
-        for (let c = 0; c < 3; c++) put(at + c * sc, tables[c]![data[i + (color === "BGR" ? 2 - c : c)]!]!);
+      } else for (let c = 0; c < 3; c++) put(at + c * sc, tables[c]![data[i + (color === "BGR" ? 2 - c : c)]!]!);
     }
   return { type, dims, data: out };
 }
@@ -279,7 +277,8 @@ export function describe(spec: Preprocess): string {
     spec.crop !== null && `crop ${pair(spec.crop)}`,
     spec.color,
     spec.invert && "invert",
-    spec.scale !== 1 && `× ${Math.abs(1 / spec.scale - Math.round(1 / spec.scale)) < 1e-9 ? `1/${Math.round(1 / spec.scale)}` : spec.scale}`,
+    spec.scale !== 1 &&
+      `× ${Math.abs(1 / spec.scale - Math.round(1 / spec.scale)) < 1e-9 ? `1/${Math.round(1 / spec.scale)}` : spec.scale}`,
     !plain(spec.mean, 0) && `− ${list(spec.mean)}`,
     !plain(spec.std, 1) && `÷ ${list(spec.std)}`,
     `${spec.layout} ${spec.dtype}`,

@@ -27,7 +27,9 @@ export function filled(type: Type, dims: readonly number[], value: (i: number) =
   const count = elements(dims);
   const bytes = bytesOf(type, count);
   if (!(bytes <= LARGEST))
-    throw new RangeError(`[${dims.join(", ")}] of ${type} takes ${size(bytes)}; make a dim smaller (limit ${size(LARGEST)})`);
+    throw new RangeError(
+      `[${dims.join(", ")}] of ${type} takes ${size(bytes)}; make a dim smaller (limit ${size(LARGEST)})`,
+    );
   const data = new (arrayOf(type))(bytes / arrayOf(type).BYTES_PER_ELEMENT);
   const put = store(type, data);
   for (let i = 0; i < data.length; i++) put(i, value(i));
@@ -132,7 +134,8 @@ export function summarise(tensor: Tensor): Summary {
 
 /** What is wrong with a result, in words; undefined if it is all finite. */
 export function trouble({ nan, infinite, count }: Pick<Summary, "nan" | "infinite" | "count">): string | undefined {
-  const share = (n: number) => (n === count ? (count === 1 ? "" : `all ${whole(count)} values`) : `${whole(n)} of ${whole(count)} values`);
+  const share = (n: number) =>
+    n === count ? (count === 1 ? "" : `all ${whole(count)} values`) : `${whole(n)} of ${whole(count)} values`;
   const parts = [nan && `NaN (${share(nan)})`, infinite && `infinity (${share(infinite)})`].filter(Boolean);
   return parts.length ? `The output holds ${parts.join(" and ")}`.replace(" ()", "") : undefined;
 }

@@ -1,0 +1,57 @@
+/** The camera as a source of frames. */
+
+export class Camera {
+  readonly video = document.createElement("video");
+  #stream: MediaStream | undefined;
+  #frame = 0;
+
+  /** Calls `frame` for each new frame until it is stopped. Rejects with an error for people: no camera, not allowed. */
+  async start(frame: () => void, ended: () => void): Promise<void> {
+    if (!navigator.mediaDevices?.getUserMedia)
+      throw new Error("The camera needs a secure page (https or localhost) that allows it. Use a file instead.");
+    try {
+      this.#stream = await navigator.mediaDevices.getUserMedia({
+        video: { width: { ideal: 640 }, height: { ideal: 480 } },
+      });
+    } catch (error) {
+      throw new Error(reason(error));
+    }
+    for (const track of this.#stream.getTracks()) track.addEventListener("ended", ended);
+    const { video } = this;
+    video.muted = video.playsInline = true;
+    video.srcObject = this.#stream;
+    await video.play();
+    const next = (): void => {
+      if (!this.#stream) return;
+      if (video.videoWidth) frame();
+      this.#wait(next);
+    };
+    this.#wait(next);
+  }
+
+  get running(): boolean {
+    return this.#stream !== undefined;
+  }
+
+  stop(): void {
+    for (const track of this.#stream?.getTracks() ?? []) track.stop();
+    this.#stream = undefined;
+    this.video.srcObject = null;
+    cancelAnimationFrame(this.#frame);
+  }
+
+  #wait(next: () => void): void {
+    if ("requestVideoFrameCallback" in this.video) this.video.requestVideoFrameCallback(next);
+    else this.#frame = requestAnimationFrame(next);
+  }
+}
+
+function reason(error: unknown): string {
+  const name = error instanceof DOMException ? error.name : "";
+  if (name === "NotAllowedError" || name === "SecurityError")
+    return "The camera was not allowed. Allow it in the browser's settings for this page, or use a file.";
+  if (name === "NotFoundError" || name === "OverconstrainedError") return "No camera was found. Use a file instead.";
+  if (name === "NotReadableError" || name === "AbortError")
+    return "The camera is in use by another program. Close it, or use a file.";
+  return `The camera could not be started: ${error instanceof Error ? error.message : String(error)}`;
+}

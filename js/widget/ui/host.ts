@@ -1,0 +1,39 @@
+/** What a widget needs from outside: the model somewhere it can run, and Python. */
+import type { Tensors } from "./tensor.js";
+
+/** A model that runs somewhere. */
+export interface Runnable {
+  /** Which backend, for people: "wasm · one thread". */
+  readonly label: string;
+  /** Why not a faster one. */
+  readonly reason?: string | undefined;
+  run(feeds: Tensors): Promise<Tensors>;
+  profile?(feeds: Tensors): Promise<Step[]>;
+  release(): Promise<void>;
+}
+
+export interface Step {
+  /** The ONNX nodes that the step came from. */
+  readonly name: string;
+  readonly kernel: string;
+  readonly ms: number;
+  /** Milliseconds from the run's beginning; steps follow one another if absent. */
+  readonly start?: number;
+  readonly bytes?: number;
+}
+
+export type Report = (progress: {
+  readonly loaded: number;
+  readonly total?: number | undefined;
+  readonly what: string;
+}) => void;
+
+export interface Host {
+  /** Backends by name, the preferred one first. */
+  readonly backends: readonly string[];
+  load(backend: string, report: Report, signal: AbortSignal): Promise<Runnable>;
+  /** Gives Python what its trait `value` takes. */
+  send?(results: Tensors): Promise<void>;
+  /** Gives Python the picture that a saved notebook keeps. */
+  still?(png: Blob, width: number): void;
+}
