@@ -1,5 +1,6 @@
 /** Builds js/dist: the player, its declarations and the cores. */
 import { execFileSync } from "node:child_process";
+import { createHash } from "node:crypto";
 import { copyFileSync, existsSync, readFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 import { createRequire } from "node:module";
@@ -11,12 +12,24 @@ const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const dist = join(root, "js/dist");
 const lib = join(root, "pyonnx_wasm/lib");
 
+for (const file of ["core.wasm", "core-relaxed.wasm"]) {
+  if (!existsSync(join(lib, file))) {
+    console.error(`pyonnx_wasm/lib/${file} is missing: run \`python -m pyonnx_wasm.toolchain wasm\` first`);
+    process.exit(1);
+  }
+}
+const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
+const core = createHash("sha256")
+  .update(readFileSync(join(lib, "core.wasm")))
+  .digest("hex");
+const scripts = ["index.ts", "worker.mts", "thread.mts", "compile.mts", "compiler.worker.mts"];
 await build({
-  entryPoints: ["index.ts", "worker.mts", "thread.mts"].map((file) => join(root, "js/player", file)),
+  entryPoints: scripts.map((file) => join(root, "js/player", file)),
   outdir: dist,
   outExtension: { ".js": ".mjs" },
   bundle: true,
-  external: ["./worker.mjs"],
+  external: ["./worker.mjs", "./compile.mjs"],
+  define: { VERSION: JSON.stringify(version), CORE: JSON.stringify(core.slice(0, 16)) },
   format: "esm",
   target: ["es2022", "chrome111", "firefox115", "safari16.4"],
   minify: true,
@@ -27,18 +40,20 @@ await build({
 const tsc = join(dirname(createRequire(import.meta.url).resolve("typescript/package.json")), "bin/tsc");
 execFileSync(process.execPath, [tsc, "-p", "js", "--emitDeclarationOnly"], { cwd: root, stdio: "inherit" });
 
-for (const file of ["core.wasm", "core-relaxed.wasm"]) {
-  if (!existsSync(join(lib, file))) {
-    console.error(`pyonnx_wasm/lib/${file} is missing: run \`python -m pyonnx_wasm.toolchain wasm\` first`);
-    process.exit(1);
-  }
-  copyFileSync(join(lib, file), join(dist, file));
-}
+for (const file of ["core.wasm", "core-relaxed.wasm"]) copyFileSync(join(lib, file), join(dist, file));
 for (const part of ["pyodide", "widget", "lab"]) {
   const script = join(root, "js", part, "build.mjs");
   if (existsSync(script)) await import(pathToFileURL(script).href);
 }
-for (const file of ["index.mjs", "worker.mjs", "thread.mjs", "core.wasm", "core-relaxed.wasm"]) {
+for (const file of [
+  "index.mjs",
+  "worker.mjs",
+  "thread.mjs",
+  "compile.mjs",
+  "compiler.worker.mjs",
+  "core.wasm",
+  "core-relaxed.wasm",
+]) {
   const bytes = readFileSync(join(dist, file));
   console.log(`${file}\t${bytes.length} bytes, ${gzipSync(bytes).length} gzip`);
 }

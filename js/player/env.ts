@@ -11,13 +11,22 @@ export interface WasmEnv {
   simd?: boolean | "fixed" | "relaxed" | undefined;
 }
 
+/** Where ONNX models are compiled that were not compiled beforehand. */
+export interface PyodideEnv {
+  /** Folder of a Pyodide distribution with numpy. Default: the version that is tested, from jsDelivr. */
+  indexURL?: string | undefined;
+  /** Address of the Python package's wheel, if it is not beside this module. */
+  wheelURL?: string | URL | undefined;
+}
+
 export interface Env {
   logLevel: "verbose" | "info" | "warning" | "error" | "fatal";
   debug: boolean;
   wasm: WasmEnv;
   webgpu: Record<string, unknown>;
+  pyodide: PyodideEnv;
   readonly versions: Record<string, string>;
 }
 
 /** Settings, read when a session is created. */
-export const env: Env = { logLevel: "warning", debug: false, wasm: {}, webgpu: {}, versions: {} };
+export const env: Env = { logLevel: "warning", debug: false, wasm: {}, webgpu: {}, pyodide: {}, versions: {} };

@@ -1,5 +1,5 @@
 /** pyonnx-wasm: compiled ONNX models in a web page, with onnxruntime-web's surface. */
-export { env, type Env, type WasmEnv } from "./env.js";
+export { env, type Env, type PyodideEnv, type WasmEnv } from "./env.js";
 export {
   InferenceSession,
   type Feeds,
@@ -10,6 +10,7 @@ export {
   type ValueMetadata,
 } from "./session.js";
 export { Tensor, type TensorData, type TensorLocation } from "./tensor.js";
+export type { CompileProgress } from "./compile.mjs";
 export type { Type } from "./dtypes.js";
 export type { Progress } from "./model.js";
 export type { StepTime } from "./program.js";

@@ -1,3 +1,4 @@
+import type { CompileProgress } from "./compile.mjs";
 import { arrayOf, type Type } from "./dtypes.js";
 import { env } from "./env.js";
 import type { ValueInfo } from "./format.js";
@@ -5,6 +6,7 @@ import { acquireHost, type External, type Host } from "./host.js";
 import type { Feed, Output, Progress } from "./model.js";
 import type { StepTime } from "./program.js";
 import { checkFeeds, checkOverrides, override, quoted } from "./signature.js";
+import { sniffed, wasOnnx } from "./sniff.js";
 import { asBytes, type ModelSource } from "./source.js";
 import { Tensor } from "./tensor.js";
 import type { Loaded } from "./worker.mjs";
@@ -29,7 +31,7 @@ export interface SessionOptions {
   /** `false` runs in place, as `env.wasm.proxy = false` does for all sessions. */
   worker?: boolean;
   /** Called while the model loads. */
-  onProgress?: (progress: Progress) => void;
+  onProgress?: (progress: Progress | CompileProgress) => void;
   /** Accepted for onnxruntime's sake: models are optimised when they are compiled. */
   graphOptimizationLevel?: "disabled" | "basic" | "extended" | "layout" | "all";
   logSeverityLevel?: 0 | 1 | 2 | 3 | 4;
@@ -71,7 +73,7 @@ export class InferenceSession {
   }
 
   /**
-   * Loads a compiled model (`.ponnx`).
+   * Loads a compiled model (`.ponnx`); an `.onnx` model is compiled first, by Python in a worker (see `env.pyodide`), and kept so.
    *
    * `source` is an address, a Response, Blob, ReadableStream, ArrayBuffer or typed array; bytes are read, never detached.
    * Rejects with an error that says what is wrong with file, options or device; then nothing of the session is left.
@@ -95,13 +97,40 @@ export class InferenceSession {
     return InferenceSession.#create(bytes, fourth ?? (typeof third === "object" ? third : {}));
   }
 
-  static async #create(source: ModelSource, options: SessionOptions): Promise<InferenceSession> {
+  static async #create(given: ModelSource, options: SessionOptions): Promise<InferenceSession> {
     checkOptions(options);
+    const { source, onnx } = await sniffed(given);
+    if (onnx) return InferenceSession.#compile(source, options);
+    try {
+      return await InferenceSession.#load(source, externals(options), options);
+    } catch (error) {
+      if (wasOnnx(source, error)) return InferenceSession.#compile(source, options);
+      throw error;
+    }
+  }
+
+  static async #compile(source: ModelSource, options: SessionOptions): Promise<InferenceSession> {
+    const { compiled } = await import("./compile.mjs");
+    const made = await compiled(source, externals(options), env.pyodide, guarded(options.onProgress));
+    try {
+      return await InferenceSession.#load(made.model, made.external, options);
+    } catch (error) {
+      const anew = await made.renew();
+      if (!anew) throw error;
+      return InferenceSession.#load(anew.model, anew.external, options);
+    }
+  }
+
+  static async #load(
+    source: ModelSource,
+    external: readonly External[],
+    options: SessionOptions,
+  ): Promise<InferenceSession> {
     const inWorker = options.worker ?? env.wasm.proxy !== false;
     const { host, giveBack } = await acquireHost(env.wasm, inWorker, source);
     let loaded: Loaded | undefined;
     try {
-      loaded = await host.load(source, externals(options), guarded(options.onProgress));
+      loaded = await host.load(source, external, guarded(options.onProgress));
       const sizes = options.freeDimensionOverrides ?? {};
       checkOverrides(loaded.inputs, sizes);
       return new InferenceSession(host, giveBack, loaded, sizes);
@@ -194,7 +223,7 @@ function externals({ externalData = [] }: SessionOptions): External[] {
 }
 
 /** A callback whose own errors do not end the load. */
-function guarded(onProgress: SessionOptions["onProgress"]): (progress: Progress) => void {
+function guarded(onProgress: SessionOptions["onProgress"]): (progress: Progress | CompileProgress) => void {
   return (progress) => {
     try {
       onProgress?.(progress);

@@ -1,0 +1,210 @@
+/**
+ * Compiles ONNX models in the page: Pyodide runs the compiler in a worker, once per model. The result is kept by content hash in
+ * the Cache API, where there is one; it holds no weights, they stay in the model. Loaded only when a model needs it.
+ */
+import type { Done, Job, Told } from "./compiler.worker.mjs";
+import type { PyodideEnv } from "./env.js";
+import { messageOf } from "./errors.js";
+import type { External } from "./host.js";
+import { absolute, open, type ModelSource } from "./source.js";
+
+/** On the way to a compiled model: bytes of the source read, steps of starting Pyodide, percent of compiling. */
+export interface CompileProgress {
+  readonly phase: "source" | "pyodide" | "compile";
+  readonly loaded: number;
+  /** 0 while it is not known. */
+  readonly total: number;
+}
+
+declare const VERSION: string;
+declare const CORE: string;
+
+/** What a session loads: the compiled model, and the files that its weights are in. */
+export interface Compiled {
+  readonly model: Uint8Array;
+  readonly external: readonly External[];
+  /** Compiles again where this came from the cache; undefined where it did not. */
+  renew(): Promise<Compiled | undefined>;
+}
+
+interface File {
+  readonly path: string;
+  readonly bytes: Uint8Array<ArrayBuffer>;
+}
+
+const CACHE = "pyonnx-wasm";
+const PYODIDE = "https://cdn.jsdelivr.net/pyodide/v314.0.3/full/";
+const LINGER_MS = 10_000;
+const SOURCE = "source.onnx";
+
+/**
+ * Compiles a model, or takes what was compiled before.
+ *
+ * Rejects with an error that says what the compiler has against the model, or what could not be fetched.
+ */
+export async function compiled(
+  source: ModelSource,
+  external: readonly External[],
+  env: PyodideEnv,
+  onProgress: (progress: CompileProgress) => void,
+): Promise<Compiled> {
+  const opened = await open(source);
+  const main: File = {
+    path: SOURCE,
+    bytes: await all(opened, (loaded) => onProgress({ phase: "source", loaded, total: 0 })),
+  };
+  const others = external.map(async ({ path, data }) => ({ path, bytes: await all(await open(data)) }));
+  const files = [main, ...(await Promise.all(others))];
+  const key = await keyOf(files);
+  const anew = async (): Promise<Compiled> => {
+    const done = await compileInWorker(opened.name, files, env, onProgress);
+    await keep(key, done.model);
+    return { ...loadable(done.model, done.files), renew: async () => undefined };
+  };
+  const kept = key && (await (await cache())?.match(key));
+  if (!kept) return anew();
+  return { ...loadable(new Uint8Array(await kept.arrayBuffer()), files), renew: anew };
+}
+
+function loadable(model: Uint8Array, files: readonly File[]): Pick<Compiled, "model" | "external"> {
+  // A compiled file names those that its weights are in without their folders.
+  return { model, external: files.map(({ path, bytes }) => ({ path: path.split("/").pop() ?? path, data: bytes })) };
+}
+
+async function all(
+  source: Awaited<ReturnType<typeof open>>,
+  onProgress?: (loaded: number) => void,
+): Promise<Uint8Array<ArrayBuffer>> {
+  const chunks: Uint8Array<ArrayBuffer>[] = [];
+  let size = 0;
+  try {
+    for (let chunk = await source.read(); chunk; chunk = await source.read()) {
+      chunks.push(chunk.slice() as Uint8Array<ArrayBuffer>);
+      size += chunk.length;
+      onProgress?.(size);
+    }
+  } catch (error) {
+    throw new Error(`${source.name}: ${messageOf(error)}`);
+  }
+  const bytes = new Uint8Array(size);
+  let at = 0;
+  for (const chunk of chunks.splice(0)) {
+    bytes.set(chunk, at);
+    at += chunk.length;
+  }
+  return bytes;
+}
+
+/** The address of the result in the cache; undefined in an insecure context, which has neither hashes nor caches. */
+async function keyOf(files: readonly File[]): Promise<string | undefined> {
+  if (!globalThis.crypto?.subtle || !globalThis.caches) return undefined;
+  const parts = await Promise.all(files.map(async ({ path, bytes }) => [path, hex(await digest(bytes))]));
+  const hash = hex(await digest(new TextEncoder().encode(JSON.stringify([VERSION, CORE, parts]))));
+  return absolute(`/${CACHE}/${hash}.ponnx`);
+}
+
+function digest(bytes: Uint8Array<ArrayBuffer>): Promise<ArrayBuffer> {
+  return crypto.subtle.digest("SHA-256", bytes);
+}
+
+function hex(hash: ArrayBuffer): string {
+  return Array.from(new Uint8Array(hash), (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+/** The cache, where the browser lets us have one. */
+async function cache(): Promise<Cache | undefined> {
+  try {
+    return await caches.open(CACHE);
+  } catch {
+    return undefined;
+  }
+}
+
+async function keep(key: string | undefined, model: Uint8Array<ArrayBuffer>): Promise<void> {
+  if (!key) return;
+  try {
+    await (await cache())?.put(key, new Response(model));
+  } catch (error) {
+    console.warn(`pyonnx-wasm: the compiled model is not kept for the next time: ${messageOf(error)}`);
+  }
+}
+
+interface Compiler {
+  readonly worker: Worker;
+  /** Serves one model after the other. */
+  queue: Promise<unknown>;
+  users: number;
+  linger: ReturnType<typeof setTimeout> | undefined;
+}
+
+const compilers = new Map<string, Compiler>();
+
+/** Runs the compiler. The files travel to the worker and back. */
+async function compileInWorker(
+  name: string,
+  files: readonly File[],
+  { indexURL = PYODIDE, wheelURL }: PyodideEnv,
+  onProgress: (progress: CompileProgress) => void,
+): Promise<Done> {
+  const folder = absolute(indexURL);
+  const index = folder.endsWith("/") ? folder : `${folder}/`;
+  const wheel = wheelURL
+    ? absolute(wheelURL)
+    : new URL(`./pyonnx_wasm-${VERSION}-py3-none-any.whl`, import.meta.url).href;
+  const key = JSON.stringify([index, wheel]);
+  const compiler = compilers.get(key) ?? { worker: start(), queue: Promise.resolve(), users: 0, linger: undefined };
+  compilers.set(key, compiler);
+  clearTimeout(compiler.linger);
+  compiler.users++;
+  const drop = (): void => {
+    compiler.worker.terminate();
+    if (compilers.get(key) === compiler) compilers.delete(key);
+  };
+  const turn = compiler.queue.then(() => ask(compiler.worker, { name, files, index, wheel }, onProgress));
+  compiler.queue = turn.catch(() => {});
+  try {
+    return await turn;
+  } catch (error) {
+    // What failed to load is not asked again from the same worker.
+    if (!(error instanceof Refused)) drop();
+    throw error;
+  } finally {
+    if (--compiler.users === 0) compiler.linger = setTimeout(drop, LINGER_MS);
+  }
+}
+
+/** The compiler does not take the model; it can be given another. */
+class Refused extends Error {
+  override name = "CompileError";
+}
+
+function start(): Worker {
+  const script = new URL("./compiler.worker.mjs", import.meta.url).href;
+  const options = { type: "module", name: "pyonnx-wasm-compiler" } as const;
+  try {
+    return new Worker(script, options);
+  } catch {
+    // A script from another origin cannot be a worker, but one of this origin may import it.
+    const local = URL.createObjectURL(new Blob([`import ${JSON.stringify(script)};`], { type: "text/javascript" }));
+    return new Worker(local, options);
+  }
+}
+
+function ask(worker: Worker, job: Job, onProgress: (progress: CompileProgress) => void): Promise<Done> {
+  return new Promise((resolve, reject) => {
+    worker.onmessage = ({ data }: MessageEvent<Told>) => {
+      if ("phase" in data) onProgress(data);
+      else if ("refused" in data) reject(new Refused(data.refused));
+      else if ("error" in data) reject(new Error(data.error));
+      else resolve(data);
+    };
+    worker.onerror = (event) => {
+      event.preventDefault();
+      reject(new Error(`the compiler's worker failed: ${event.message || "its script cannot be loaded"}`));
+    };
+    worker.postMessage(
+      job,
+      job.files.map(({ bytes }) => bytes.buffer),
+    );
+  });
+}

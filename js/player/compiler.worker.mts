@@ -1,0 +1,136 @@
+/** The compiler: Python in Pyodide, from the project's wheel. */
+import type { CompileProgress } from "./compile.mjs";
+import { messageOf } from "./errors.js";
+
+export interface Job {
+  /** For messages. */
+  readonly name: string;
+  /** The model, then its external data. */
+  readonly files: readonly { readonly path: string; readonly bytes: Uint8Array<ArrayBuffer> }[];
+  /** Addresses of Pyodide's folder and of the wheel. */
+  readonly index: string;
+  readonly wheel: string;
+}
+
+export interface Done {
+  /** A thin .ponnx file. */
+  readonly model: Uint8Array<ArrayBuffer>;
+  readonly files: Job["files"];
+}
+
+export type Told = CompileProgress | Done | { readonly refused: string } | { readonly error: string };
+
+interface Pyodide {
+  loadPackage(names: string[], options: { messageCallback: () => void }): Promise<unknown>;
+  unpackArchive(archive: ArrayBuffer, format: "wheel"): void;
+  runPython(code: string): unknown;
+  readonly globals: { get(name: string): (source: string, target: string, tell: (share: number) => void) => string };
+  readonly FS: {
+    mkdirTree(path: string): void;
+    writeFile(path: string, data: Uint8Array, options: { canOwn: boolean }): void;
+    readFile(path: string): Uint8Array<ArrayBuffer>;
+    unlink(path: string): void;
+    analyzePath(path: string): { readonly exists: boolean };
+  };
+}
+
+const FOLDER = "/model";
+const CURE = "compile the model beforehand: pyonnx-wasm compile model.onnx";
+const PYTHON = `
+import pyonnx_wasm
+
+def compile_model(source, target, tell):
+    """Compiles a file; returns what is wrong with it, or nothing."""
+    try:
+        compiled = pyonnx_wasm.compile(source, progress=lambda phase, share: tell(share))
+        pyonnx_wasm.save(compiled, target, thin=True)
+    except MemoryError:
+        return "the model does not fit into Pyodide's memory"
+    except Exception as error:
+        kind = "" if isinstance(error, (ValueError, OSError)) else f"{type(error).__name__}: "
+        return kind + str(error).removeprefix(f"{source}: ") or type(error).__name__
+    return ""
+`;
+
+let started: Promise<Pyodide> | undefined;
+
+self.onmessage = async ({ data }: MessageEvent<Job>) => {
+  const tell = (told: Told, transfer: Transferable[] = []): void => self.postMessage(told, { transfer });
+  try {
+    const python = await (started ??= start(data, tell));
+    const told = compile(python, data, tell);
+    tell(
+      told,
+      "model" in told ? [told.model.buffer, ...told.files.map(({ bytes }) => bytes.buffer)].filter(unique) : [],
+    );
+  } catch (error) {
+    tell({ error: `${data.name}: ${messageOf(error)}` });
+  }
+};
+
+async function start({ index, wheel }: Job, tell: (progress: CompileProgress) => void): Promise<Pyodide> {
+  const step = (loaded: number): void => tell({ phase: "pyodide", loaded, total: 3 });
+  step(0);
+  const archive = fetchWheel(wheel);
+  archive.catch(() => {});
+  let python: Pyodide;
+  try {
+    const { loadPyodide } = (await import(`${index}pyodide.mjs`)) as {
+      loadPyodide(options: { indexURL: string }): Promise<Pyodide>;
+    };
+    python = await loadPyodide({ indexURL: index });
+    step(1);
+    await python.loadPackage(["numpy"], { messageCallback: () => {} });
+    // Packages that cannot be fetched are only logged.
+    python.runPython("import numpy");
+  } catch (error) {
+    const fault = messageOf(error).trim().split("\n").pop();
+    throw new Error(
+      `this is an ONNX model, and Pyodide, which would compile it, does not load from ${index}: ${fault}; ` +
+        `env.pyodide.indexURL says where it is; or ${CURE}`,
+    );
+  }
+  step(2);
+  python.unpackArchive(await archive, "wheel");
+  python.runPython(PYTHON);
+  step(3);
+  return python;
+}
+
+async function fetchWheel(url: string): Promise<ArrayBuffer> {
+  const cure = `env.pyodide.wheelURL says where it is; or ${CURE}`;
+  let response: Response;
+  try {
+    response = await fetch(url);
+  } catch (error) {
+    throw new Error(`the compiler ${url} cannot be fetched: ${messageOf(error)}; ${cure}`);
+  }
+  if (!response.ok) throw new Error(`the compiler ${url}: HTTP ${response.status}; ${cure}`);
+  return response.arrayBuffer();
+}
+
+function compile(python: Pyodide, { name, files }: Job, tell: (progress: CompileProgress) => void): Told {
+  const { FS } = python;
+  const [source, target] = [`${FOLDER}/${files[0]?.path}`, "/compiled.ponnx"];
+  const written: string[] = [];
+  try {
+    for (const { path, bytes } of files) {
+      const place = `${FOLDER}/${path}`;
+      FS.mkdirTree(place.slice(0, place.lastIndexOf("/")));
+      FS.writeFile(place, bytes, { canOwn: true });
+      written.push(place);
+    }
+    const fault = python.globals.get("compile_model")(source, target, (share) =>
+      tell({ phase: "compile", loaded: Math.round(share * 100), total: 100 }),
+    );
+    if (fault) return { refused: `${name}: ${fault}` };
+    written.push(target);
+    return { model: FS.readFile(target).slice(), files };
+  } finally {
+    for (const path of written) if (FS.analyzePath(path).exists) FS.unlink(path);
+  }
+}
+
+function unique<T>(item: T, i: number, all: readonly T[]): boolean {
+  return all.indexOf(item) === i;
+}
