@@ -87,7 +87,15 @@ export function compound(boxes: readonly Box[], edges: readonly Edge[]): Layout 
     if (k < 0) k = own.push({ name, pin, order }) - 1;
     return local(group).members.length + k;
   };
-  const wired: { group: number; from: number; to: number; leaves?: string; enters?: string; edge: number; arrow: boolean }[] = [];
+  const wired: {
+    group: number;
+    from: number;
+    to: number;
+    leaves?: string;
+    enters?: string;
+    edge: number;
+    arrow: boolean;
+  }[] = [];
   edges.forEach(({ from, to }, edge) => {
     if (from === to) return;
     const outer = path(from);
@@ -99,7 +107,14 @@ export function compound(boxes: readonly Box[], edges: readonly Edge[]): Layout 
     let last = from;
     for (const group of upward) {
       const own = port(group, `out ${name}`, "bottom", boxes[from]!.order);
-      wired.push({ group, from: at[last]!, to: own, ...(last === from ? {} : { leaves: `out ${name}` }), edge, arrow: false });
+      wired.push({
+        group,
+        from: at[last]!,
+        to: own,
+        ...(last === from ? {} : { leaves: `out ${name}` }),
+        edge,
+        arrow: false,
+      });
       last = group;
     }
     const entered = [...downward].reverse();
@@ -147,10 +162,16 @@ export function compound(boxes: readonly Box[], edges: readonly Edge[]): Layout 
       }
       const fromOffset = portX(members[wire.from], wire.leaves);
       const toOffset = portX(members[wire.to], wire.enters);
-      known.set(key, links.push({ from: wire.from, to: wire.to, fromOffset, toOffset, edges: [wire.edge], arrow: wire.arrow }) - 1);
+      known.set(
+        key,
+        links.push({ from: wire.from, to: wire.to, fromOffset, toOffset, edges: [wire.edge], arrow: wire.arrow }) - 1,
+      );
     }
     const laid = layered(items, links);
-    const border = group === top ? { width: 0, title: 0, padding: 0 } : { width: boxes[group]!.width, title: TITLE, padding: PADDING };
+    const border =
+      group === top
+        ? { width: 0, title: 0, padding: 0 }
+        : { width: boxes[group]!.width, title: TITLE, padding: PADDING };
     const width = Math.max(laid.width + 2 * border.padding, border.width);
     const shift = (width - laid.width) / 2;
     const height = laid.height + border.title + border.padding;

@@ -145,7 +145,10 @@ function divide(g: Group): void {
   while (g.children.length > FULL) {
     const n = g.children.length;
     const size = Math.ceil(n / Math.ceil(n / Math.max(12, Math.ceil(n / 40))));
-    const cuts = Array.from({ length: Math.ceil(n / size) }, (_, k) => [k * size, Math.min(n, (k + 1) * size)] as const);
+    const cuts = Array.from(
+      { length: Math.ceil(n / size) },
+      (_, k) => [k * size, Math.min(n, (k + 1) * size)] as const,
+    );
     gather(g, cuts);
   }
 }

@@ -143,7 +143,10 @@ class Net {
     const centre = new Map<number, number>();
     row.forEach((v, k) => {
       const near = side[v]!;
-      const sum = near.reduce((total, u) => total + this.position[u]! / Math.max(1, this.rows[this.ranks[u]!]!.length), 0);
+      const sum = near.reduce(
+        (total, u) => total + this.position[u]! / Math.max(1, this.rows[this.ranks[u]!]!.length),
+        0,
+      );
       centre.set(v, near.length ? sum / near.length : k / row.length);
     });
     row.sort((a, b) => centre.get(a)! - centre.get(b)! || this.position[a]! - this.position[b]!);

@@ -43,8 +43,18 @@ export function visible(
     const { item, parent } = queue[k]!;
     const isOpen = isGroup(item) && open.has(item);
     const [title, subtitle] = texts(item);
-    const width = Math.ceil(Math.max(56, measure(title, "title") + 28, isOpen ? 0 : measure(subtitle, "subtitle") + 28));
-    boxes.push({ item, open: isOpen, title, subtitle, parent, width: width + (isGroup(item) ? 16 : 0), height: subtitle ? 44 : 28 });
+    const width = Math.ceil(
+      Math.max(56, measure(title, "title") + 28, isOpen ? 0 : measure(subtitle, "subtitle") + 28),
+    );
+    boxes.push({
+      item,
+      open: isOpen,
+      title,
+      subtitle,
+      parent,
+      width: width + (isGroup(item) ? 16 : 0),
+      height: subtitle ? 44 : 28,
+    });
     orders.push(isGroup(item) ? item.order : item.node.id);
     index.set(item, k);
     if (isOpen) for (const child of item.children) queue.push({ item: child, parent: k });
@@ -63,7 +73,13 @@ export function visible(
   }
   const kept = [...wires.values()];
   const input = {
-    boxes: boxes.map(({ parent, open: isOpen, width, height }, k) => ({ parent, open: isOpen, width, height, order: orders[k]! })),
+    boxes: boxes.map(({ parent, open: isOpen, width, height }, k) => ({
+      parent,
+      open: isOpen,
+      width,
+      height,
+      order: orders[k]!,
+    })),
     edges: kept.map(({ from, to }) => ({ from, to })),
   };
   return { boxes, wires: kept, index, input };

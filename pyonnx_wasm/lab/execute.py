@@ -14,7 +14,7 @@ from ..compiler import Compiled, Signature
 from ..dtypes import DType, from_numpy, to_numpy
 from ..host import Executor
 from ..ir import NeedsContent
-from ..session import _declared, is_compiled, packed, unpacked
+from ..session import declared, is_compiled, packed, unpacked
 from . import statistics
 
 SECONDS = 1.0  # repetitions stop after this
@@ -79,8 +79,8 @@ def _prepared(path: str, sizes: Mapping[str, int], inputs: Mapping[str, Mapping[
             compiled = compiler.compile(path, constants=fixed, shapes={name: a.shape for name, a in fixed.items()})
             return compiled, _feeds(compiled.inputs, sizes, inputs)
         except NeedsContent as need:
-            declared = _declared(path)[0]
-            feeds = dict(zip([s.name for s in declared], _feeds(declared, sizes, inputs), strict=True))
+            signature = declared(path)[0]
+            feeds = dict(zip([s.name for s in signature], _feeds(signature, sizes, inputs), strict=True))
             wanted = {name: feeds[name] for name in need.inputs if name in feeds and name not in fixed}
             if not wanted:
                 raise
