@@ -115,6 +115,8 @@ class Rpc:
         refusal: why the last hello was not taken.
     """
 
+    PREFIX = "k"  # of ids, which both ends give
+
     def __init__(self, widget: Widget) -> None:
         self.widget = widget
         self.peers: dict[str, Peer] = {}
@@ -126,7 +128,7 @@ class Rpc:
         self._outgoing: dict[tuple[str, str], _Outgoing] = {}
         self._assembler = Assembler()
         self._lock = threading.RLock()
-        self._ids = map("k{}".format, itertools.count(1))
+        self._ids = map(f"{self.PREFIX}{{}}".format, itertools.count(1))
         widget.on_msg(self._receive)
         self.who()
 

@@ -1,0 +1,180 @@
+"""Sessions in real kernels of the ipykernel releases that differ; the page's end is played by ``front_end``."""
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from front_end import FrontEnd
+
+import pyonnx_wasm as ort
+from pyonnx_wasm.jupyter.rpc import Reply, Request
+from pyonnx_wasm.jupyter.wire import Tensor
+
+ROOT = Path(__file__).parents[2]
+MODEL = ROOT / "js" / "pages" / "digits" / "digits.onnx"
+KERNELS = [
+    ("6.29.5", "main"),
+    ("7.0.1", "main"),
+    ("7.0.1", "subshell"),
+    ("7.3.0", "main"),
+    ("7.3.0", "subshell"),
+    ("7.4.0", "main"),
+    ("7.4.0", "subshell"),
+]
+SETUP = f"""
+import time
+import numpy as np
+import pyonnx_wasm as ort
+from pyonnx_wasm.jupyter import wait
+session = ort.InferenceSession({str(MODEL)!r}, providers=["browser"])
+name = session.get_inputs()[0].name
+shape = [d if isinstance(d, int) else 2 for d in session.get_inputs()[0].shape]
+def feed(k): return {{name: np.full(shape, k / 10, np.float32)}}
+def show(result): return np.round(result[0].astype(float).sum(), 3)
+"""
+
+
+def install(version: str) -> Path:
+    """A folder with one release of ipykernel, for the kernel's path."""
+    folder = ROOT / "build" / "kernels" / version
+    if not (folder / "ipykernel").is_dir():
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
+        subprocess.run([*pip, "--target", folder, f"ipykernel=={version}"], check=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def native() -> ort.InferenceSession:
+    return ort.InferenceSession(MODEL)
+
+
+@pytest.fixture(scope="module")
+def handlers(native: ort.InferenceSession) -> dict[str, Callable[[Request], Any]]:
+    def run(request: Request) -> Reply:
+        assert request.json["model"]["providers"] == ["wasm"]
+        results = native.run(request.json["outputs"], {t.name: t.numpy() for t in request.tensors})
+        return Reply({"backend": "wasm", "ms": 1.0}, [Tensor.of(a) for a in results])
+
+    return {
+        "open": lambda request: None,
+        "close": lambda request: None,
+        "run": run,
+        "echo": lambda request: Reply(request.json, request.tensors),
+        "fail": lambda request: [][1],
+    }
+
+
+@pytest.fixture(scope="module", params=KERNELS, ids="-".join)
+def front_end(request: pytest.FixtureRequest, handlers: dict[str, Callable[[Request], Any]]) -> Iterator[FrontEnd]:
+    version, shell = request.param
+    with FrontEnd([install(version)], shell == "subshell", handlers) as front_end:
+        assert front_end.run("import ipykernel; print(ipykernel.__version__)") == version
+        assert front_end.run(SETUP) == ""
+        yield front_end
+
+
+@pytest.fixture
+def expected(native: ort.InferenceSession) -> Callable[[int], str]:
+    name, shape = native.get_inputs()[0].name, [d if isinstance(d, int) else 2 for d in native.get_inputs()[0].shape]
+
+    def expected(k: int) -> str:
+        return str(np.round(native.run(None, {name: np.full(shape, k / 10, np.float32)})[0].astype(float).sum(), 3))
+
+    return expected
+
+
+def test_cells_that_wait_run_in_order(front_end: FrontEnd, expected: Callable[[int], str]) -> None:
+    cells = [
+        front_end.start('print("a", show(session.run(None, feed(1)))); print("after")'),
+        front_end.start('print("b", show(await session.run_async(None, feed(2))))'),
+        front_end.start('print("c")'),
+        front_end.start('print("d", show(session.run(None, feed(3))), show(session.run(None, feed(4))))'),
+        front_end.start('print("e", show(await session.run_async(None, feed(5)))); print("f", show(session.run(None, feed(6))))'),
+        front_end.start('print("g")'),
+    ]
+    assert [cell.result() for cell in cells] == [
+        f"a {expected(1)}\nafter",
+        f"b {expected(2)}",
+        "c",
+        f"d {expected(3)} {expected(4)}",
+        f"e {expected(5)}\nf {expected(6)}",
+        "g",
+    ]
+
+
+def test_several_at_once(front_end: FrontEnd, expected: Callable[[int], str]) -> None:
+    code = "import asyncio\nprint(*map(show, await asyncio.gather(*(session.run_async(None, feed(k)) for k in range(6)))))"
+    assert front_end.run(code) == " ".join(map(expected, range(6)))
+    assert front_end.run("print(*map(show, session.map(feed(k) for k in range(9))))") == " ".join(map(expected, range(9)))
+    assert front_end.run("print(*[show(r) async for r in session.map(feed(k) for k in range(9))])") == " ".join(map(expected, range(9)))
+
+
+@pytest.mark.parametrize("call", ["session.run(None, feed(1))", "await session.run_async(None, feed(1))"])
+def test_interrupt_leaves_the_kernel_usable(front_end: FrontEnd, expected: Callable[[int], str], call: str) -> None:
+    page = front_end.pages[0]
+    page.muted = True
+    before = len(page.served)
+    cell, queued = front_end.start(f"print('waiting', flush=True); {call}"), front_end.start("print('queued')")
+    until(lambda: len(page.served) > before and "waiting" in cell.text)
+    front_end.interrupt()
+    assert cell.result().startswith(("KeyboardInterrupt", "CancelledError"))
+    page.muted = False
+    assert queued.result() in ("aborted", "queued")
+    assert front_end.run(f"print(show({call}))") == expected(1)
+
+
+def test_messages_of_many_frames(front_end: FrontEnd) -> None:
+    code = """
+from pyonnx_wasm.jupyter.bridge import bridge
+data = np.random.default_rng(0).integers(0, 256, 45_000_001, np.uint8)
+small = np.arange(5, dtype=np.int64)
+reply = {wait}
+print(reply.json, reply.tensors[0].numpy().tobytes() == data.tobytes(), reply.tensors[1].numpy())
+"""
+    call = 'bridge().rpc.call("echo", {"n": 1}, [data, small])'
+    assert front_end.run(code.format(wait=f"wait.wait({call})")) == "{'n': 1} True [0 1 2 3 4]"
+    assert front_end.run(code.format(wait=f"await wait.wait_async({call})")) == "{'n': 1} True [0 1 2 3 4]"
+
+
+def test_errors_of_the_page_reach_the_cell(front_end: FrontEnd) -> None:
+    assert front_end.run('wait.wait(bridge().rpc.call("fail"))') == "RemoteError: list index out of range"
+    assert front_end.run('wait.wait(bridge().rpc.call("nothing"))') == "RemoteError: the kernel has no operation 'nothing'"
+
+
+def test_pages_come_and_go(front_end: FrontEnd, expected: Callable[[int], str]) -> None:
+    """Two tabs: one answers; when it leaves or dies in the middle of a run, the other does it."""
+    first = front_end.pages[0]
+    second = front_end.page("page-2")
+    assert front_end.run("print(show(session.run(None, feed(7))))") == expected(7)
+    assert second.served == []
+    first.muted = True
+    cell = front_end.start("print(show(session.run(None, feed(8))))")
+    until(lambda: first.served[-1] == "run")
+    first.say("bye")
+    first.alive = False
+    assert cell.result() == expected(8)
+    assert second.served == ["run"]
+
+    front_end.run("wait.SILENCE_SECONDS = wait.CRASH_SECONDS = wait.RELOAD_SECONDS = 0.7")
+    third = front_end.page("page-3")
+    second.alive = False
+    assert front_end.run("print(show(session.run(None, feed(9))))") == expected(9)
+    assert third.served == ["run"]
+    third.alive = False
+    begin = time.monotonic()
+    assert "the page that ran the model was closed" in front_end.run("session.run(None, feed(1))")
+    assert time.monotonic() - begin < 25
+    front_end.page("page-4")
+    assert front_end.run("print(show(await session.run_async(None, feed(2))))") == expected(2)
+
+
+def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.01)
