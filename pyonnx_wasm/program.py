@@ -95,7 +95,7 @@ def lower(
                 size = storage.size if isinstance(storage.size, int) else 0
                 table.append(
                     Weight(
-                        storage.name or f"computed_{storage.id}",
+                        storage.name or f"computed_{len(table)}",
                         storage.dtype,
                         (size,),
                         storage.source if storage.kind == "const" else None,

@@ -204,7 +204,8 @@ class InferenceSession:
             raise ValueError(f"input {s.name!r} is missing; the model takes {', '.join(repr(i.name) for i in self._inputs)}")
         array = np.asarray(feed[s.name])
         if array.dtype.kind not in "USO":
-            array = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(array.shape)
+            native = np.int64 if WASM and s.dtype is DType.int64 and array.dtype == np.int_ else array.dtype.newbyteorder("=")
+            array = np.ascontiguousarray(array, native).reshape(array.shape)  # Python's integers become int32 in Pyodide
         if _dtype_of(array) is not s.dtype and array.dtype != to_numpy(s.dtype):
             raise ValueError(f"input {s.name!r} takes {s.dtype.name}, got {array.dtype}")
         if array.ndim != len(s.shape):

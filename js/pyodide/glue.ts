@@ -105,7 +105,7 @@ export class Executor {
   }
 
   /** Runs the init Program, then makes the main one ready; both are given as words. */
-  start(main: PythonArray, init: PythonArray | undefined, frame: PythonArray): void {
+  start(main: PythonArray, init: PythonArray | undefined): void {
     try {
       if (init && this.#spec.init) {
         const program = this.#program(this.#spec.init, init, 1);
@@ -124,6 +124,10 @@ export class Executor {
     const used = new Set([...this.#main.uses].map((k) => this.#weights[k]));
     for (const address of [...this.#owned]) if (!used.has(address)) this.#disown(address);
     this.#inputs = this.#main.inputs.map(() => new Staging(this.#core));
+  }
+
+  /** Takes the array that frames are written to; it must not be moved. */
+  share(frame: PythonArray): void {
     this.#frame = frame;
   }
 

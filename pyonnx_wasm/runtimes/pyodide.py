@@ -6,6 +6,7 @@ Nothing here awaits: browsers compile a module of this size at once, also in a p
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
@@ -14,12 +15,14 @@ from typing import Any
 
 import numpy as np
 
+from ..dtypes import DType
 from ..ponnx import weight_bytes
 from ..program import SHAPE_OPS, Program, Weight
 from .errors import CoreError
 
 LIB = Path(__file__).resolve().parents[1] / "lib"
 CACHED_SHAPES = 64
+MOST_BYTES = (1 << 31) - 1  # of an array in Pyodide
 
 
 @cache
@@ -46,28 +49,34 @@ class Executor:
         MemoryError: the weights do not fit into WebAssembly memory.
     """
 
+    _js: Any = None
+    _proxy: Any = None
+
     def __init__(self, main: Program, init: Program | None, weights: Sequence[Weight], threads: int = 0) -> None:
         from pyodide.ffi import create_proxy
 
-        glue = _glue()
-        code = np.ascontiguousarray(main.code, np.int32)
-        self._inputs, self._outputs = _ranks(code, 5, False), _ranks(code, 7, True)
-        self._by_content = bool((code[code[10] : code[10] + 4 * code[9]].reshape(-1, 4)[:, 0] == SHAPE_OPS["elem"]).any())
-        self._shapes: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
-        self._frame = np.zeros(sum(2 + rank for rank in (*self._inputs, *self._outputs)) or 1)
-        self._proxy = create_proxy(self._frame)
         spec = {
             "weights": [{"name": w.name, "bytes": w.nbytes, "home": home} for w, home in zip(weights, _homes(weights), strict=True)],
             "main": _texts(main),
             "init": None if init is None else _texts(init),
         }
         with _told():
-            self._js = glue.Executor.new(json.dumps(spec), threads)
+            self._js = _glue().Executor.new(json.dumps(spec), threads)
             for k, weight in enumerate(weights):
                 data = weight_bytes(weight)
+                if data is not None and data.size != weight.nbytes:
+                    raise ValueError(f"weight {weight.name!r} has {data.size} bytes, not {weight.nbytes}")
                 if data is not None and data.size:
                     self._js.write(k, data)
-            self._js.start(code.view(np.uint8), None if init is None else np.ascontiguousarray(init.code).view(np.uint8), self._proxy)
+            self._js.start(_words(main).view(np.uint8), None if init is None else _words(init).view(np.uint8))
+            # The core has verified the words by now.
+            code = _words(main)
+            self._inputs, self._outputs = _ports(code, 5, False), _ports(code, 7, True)
+            self._by_content = bool((code[code[10] : code[10] + 4 * code[9]].reshape(-1, 4)[:, 0] == SHAPE_OPS["elem"]).any())
+            self._shapes: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+            self._frame = np.zeros(max(sum(2 + rank for _, rank in (*self._inputs, *self._outputs)), 1))
+            self._proxy = create_proxy(self._frame)
+            self._js.share(self._proxy)
 
     @property
     def threads(self) -> int:
@@ -84,6 +93,9 @@ class Executor:
             with _told():
                 self._js.bind()
             found = self._output_shapes()
+            for (dtype, _), shape in zip(self._outputs, found, strict=True):
+                if dtype.nbytes(math.prod(shape)) > MOST_BYTES:
+                    raise MemoryError(f"an output of {list(shape)} {dtype.name} does not fit into Pyodide's memory")
             if len(self._shapes) >= CACHED_SHAPES:
                 self._shapes.clear()
             self._shapes[key] = found
@@ -93,7 +105,7 @@ class Executor:
     def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """Runs the bound Program; inputs and outputs are contiguous and of the bound shapes."""
         at = self._place(self._bound, inputs)
-        for array, rank in zip(outputs, self._outputs, strict=True):
+        for array, (_, rank) in zip(outputs, self._outputs, strict=True):
             self._frame[at : at + 2] = _address(array), array.nbytes
             at += 2 + rank
         with _told():
@@ -103,10 +115,10 @@ class Executor:
         """Frees the model's memory; closing twice is fine."""
         if self._js is not None:
             self._js.free()
-            self._proxy.destroy()
             self._js = None
-
-    _js: Any = None
+        if self._proxy is not None:
+            self._proxy.destroy()
+            self._proxy = None
 
     def __del__(self) -> None:
         self.close()
@@ -119,8 +131,8 @@ class Executor:
         return len(words)
 
     def _output_shapes(self) -> list[tuple[int, ...]]:
-        at, shapes = sum(2 + rank for rank in self._inputs), []
-        for rank in self._outputs:
+        at, shapes = sum(2 + rank for _, rank in self._inputs), []
+        for _, rank in self._outputs:
             shapes.append(tuple(map(int, self._frame[at + 2 : at + 2 + rank])))
             at += 2 + rank
         return shapes
@@ -144,13 +156,13 @@ def _address(array: np.ndarray) -> int:
     return int(array.__array_interface__["data"][0])
 
 
-def _ranks(code: np.ndarray, head: int, with_dims: bool) -> list[int]:
-    """Ranks of a Program's inputs or outputs."""
-    at, ranks = int(code[head + 1]), []
+def _ports(code: np.ndarray, head: int, with_dims: bool) -> list[tuple[DType, int]]:
+    """Dtypes and ranks of a Program's inputs or outputs."""
+    at, ports = int(code[head + 1]), []
     for _ in range(int(code[head])):
-        ranks.append(int(code[at + 1]))
-        at += 3 + (ranks[-1] if with_dims else 0)
-    return ranks
+        ports.append((DType(int(code[at])), int(code[at + 1])))
+        at += 3 + (ports[-1][1] if with_dims else 0)
+    return ports
 
 
 def _homes(weights: Sequence[Weight]) -> list[int]:
@@ -164,6 +176,10 @@ def _homes(weights: Sequence[Weight]) -> list[int]:
             raise ValueError(f"weight {weight.name!r} does not fit in the memory of weight {weights[home].name!r}")
         homes.append(home)
     return homes
+
+
+def _words(program: Program) -> np.ndarray:
+    return np.ascontiguousarray(program.code, np.int32)
 
 
 def _texts(program: Program) -> dict[str, Any]:

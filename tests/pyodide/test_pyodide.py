@@ -1,0 +1,301 @@
+"""`import pyonnx_wasm` in Pyodide, from the wheel, against the native core."""
+
+import base64
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from numpy.typing import NDArray
+from onnx import TensorProto, helper
+
+import pyonnx_wasm as ort
+from pyonnx_wasm.bench.cases import Case
+from pyonnx_wasm.testing import conformance
+from pyonnx_wasm.testing.browser import PlayerError
+from pyonnx_wasm.testing.pyodide import Pyodide, PythonError, decoded, encoded
+
+pytestmark = pytest.mark.browser
+
+ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "js/pages/digits/digits.onnx"
+SMALL = {"batch": 2, "height": 64, "width": 32, "seq": 3, "past": 4}
+ONE = {"height": 32, "width": 32}
+MODELS = {
+    "digits": DIGITS,
+    "minilm": ROOT / "build/models/minilm.onnx",
+    **{f"light_{n}": Path(onnx.__file__).parent / f"backend/test/data/light/light_{n}.onnx" for n in ("squeezenet", "resnet50")},
+    **{path.stem: path for path in sorted((ROOT / "tests/data").glob("*.onnx"))},
+}
+SESSION = "import pyonnx_wasm as ort\ns = ort.InferenceSession({})\n"
+RUN = "sent(s.run(None, received(given)))"
+
+
+def address(path: Path) -> str:
+    return f"{path.parent.name}/{path.name}"
+
+
+def close(got: list[NDArray[Any]], want: list[NDArray[Any]]) -> None:
+    for g, w in zip(got, want, strict=True):
+        assert (g.shape, g.dtype) == (w.shape, w.dtype)
+        np.testing.assert_allclose(g, w, rtol=1e-3, atol=1e-5 * np.abs(w).max(initial=1))
+
+
+def graph(node: Any, inputs: dict[str, Any], outputs: dict[str, Any]) -> str:
+    """A model of one node, in base64; values are {name: (dtype, dims)}."""
+    infos = [[helper.make_tensor_value_info(n, t, d) for n, (t, d) in side.items()] for side in (inputs, outputs)]
+    model = helper.make_model(helper.make_graph([node], "g", *infos), opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return base64.b64encode(model.SerializeToString()).decode()
+
+
+def test_needs_numpy_alone_and_imports_little(python: Pyodide) -> None:
+    packages = python.run("import micropip, pyonnx_wasm\nlist(micropip.list())")
+    assert {"numpy", "pyonnx-wasm"} <= set(packages) <= {"numpy", "pyonnx-wasm", "micropip"}
+    version = json.loads((ROOT / "package.json").read_text())["version"]
+    assert python.run("import pyonnx_wasm as ort\n[ort.__version__, ort.get_available_providers()]") == [version, ["wasm"]]
+
+
+@pytest.mark.parametrize("blocking", [True, False])
+def test_digits(python: Pyodide, blocking: bool) -> None:
+    name = python.run("await fetched('digits/digits.onnx')")
+    x = np.random.default_rng(0).random((5, 1, 8, 8), np.float32)
+    signature = "[[(v.name, v.shape, v.type) for v in vs] for vs in (s.get_inputs(), s.get_outputs())] + [s.get_providers()]"
+    session = SESSION.format(repr(name))
+    assert python.run(session + signature, blocking=blocking) == [
+        [["ink", ["batch", 1, 8, 8], "tensor(float)"]],
+        [["probabilities", ["batch", 10], "tensor(float)"]],
+        ["wasm"],
+    ]
+    got = python.run(session + RUN, encoded({"ink": x}), blocking)
+    close(decoded(got), ort.InferenceSession(DIGITS).run(None, {"ink": x}))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_models_at_several_sizes_agree_with_cpu(python: Pyodide, name: str) -> None:
+    native = ort.InferenceSession(MODELS[name])
+    feeds = [Case(name, MODELS[name], sizes).feed(native.signature()[0]) for sizes in (ONE, SMALL, ONE)]
+    code = SESSION.format(f"await fetched({address(MODELS[name])!r})") + "[sent(s.run(None, received(feed))) for feed in given]"
+    for got, feed in zip(python.run(code, [encoded(feed) for feed in feeds]), feeds, strict=True):
+        close(decoded(got), native.run(None, feed))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_compiles_to_the_same_bytes_as_cpython(python: Pyodide, name: str, tmp_path: Path) -> None:
+    ort.save(ort.compile(MODELS[name]), tmp_path / "m.ponnx")
+    code = (
+        "import hashlib\nimport pyonnx_wasm as ort\n"
+        f"ort.save(ort.compile(await fetched({address(MODELS[name])!r})), 'm.ponnx')\n"
+        "hashlib.sha256(open('m.ponnx', 'rb').read()).hexdigest()"
+    )
+    assert python.run(code) == hashlib.sha256((tmp_path / "m.ponnx").read_bytes()).hexdigest()
+
+
+def test_compiled_files_and_bytes(python: Pyodide) -> None:
+    x = np.random.default_rng(1).random((2, 1, 8, 8), np.float32)
+    want = ort.InferenceSession(DIGITS).run(None, {"ink": x})
+    load = (
+        "import pyonnx_wasm as ort\nname = await fetched('digits/digits.onnx')\nort.save(ort.compile(name), 'd.ponnx')\n"
+        "ort.save(ort.compile(name), 'models/thin.ponnx', thin=True)\nread = lambda n: open(n, 'rb').read()\n"
+        "sources = [name, read(name), 'd.ponnx', read('d.ponnx'), 'models/thin.ponnx']\n"
+    )
+    for got in python.run(load + "[sent(ort.InferenceSession(m).run(None, received(given))) for m in sources]", encoded({"ink": x})):
+        close(decoded(got), want)
+
+
+def test_conformance(python: Pyodide) -> None:
+    """Every tenth case of the suite, compiled in Pyodide."""
+    every = conformance.cases()
+    chosen = every[::10]
+    assert len(chosen) >= 200
+    failed: conformance.Results = {}
+    for start in range(0, len(chosen), 50):
+        batch = chosen[start : start + 50]
+        jobs = [{"model": base64.b64encode(c.model).decode(), "feeds": encodable(c)} for c in batch]
+        for case, answer in zip(batch, python.run(CASES, jobs), strict=True):
+            try:
+                if "error" in answer:
+                    raise PlayerError(answer["error"])
+                conformance.compare(case, list(zip(answer["types"], decoded(answer["outputs"]), strict=True)))
+            except (PlayerError, conformance.Mismatch) as error:
+                failed[case.name] = str(error)
+    assert not conformance.against_list("wasm", failed, [c.name for c in chosen])
+
+
+CASES = """
+import pyonnx_wasm as ort
+def one(job):
+    try:
+        s = ort.InferenceSession(base64.b64decode(job["model"]))
+        names = {i.name for i in s.get_inputs()}
+        outputs = s.run(None, {n: a for n, a in received(job["feeds"]).items() if n in names})
+        return {"outputs": sent(outputs), "types": [o.dtype.name for o in s.signature()[1]]}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
+[one(job) for job in given]
+"""
+
+
+def encodable(case: conformance.Case) -> list[dict[str, Any]]:
+    """The feeds that are tensors of numbers; element types that numpy lacks as bits."""
+    arrays = {n: a for n, a in case.feeds.items() if isinstance(a, np.ndarray) and a.dtype.kind not in "OUS"}
+    return encoded({n: a if a.dtype.isbuiltin == 1 else a.view(f"u{a.itemsize}") for n, a in arrays.items()})
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "said"),
+    [
+        ("{}", "ValueError", "input 'ink' is missing; the model takes 'ink'"),
+        ("{'ink': x, 'q': x}", "ValueError", "no input is named 'q'"),
+        ("{'ink': x.astype('f8')}", "ValueError", "input 'ink' takes float32, got float64"),
+        ("{'ink': x[0]}", "ValueError", "input 'ink' takes rank 4 .*, got shape .1, 8, 8."),
+        ("{'ink': x[:, :, :7]}", "ValueError", "input 'ink': axis 2 must be 8"),
+        ("{'ink': [['a']]}", "ValueError", "input 'ink' takes float32"),
+    ],
+)
+def test_feeds_that_do_not_fit(python: Pyodide, change: str, kind: str, said: str) -> None:
+    session = SESSION.format("await fetched('digits/digits.onnx')") + "x = np.zeros((2, 1, 8, 8), np.float32)\n"
+    assert python.run(f"{session}try: s.run(None, {change})\nexcept {kind} as e: said = str(e)\nok = s.run(None, {{'ink': x}})\nsaid")
+    with pytest.raises(PythonError, match=f"{kind}: {said}"):
+        python.run(f"{session}s.run(None, {change})")
+
+
+@pytest.mark.parametrize(
+    ("code", "kind", "said"),
+    [
+        ("ort.InferenceSession('missing.onnx')", "FileNotFoundError", "missing.onnx"),
+        ("ort.InferenceSession(b'')", "ReadError", "empty"),
+        ("ort.InferenceSession(b'<!doctype html>')", "ReadError", "web page"),
+        ("ort.InferenceSession(open(await fetched('digits/digits.onnx'), 'rb').read()[:-999])", "ReadError", ""),
+        ("ort.InferenceSession(b'', providers=['webgpu'])", "ValueError", "webgpu.* available: wasm; webgpu runs in a page"),
+        ("ort.InferenceSession(b'', providers=['tpu'])", "ValueError", "no backend of .'tpu'. is available here; available: wasm"),
+    ],
+)
+def test_models_that_do_not_load(python: Pyodide, code: str, kind: str, said: str) -> None:
+    with pytest.raises(PythonError, match=f"{kind}: .*{said}"):
+        python.run(f"import pyonnx_wasm as ort\n{code}")
+
+
+def test_damaged_programs_are_refused_and_leave_nothing(python: Pyodide) -> None:
+    code = (
+        "import pyonnx_wasm as ort\nfrom pyonnx_wasm.runtimes import pyodide\nfrom pyonnx_wasm.runtimes.errors import CoreError\n"
+        "c = ort.compile(await fetched('digits/digits.onnx'))\nc.main.code = c.main.code.copy()\nc.main.code[given] ^= 0x5555\n"
+        "try: pyodide.Executor(c.main, c.init, c.weights)\nexcept CoreError as e: said = e.code\nsaid"
+    )
+    assert [python.run(code, word) for word in (0, 1, 2, 14, 16)] == [1] * 5
+
+
+def test_errors_of_the_core_read_as_on_cpu_and_the_session_goes_on(python: Pyodide) -> None:
+    pick = graph(
+        helper.make_node("Gather", ["x", "i"], ["y"], name="pick"),
+        {"x": (TensorProto.FLOAT, [5]), "i": (TensorProto.INT64, ["k"])},
+        {"y": (TensorProto.FLOAT, ["k"])},
+    )
+    x, bad, good = np.arange(5, dtype=np.float32), np.array([9]), np.array([4, 0])
+    with pytest.raises(RuntimeError) as native:
+        ort.InferenceSession(base64.b64decode(pick)).run(None, {"x": x, "i": bad})
+    code = SESSION.format("base64.b64decode(given[0])") + (
+        "from pyonnx_wasm.runtimes.errors import CoreError\ntry: s.run(None, received(given[1]))\n"
+        "except CoreError as e: said = [e.code, e.step, e.origin, e.text, str(e)]\n[said, sent(s.run(None, received(given[2])))]"
+    )
+    said, after = python.run(code, [pick, encoded({"x": x, "i": bad}), encoded({"x": x, "i": good})])
+    error: Any = native.value
+    assert said == [error.code, error.step, error.origin, error.text, str(error)]
+    close(decoded(after), [x[good]])
+
+
+def test_memory_that_cannot_be_had_is_an_error(python: Pyodide) -> None:
+    huge = graph(
+        helper.make_node("Expand", ["x", "shape"], ["y"], name="grow"),
+        {"x": (TensorProto.FLOAT, [1]), "shape": (TensorProto.INT64, [1])},
+        {"y": (TensorProto.FLOAT, ["n"])},
+    )
+    code = SESSION.format("base64.b64decode(given)") + (
+        "x, grown = np.ones(1, np.float32), lambda n: {'x': x, 'shape': np.array([n])}\nsaid = ''\n"
+        "try: s.run(None, grown(1 << 40))\nexcept MemoryError as e: said = str(e)\n"
+        "[said, s.run(None, grown(3))[0].tolist()]"
+    )
+    said, after = python.run(code, huge)
+    assert said == "an output of [1099511627776] float32 does not fit into Pyodide's memory"
+    assert after == [1.0, 1.0, 1.0]
+
+
+def test_sizes_that_depend_on_contents(python: Pyodide) -> None:
+    grow = graph(
+        helper.make_node("Expand", ["x", "shape"], ["y"]),
+        {"x": (TensorProto.FLOAT, [1]), "shape": (TensorProto.INT64, [1])},
+        {"y": (TensorProto.FLOAT, ["n"])},
+    )
+    code = "[s.run(None, {'x': np.ones(1, np.float32), 'shape': [n]})[0].shape for n in (2, 5, 0, 5)]"
+    assert python.run(SESSION.format("base64.b64decode(given)") + code, grow) == [[2], [5], [0], [5]]
+
+
+def test_run_async(python: Pyodide) -> None:
+    code = SESSION.format("await fetched('digits/digits.onnx')") + (
+        "import asyncio\nxs = [np.full((k, 1, 8, 8), k, np.float32) for k in range(1, 5)]\n"
+        "got = await asyncio.gather(*(s.run_async(['probabilities'], {'ink': x}) for x in xs))\n"
+        "all(np.array_equal(a[0], s.run(None, {'ink': x})[0]) for a, x in zip(got, xs))"
+    )
+    assert python.run(code) is True
+
+
+def test_one_call_makes_a_run_and_inputs_may_lie_anywhere(python: Pyodide) -> None:
+    code = SESSION.format("await fetched('digits/digits.onnx')") + (
+        "class Counted:\n"
+        "    def __init__(self, inner): self.inner, self.calls = inner, []\n"
+        "    def __getattr__(self, name): self.calls.append(name); return getattr(self.inner, name)\n"
+        "runtime = s._variants[()]\ncounted = runtime._js = Counted(runtime._js)\n"
+        "base = np.random.default_rng(0).random((8, 2, 16, 8), np.float32)\n"
+        "for x in (base[::2, :1, ::2], base[::2, :1, ::2].copy(), base[::2, :1, ::2].astype('>f4')):\n"
+        "    (y,) = s.run(None, {'ink': x})\n"
+        "    first = y if x.base is base else first\n"
+        "    same = np.array_equal(y, first)\n"
+        "[same, counted.calls]"
+    )
+    assert python.run(code) == [True, ["bind", "run", "run", "run"]]
+
+
+def test_memory_goes_back(python: Pyodide) -> None:
+    code = (
+        "import pyodide_js\nimport pyonnx_wasm as ort\nfrom pyonnx_wasm.runtimes import pyodide\n"
+        "name = await fetched('models/minilm.onnx')\n"
+        "def held():\n    ort.InferenceSession(name)\n    return [pyodide_js._module.HEAPU8.length, pyodide._glue().memoryBytes()]\n"
+        "first = held()\nfor _ in range(3): last = held()\n[first, last]"
+    )
+    first, last = python.run(code)
+    assert first == last
+
+
+def test_heap_growth_between_runs(python: Pyodide) -> None:
+    """Pyodide's memory moves when it grows; addresses and views of before must not be used."""
+    code = SESSION.format("await fetched('digits/digits.onnx')") + (
+        "import pyodide_js\nx = np.random.default_rng(0).random((2, 1, 8, 8), np.float32)\n(a,) = s.run(None, {'ink': x})\n"
+        "before = pyodide_js._module.HEAPU8.length\nbig = np.ones(before + (64 << 20), np.uint8)\n(b,) = s.run(None, {'ink': x})\n"
+        "grown = pyodide_js._module.HEAPU8.length > before\ndel big\n[grown, np.array_equal(a, b)]"
+    )
+    assert python.run(code) == [True, True]
+
+
+def test_threads_where_the_page_is_isolated(isolated: Pyodide) -> None:
+    native = ort.InferenceSession(MODELS["mobilenet"])
+    arrays = Case("mobilenet", MODELS["mobilenet"], {"height": 96, "width": 96}).feed(native.signature()[0])
+    code = (
+        "import asyncio\nimport pyonnx_wasm as ort\nname = await fetched('data/mobilenet.onnx')\noptions = ort.SessionOptions()\n"
+        "options.intra_op_num_threads = 3\ns = ort.InferenceSession(name, options)\nx = received(given)\nruns = [s.run(None, x)]\n"
+        "await asyncio.sleep(0.5)\nruns += [s.run(None, x) for _ in range(20)]\n"
+        "[s._variants[()].threads, sent(runs[0]), all(np.array_equal(a, b) for r in runs for a, b in zip(r, runs[0]))]"
+    )
+    threads, got, same = isolated.run(code, encoded(arrays))
+    assert (threads, same) == (3, True)
+    close(decoded(got), native.run(None, arrays))
+
+
+def test_one_thread_elsewhere(python: Pyodide) -> None:
+    code = (
+        "import pyonnx_wasm as ort\noptions = ort.SessionOptions()\noptions.intra_op_num_threads = 3\n"
+        "s = ort.InferenceSession(await fetched('digits/digits.onnx'), options)\n"
+        "s.run(None, {'ink': np.zeros((1, 1, 8, 8), np.float32)})\ns._variants[()].threads"
+    )
+    assert python.run(code) == 1
