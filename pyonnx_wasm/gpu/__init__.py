@@ -68,6 +68,7 @@ class Case:
         uniforms: numbers the source calls ``$name``, integers, floats or sequences; default: the kernel's fixed parameters.
         raw: buffers read and written as bits, whatever their element type.
         vec4: float32 buffers whose size and offsets are multiples of 4 elements, declared as ``vec4<f32>``.
+        words: written buffers of elements under 32 bits whose lanes write whole words, from a word boundary on.
         needs: features of the adapter without which the case is passed over.
     """
 
@@ -78,6 +79,7 @@ class Case:
     uniforms: Mapping[str, Any] | None = None
     raw: frozenset[str] = frozenset()
     vec4: frozenset[str] = frozenset()
+    words: frozenset[str] = frozenset()
     needs: tuple[str, ...] = ()
 
 

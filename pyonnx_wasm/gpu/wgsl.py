@@ -12,7 +12,8 @@ Every present buffer ``x`` brings ``x_t`` (its value type), ``x_get(i: u32) -> x
 ``x_put(i: u32, v: x_t)``; elements count from the buffer's first one. Value types: ``f32`` for floats, ``i32`` and ``u32`` for
 integers up to 32 bits, ``vec2<u32>`` (low, high) for 64-bit ones, ``bool``. ``x_int(i) -> i32`` reads an integer, the low
 half of a 64-bit one. Raw buffers have ``u32`` (up to 32 bits) or ``vec2<u32>``. Buffers declared as vectors have
-``x_get4(i)`` and ``x_put4(i, v)`` as well, whose index counts vectors. ``group(wid, nwg)`` is the workgroup's place in the grid
+``x_get4(i)`` and ``x_put4(i, v)`` as well, whose index counts vectors; those written by words have ``x_bits(v) -> u32`` and
+``x_put_word(i, bits)``, whose index counts words, in place of ``x_put``. ``group(wid, nwg)`` is the workgroup's place in the grid
 (return when its z is at least ``$grid_z``), ``item(wid, nwg, lane)`` a flat index for workgroups of 64.
 """
 
@@ -96,7 +97,7 @@ def _text(call: Call, case: Case, native: bool) -> str:
         head.append(_BF16)
     head += [f"@group(0) @binding(0) var<uniform> U: array<vec4<u32>, {-(-words // 4)}>;", _GRID]
     buffers = [
-        _buffer(name, i + 1, v.dtype, name in call.outputs, name in case.raw, name in case.vec4, native)
+        _buffer(name, i + 1, v.dtype, name in call.outputs, name in case.raw, name in case.vec4, name in case.words, native)
         for i, (name, v) in enumerate(call.values.items())
     ]
     return _numbers("\n".join([*head, *buffers, code]), uniforms, call.kernel.name)
@@ -196,12 +197,12 @@ def _closing(code: str, at: int) -> int:
     raise IRError("a [ is not closed")
 
 
-def _buffer(name: str, binding: int, dtype: DType, written: bool, raw: bool, vec4: bool, native: bool) -> str:
+def _buffer(name: str, binding: int, dtype: DType, written: bool, raw: bool, vec4: bool, words: bool, native: bool) -> str:
     """Declaration and accessors of one buffer."""
     bits = dtype.bits
-    small = bits < 32 and (raw or not (dtype is HALF and native))
+    small = bits < 32 and (raw or words or not (dtype is HALF and native))
     if small:
-        element = "atomic<u32>" if written else "u32"
+        element = "atomic<u32>" if written and not words else "u32"
     elif vec4:
         element = "vec4<f32>"
     elif bits == 64:
@@ -214,7 +215,7 @@ def _buffer(name: str, binding: int, dtype: DType, written: bool, raw: bool, vec
     lines.append(f"alias {name}_t = {value};")
     at = f"u32(${name}_at)"
     if small:
-        lines += _small(name, dtype, raw, written, at)
+        lines += _small(name, dtype, raw, written, words, at)
     elif vec4:
         lines.append(f"fn {name}_get(i: u32) -> f32 {{ let j = i + {at}; return {name}_data[j >> 2u][j & 3u]; }}")
         lines.append(f"fn {name}_get4(i: u32) -> vec4<f32> {{ return {name}_data[i + ({at} >> 2u)]; }}")
@@ -242,12 +243,12 @@ def _value_type(dtype: DType, raw: bool) -> str:
     return "bool" if dtype is DType.bool else "i32" if dtype.is_signed else "u32"
 
 
-def _small(name: str, dtype: DType, raw: bool, written: bool, at: str) -> list[str]:
-    """Accessors of elements that share words. Writers are atomic: neighbours may belong to another lane."""
+def _small(name: str, dtype: DType, raw: bool, written: bool, words: bool, at: str) -> list[str]:
+    """Accessors of elements that share words. Writers of elements are atomic: neighbours may belong to another lane."""
     bits = dtype.bits
     per, mask = 32 // bits, (1 << bits) - 1
     word, shift = f"j / {per}u", f"{bits}u * (j % {per}u)"
-    load = f"atomicLoad(&{name}_data[{word}])" if written else f"{name}_data[{word}]"
+    load = f"atomicLoad(&{name}_data[{word}])" if written and not words else f"{name}_data[{word}]"
     value = _value_type(dtype, raw)
     decode, encode = "b", "v"
     if not raw:
@@ -257,7 +258,10 @@ def _small(name: str, dtype: DType, raw: bool, written: bool, at: str) -> list[s
     lines = [
         f"fn {name}_get(i: u32) -> {value} {{ let j = i + {at}; let b = ({load} >> ({shift})) & {mask}u; return {decode}; }}",
     ]
-    if written:
+    if words:
+        lines.append(f"fn {name}_bits(v: {value}) -> u32 {{ return ({encode}) & {mask}u; }}")
+        lines.append(f"fn {name}_put_word(i: u32, bits: u32) {{ {name}_data[i + {at} / {per}u] = bits; }}")
+    elif written:
         lines.append(
             f"fn {name}_put(i: u32, v: {value}) {{ let j = i + {at}; let s = {shift}; let b = ({encode}) & {mask}u; "
             f"atomicAnd(&{name}_data[{word}], ~({mask}u << s)); atomicOr(&{name}_data[{word}], b << s); }}"

@@ -7,11 +7,11 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from ... import dims
 from ...dims import Dim, DimLike
 from ...dtypes import DType
-from ...ir import Value, row_major
-from .. import F32, WORKGROUP, Call, Case
+from ...ir import Value
+from .. import F32, Call, Case
+from ..elements import address, coordinates, elements, linear
 
 FLOATS = {DType.float32, DType.float16, DType.bfloat16}
 WIDE = {DType.int64, DType.uint64}
@@ -25,40 +25,26 @@ def cases(call: Call) -> list[Case]:
     if not call.all(*FLOATS, *WIDE, DType.bool, *(d for d in DType if d.is_int and 8 <= d.bits <= 32)):
         return []
     try:
-        return [_case(call)]
+        return _cases(call)
     except Unsupported:
         return []
 
 
-def _case(call: Call) -> Case:
+def _cases(call: Call) -> list[Case]:
     from ...tensor import MAX_RANK, _coalesced
 
     y, xs = call.values["y"], [v for n, v in call.values.items() if n != "y"]
     if y.rank > MAX_RANK or not any(name == "index" for name, *_ in call.node.params["code"]):
         y, xs = _coalesced(y, xs)
     code = call.node.params["code"]
-    if not _linear(y, y):
-        raise Unsupported
     writer = Writer(y, xs)
     for instruction in code:
         writer.add(*instruction)
     last = code[-1][2] if code else 0
     body = [*writer.head(), *writer.lines, f"  return r{last};"]
-    n = dims.product(y.shape)
-    numbers: dict[str, Any] = {"n": n, "y_off": y.offset}
-    if writer.coordinates:
-        numbers["shape"] = y.shape
-    return Case(
-        (dims.ceildiv(n, WORKGROUP),),
-        defines=frozenset({"wide"} if writer.wide else ()),
-        holes={"body": "\n".join(body)},
-        uniforms=numbers | writer.numbers,
-    )
-
-
-def _linear(x: Value, y: Value) -> bool:
-    """True when element i of the output reads or writes element i of the buffer."""
-    return all(a == b or s == 1 for a, b, s in zip(x.strides, row_major(y.shape), y.shape, strict=True))
+    numbers: dict[str, Any] = {"shape": y.shape} if writer.coordinates else {}
+    defines = frozenset({"wide"} if writer.wide else ())
+    return elements(call, numbers | writer.numbers, y=y, defines=defines, holes={"body": "\n".join(body)})
 
 
 class Writer:
@@ -83,29 +69,17 @@ class Writer:
             offset = f" + u32($x{k}_off)"
         if all(isinstance(s, int) and s == 0 for s in x.strides):
             return f"x{k}_get(0u{offset})"
-        if _linear(x, self.y):
+        if linear(x, self.y):
             return f"x{k}_get(i{offset})"
         self.coordinates = True
         self.numbers[f"x{k}_stride"] = x.strides
-        return f"x{k}_get({self.address(f'x{k}_stride', x)}{offset})"
-
-    @staticmethod
-    def address(name: str, x: Value) -> str:
-        terms = [f"c{d} * ${name}[{d}]" for d, s in enumerate(x.strides) if not (isinstance(s, int) and s == 0)]
-        return f"u32({' + '.join(terms) or '0'})"
+        return f"x{k}_get({address(f'x{k}_stride', x.strides)}{offset})"
 
     def head(self) -> list[str]:
         """The lines that find the element's coordinates, where anything needs them."""
         if self.symbols:
             self.numbers["symbols"] = tuple(self.symbols)
-        if not self.coordinates:
-            return []
-        lines = ["  var rest = i;"]
-        for d in range(self.y.rank - 1, -1, -1):
-            lines.append(f"  let c{d} = i32(rest % u32($shape[{d}]));")
-            if d:
-                lines.append(f"  rest /= u32($shape[{d}]);")
-        return lines
+        return coordinates(self.y.rank) if self.coordinates else []
 
     def add(self, name: str, dtype: DType, dst: int, a: Any, b: Any, c: Any) -> None:
         if dtype is DType.float64 or (name == "cast" and DType(b) not in FLOATS | WIDE | {DType.bool} and not _word(DType(b))):

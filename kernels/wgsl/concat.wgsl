@@ -1,0 +1,4 @@
+fn element(i: u32) -> y_t {
+${body}
+}
+#include elements

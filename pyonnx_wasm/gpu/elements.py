@@ -1,0 +1,67 @@
+"""What kernels share whose lanes write one element each: the cases, and the text that finds coordinates and addresses."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .. import dims
+from ..dims import DimLike
+from ..ir import Value, row_major
+from . import WORKGROUP, Call, Case
+
+
+def elements(
+    call: Call,
+    uniforms: Mapping[str, Any],
+    *,
+    y: Value | None = None,
+    n: DimLike | None = None,
+    guard: DimLike = 1,
+    defines: frozenset[str] = frozenset(),
+    holes: Mapping[str, str] | None = None,
+    raw: Sequence[str] = (),
+) -> list[Case]:
+    """Cases of a source that defines ``element(i) -> y_t`` and includes ``elements``: ``y[i] = element(i)`` for i < n.
+
+    Elements under 32 bits are written by words where ``y`` is a storage of its own. Empty when ``y`` has gaps.
+    """
+    y = call.values["y"] if y is None else y
+    if not linear(y, y):
+        return []
+    n = dims.product(y.shape) if n is None else n
+    numbers = {"n": n, "y_off": y.offset, **uniforms}
+    if y.dtype.bits < 32 and call.values["y"].whole:
+        per = 32 // y.dtype.bits
+        return [
+            Case(
+                (dims.ceildiv(n, per * WORKGROUP),), guard, defines | {"words"}, {**(holes or {}), "per": str(per)}, numbers,
+                frozenset(raw), words=frozenset({"y"}),
+            )
+        ]  # fmt: skip
+    return [Case((dims.ceildiv(n, WORKGROUP),), guard, defines, {**(holes or {}), "per": "1"}, numbers, frozenset(raw))]
+
+
+def linear(x: Value, y: Value) -> bool:
+    """True when element i of ``y``, in row-major order, is element i of the buffer from the offset of ``x`` on."""
+    return all(a == b or s == 1 for a, b, s in zip(x.strides, row_major(y.shape), y.shape, strict=True))
+
+
+def coordinates(rank: int, shape: str = "shape") -> list[str]:
+    """Lines that split the flat index ``i`` into ``c0``, ``c1``, ... over the sizes in a uniform."""
+    lines = ["  var rest = i;"] if rank else []
+    for d in range(rank - 1, -1, -1):
+        lines.append(f"  let c{d} = i32(rest % u32(${shape}[{d}]));" if d else "  let c0 = i32(rest);")
+        if d:
+            lines.append(f"  rest /= u32(${shape}[{d}]);")
+    return lines
+
+
+def address(name: str, strides: Sequence[DimLike]) -> str:
+    """The place of those coordinates in a view whose strides are the uniform ``name``."""
+    terms = [f"c{d}" if _is(s, 1) else f"c{d} * ${name}[{d}]" for d, s in enumerate(strides) if not _is(s, 0)]
+    return f"u32({' + '.join(terms) or '0'})"
+
+
+def _is(d: DimLike, value: int) -> bool:
+    return isinstance(d, int) and d == value

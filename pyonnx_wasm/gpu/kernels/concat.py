@@ -1,0 +1,38 @@
+"""Tensors side by side along an axis, of any element type: every lane finds the input that its element comes from."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from ... import dims
+from .. import Call, Case
+from ..elements import address, coordinates, elements, linear
+
+
+def cases(call: Call) -> list[Case]:
+    y = call.values["y"]
+    xs = [call.values[f"x{k}"] for k in range(len(call.values) - 1)]
+    axis = call.node.params["axis"]
+    if call.node.params.get("starts") is not None or not xs:
+        return []
+    numbers: dict[str, Any] = {"x_off": [x.offset for x in xs]}
+    if all(linear(x, x) for x in xs):
+        # Rows of all inputs side by side: [outer, row], each input holds [outer, own row].
+        rows = [dims.product(x.shape[axis:]) for x in xs]
+        numbers |= {"row": dims.product(y.shape[axis:]), "rows": rows, "starts": list(itertools.accumulate(rows, initial=0))[:-1]}
+        lines = ["  let r = i32(i % u32($row));", "  let o = i32(i / u32($row));"]
+        places = [f"u32(o * $rows[{k}] + r - $starts[{k}])" for k in range(len(xs))]
+        at = "r"
+    else:
+        starts = list(itertools.accumulate((x.shape[axis] for x in xs), initial=0))[:-1]
+        numbers |= {"shape": y.shape, "starts": starts} | {f"x{k}_stride": x.strides for k, x in enumerate(xs)}
+        lines = coordinates(y.rank)
+        places = [
+            f"{address(f'x{k}_stride', x.strides)} - u32($starts[{k}] * $x{k}_stride[{axis}])" for k, x in enumerate(xs)
+        ]  # unsigned arithmetic wraps: the difference is right whichever is larger
+        at = f"c{axis}"
+    for k in range(len(xs) - 1, 0, -1):
+        lines.append(f"  if ({at} >= $starts[{k}]) {{ return x{k}_get({places[k]} + u32($x_off[{k}])); }}")
+    lines.append(f"  return x0_get({places[0]} + u32($x_off[0]));")
+    return elements(call, numbers, holes={"body": "\n".join(lines)}, raw=tuple(call.values))
