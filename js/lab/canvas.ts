@@ -96,7 +96,7 @@ export class GraphCanvas {
     this.fitted = true;
     const { width, height } = whole(this.scene);
     const all = Math.min(1, this.width / width, this.height / height);
-    const readable = Math.min(1, Math.max(all, Math.min(0.55, this.width / width)));
+    const readable = Math.min(1, Math.max(all, 0.3, Math.min(0.95, this.width / width)));
     const scale = smooth ? all : readable;
     const tall = height * scale > this.height;
     this.fly(

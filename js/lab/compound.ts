@@ -39,7 +39,7 @@ export interface Layout {
 }
 
 export const TITLE = 30;
-const PADDING = 14;
+const PADDING = 18;
 
 interface Local {
   items: Item[];
@@ -176,13 +176,12 @@ export function compound(boxes: readonly Box[], edges: readonly Edge[]): Layout 
     const shift = (width - laid.width) / 2;
     const height = laid.height + border.title + border.padding;
     const move = ({ x, y }: Point): Point => ({ x: x + shift, y: y + border.title });
-    const centres = laid.items.map(move).map((p, k) => {
-      const pin = items[k]!.pin;
-      return pin === "top" ? { x: p.x, y: border.title } : pin === "bottom" ? { x: p.x, y: height } : p;
-    });
+    const centres = laid.items.map(move);
     const paths = laid.links.map((points, k) => {
+      const { from, to } = links[k]!;
       const moved = points.map(move);
-      if (items[links[k]!.to]!.pin === "bottom") moved[moved.length - 1] = { x: moved.at(-1)!.x, y: height };
+      if (items[from]!.pin === "top") moved.unshift({ x: moved[0]!.x, y: 0 });
+      if (items[to]!.pin === "bottom") moved.push({ x: moved.at(-1)!.x, y: height });
       return moved;
     });
     inside.set(group, { width, height, centres, paths });

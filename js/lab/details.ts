@@ -79,7 +79,8 @@ function valueDetails(value: Value, index: string, context: Context, at: Node): 
   const links: HTMLElement[] = [];
   const link = (text: string, node: Node): HTMLElement =>
     el("button", { class: "pw-link", onclick: () => context.go(node) }, text);
-  const spelled = (node: Node): string => (node.kind === "op" ? `${node.call.op} ${node.label}` : node.label);
+  const spelled = (node: Node): string =>
+    node.label.startsWith(node.call.op) ? node.label : `${node.call.op} ${node.label}`;
   if (value.producer && value.producer !== at && !value.producer.constant)
     links.push(link(`from ${spelled(value.producer)}`, value.producer));
   if (value.producer === at) {

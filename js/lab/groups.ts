@@ -185,12 +185,16 @@ export function repeats(kinds: readonly string[]): [number, number][] {
   const n = kinds.length;
   let best = { period: 0, start: 0, length: 0 };
   for (let period = 4; period <= n / 2; period++) {
+    let longest = { run: 0, end: 0 };
     let run = 0;
     for (let k = 0; k + period < n; k++) {
       run = kinds[k] === kinds[k + period] ? run + 1 : 0;
-      const length = run + period;
-      if (run >= period && length > best.length * 1.1) best = { period, start: k - run + 1, length };
+      if (run > longest.run) longest = { run, end: k + 1 };
     }
+    const length = longest.run + period;
+    // A multiple of a period fits as well; the shorter one tells more.
+    if (longest.run >= period && length > best.length * 1.1)
+      best = { period, start: longest.end - longest.run, length };
   }
   const whole = Math.floor(best.length / (best.period || 1));
   const varied = new Set(kinds.slice(best.start, best.start + best.period)).size > 1;

@@ -31,8 +31,9 @@ export interface Placed {
   readonly height: number;
 }
 
-const GAP_X = 26;
-const GAP_DUMMY = 14;
+const GAP_X = 40;
+const GAP_LANE = 28;
+const GAP_LANES = 12;
 const GAP_Y = 34;
 const GAP_PORT = 16;
 const SWEEPS = 6;
@@ -337,7 +338,8 @@ function compact(net: Net, rows: readonly (readonly number[])[], root: readonly 
     for (let k = 1; k < row.length; k++) {
       const [u, v] = [row[k - 1]!, row[k]!];
       const [a, b] = [root[u]!, root[v]!];
-      const gap = u >= net.real || v >= net.real ? GAP_DUMMY : GAP_X;
+      const lanes = Number(u >= net.real) + Number(v >= net.real);
+      const gap = [GAP_X, GAP_LANE, GAP_LANES][lanes]!;
       const distance = net.widths[u]! / 2 + gap + net.widths[v]! / 2;
       const out = right.get(a) ?? new Map<number, number>();
       right.set(a, out);

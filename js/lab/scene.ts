@@ -110,7 +110,10 @@ function texts(item: Group | Leaf): [string, string] {
     const value = node.outputs[0] ?? node.inputs[0];
     return [clip(node.label), value?.declared ? clip(typeText(value.declared)) : ""];
   }
-  const weights = node.inputs.flatMap((v) => (v?.weight?.shape.length ? [v.weight.shape.join("×")] : []));
+  const telling = node.inputs.filter(
+    (v) => v?.weight && v.weight.dtype !== "int64" && v.weight.shape.some((d) => d > 1),
+  );
+  const weights = telling.map((v) => v!.weight!.shape.join("×"));
   return [clip(node.call.op), clip(weights.join("  "))];
 }
 
@@ -125,7 +128,9 @@ export function typeText({ dtype, shape }: Declared): string {
 /** What stands beside a wire. */
 export function wireText(values: readonly Value[]): string {
   if (values.length > 1) return `${values.length} tensors`;
-  const shape = values[0]?.declared?.shape;
+  const { declared, content } = values[0]!;
+  if (content) return clip(`= ${declared?.shape?.length ? `[${content.join(", ")}]` : content.join()}`);
+  const shape = declared?.shape;
   if (!shape) return "";
   return clip(shape.length ? shape.join("×") : "scalar");
 }

@@ -103,15 +103,8 @@ export class ModelViewer extends Widget {
       el("div", { class: "pw-tabs", role: "tablist" }, this.tabs.model, this.tabs.details, this.tabs.run),
       this.content,
     );
-    this.node.append(
-      el(
-        "div",
-        { class: "pw-main" },
-        toolbar,
-        el("div", { class: "pw-stage" }, this.canvas.element, this.message, this.status),
-      ),
-      side,
-    );
+    const stage = el("div", { class: "pw-stage" }, this.canvas.element, this.message, this.status);
+    this.node.append(el("div", { class: "pw-layout" }, el("div", { class: "pw-main" }, toolbar, stage), side));
     this.search.addEventListener("input", () => this.find());
     this.search.addEventListener("keydown", (event) => {
       if (event.key === "Enter") void this.step(event.shiftKey ? -1 : 1);
