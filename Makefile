@@ -13,6 +13,7 @@ CORE := build/.core
 PLAYER := build/.player
 SITE := build/.site
 WHEEL := build/.wheel
+PYODIDE := build/pyodide/pyodide-lock.json
 DIGITS := build/site/digits/digits.ponnx
 MINILM := build/models/minilm.onnx
 SEARCH := build/site/search/minilm.ponnx
@@ -32,7 +33,7 @@ help:  ## this list
 demo: $(BROWSER) $(SITE)  ## run the held-out digits in headless Chromium and report
 	@$(BIN)/python -m pyonnx_wasm.demo
 
-test: lint $(BROWSER) $(SITE) $(DIGITS) $(SEARCH)  ## lint, types, formatting, all tests
+test: lint $(BROWSER) $(SITE) $(DIGITS) $(SEARCH) $(PYODIDE)  ## lint, types, formatting, all tests
 	@$(BIN)/python -m pytest
 
 serve: $(SITE) $(DIGITS) $(SEARCH)  ## open the pages: digits and semantic search
@@ -45,7 +46,7 @@ build: $(CORE) $(PLAYER)  ## the native core, the WebAssembly cores and the play
 
 site: $(SITE) $(DIGITS)  ## the demo pages, in build/site
 
-wheel: $(WHEEL)  ## one pure wheel for Pyodide, JupyterLite and CPython: dist/pyonnx_wasm-*-py3-none-any.whl
+wheel: $(WHEEL)  ## two wheels in dist: a pure one for Pyodide and JupyterLite, one with this machine's core
 
 lint: $(VENV) $(NODE)  ## ruff, mypy --strict, tsc --strict, formatting
 	@$(BIN)/ruff check -q
@@ -89,10 +90,13 @@ $(PLAYER): $(NODE) $(CORE) $(PLAYER_SOURCES)
 	@touch $@
 
 $(WHEEL): $(PLAYER) hatch_build.py pyproject.toml README.md $(shell find pyonnx_wasm -name '*.py' -o -name '*.md')
-	@rm -f dist/pyonnx_wasm-*-py3-none-any.whl
-	@PYONNX_WASM_WHEEL=pure $(BIN)/python -m build --wheel --no-isolation --outdir dist >/dev/null
-	@ls -l dist/pyonnx_wasm-*-py3-none-any.whl | awk '{ print $$9 ", " $$5 " bytes" }'
+	@rm -f dist/pyonnx_wasm-*.whl
+	@for kind in pure native; do PYONNX_WASM_WHEEL=$$kind $(BIN)/python -m build --wheel --no-isolation --outdir dist >/dev/null || exit 1; done
+	@wc -c dist/pyonnx_wasm-*.whl | sed '$$d'
 	@touch $@
+
+$(PYODIDE): | $(VENV)
+	@$(BIN)/python -m pyonnx_wasm.testing.pyodide
 
 $(SITE): $(PLAYER) $(PAGE_SOURCES)
 	@node js/pages/build.mjs build/site

@@ -1,7 +1,7 @@
 """What a wheel carries: the portable parts, and with a platform its native core.
 
-``PYONNX_WASM_WHEEL`` says which: ``pure`` (Pyodide, JupyterLite, any browser), or a platform as ``python -m pyonnx_wasm.toolchain
---target`` spells it. Unset: pure under pyodide-build, else this machine's platform if its core was built, else pure.
+``PYONNX_WASM_WHEEL`` says which: ``pure`` (Pyodide, JupyterLite, any browser), ``native`` (this machine), or a platform as
+``python -m pyonnx_wasm.toolchain --target`` spells it. Unset: pure under pyodide-build, else native if its core was built, else pure.
 """
 
 import os
@@ -34,10 +34,12 @@ class WheelHook(BuildHookInterface):
             return
         root = Path(self.root)
         wanted = os.environ.get("PYONNX_WASM_WHEEL") or ("pure" if os.environ.get("PYODIDE") else "")
+        if wanted == "native":
+            wanted = host()
         if wanted and (missing := [path for path in PORTABLE if not (root / path).exists()]):
             raise FileNotFoundError(f"{missing[0]} is not built: run `make build` first")
         if wanted not in ("", "pure", *TAGS):
-            raise ValueError(f"PYONNX_WASM_WHEEL={wanted}: it must be pure or one of {', '.join(TAGS)}")
+            raise ValueError(f"PYONNX_WASM_WHEEL={wanted}: it must be pure, native or one of {', '.join(TAGS)}")
         target = wanted or host()
         cores = native_cores(root, target)
         if wanted in TAGS and not cores:

@@ -1,5 +1,6 @@
 """The surface that users of onnxruntime know, and what it says when something does not fit."""
 
+import asyncio
 import pickle
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -156,3 +157,21 @@ def test_structure_that_depends_on_contents() -> None:
     data = np.arange(6, dtype=np.float32).reshape(2, 3)
     for axis in (0, 1, -1):
         np.testing.assert_array_equal(s.run(None, {"x": data, "axes": np.array([axis])})[0], data.sum(axis))
+
+
+def test_run_async() -> None:
+    s = ort.InferenceSession(small())
+
+    async def several() -> list[list[np.ndarray]]:
+        return await asyncio.gather(*(s.run_async(["y"], feed(n)) for n in (1, 2, 3)))
+
+    for n, (y,) in zip((1, 2, 3), asyncio.run(several()), strict=True):
+        np.testing.assert_array_equal(y, s.run(None, feed(n))[0])
+    with pytest.raises(ValueError, match="no output is named 'nope'"):
+        asyncio.run(s.run_async(["nope"], feed()))
+
+
+def test_a_model_compiles_to_the_same_bytes_each_time(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        ort.save(ort.compile(DIGITS), tmp_path / name)
+    assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
