@@ -71,18 +71,25 @@ self.onmessage = async ({ data }: MessageEvent<Job>) => {
 async function start({ index, wheel }: Job, tell: (progress: CompileProgress) => void): Promise<Pyodide> {
   const step = (loaded: number): void => tell({ phase: "pyodide", loaded, total: 3 });
   step(0);
-  const archive = fetchWheel(wheel);
-  archive.catch(() => {});
-  let python: Pyodide;
+  const [python, archive] = await Promise.all([startPython(index, step), fetchWheel(wheel)]);
+  python.unpackArchive(archive, "wheel");
+  python.runPython(PYTHON);
+  step(3);
+  return python;
+}
+
+async function startPython(index: string, step: (loaded: number) => void): Promise<Pyodide> {
   try {
     const { loadPyodide } = (await import(`${index}pyodide.mjs`)) as {
       loadPyodide(options: { indexURL: string }): Promise<Pyodide>;
     };
-    python = await loadPyodide({ indexURL: index });
+    const python = await loadPyodide({ indexURL: index });
     step(1);
     await python.loadPackage(["numpy"], { messageCallback: () => {} });
     // Packages that cannot be fetched are only logged.
     python.runPython("import numpy");
+    step(2);
+    return python;
   } catch (error) {
     const fault = messageOf(error).trim().split("\n").pop();
     throw new Error(
@@ -90,11 +97,6 @@ async function start({ index, wheel }: Job, tell: (progress: CompileProgress) =>
         `env.pyodide.indexURL says where it is; or ${CURE}`,
     );
   }
-  step(2);
-  python.unpackArchive(await archive, "wheel");
-  python.runPython(PYTHON);
-  step(3);
-  return python;
 }
 
 async function fetchWheel(url: string): Promise<ArrayBuffer> {

@@ -195,9 +195,10 @@ def test_other_kernel_abi_is_named(run: Run, player_models: Path) -> None:
     assert re.search(rf"\b{name}\b", run("return error(create(Uint8Array.from(arg)))", list(data)))
 
 
-def test_onnx_file_says_compile_first(run: Run) -> None:
-    message = run('return error(create("dense.onnx"))')
-    assert message.endswith("dense.onnx: this is an ONNX file; compile it first: pyonnx-wasm compile model.onnx")
+def test_onnx_file_without_a_compiler_says_what_is_missing(run: Run) -> None:
+    message = run('Object.assign(env.pyodide, { indexURL: "/none/", wheelURL: "/none.whl" }); return error(create("dense.onnx"))')
+    assert message.endswith("; or compile the model beforehand: pyonnx-wasm compile model.onnx")
+    assert "dense.onnx: " in message
 
 
 ADDRESSES = {

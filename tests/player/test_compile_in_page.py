@@ -1,0 +1,195 @@
+"""ONNX models given to a page as they are: compiled there by a real Pyodide, kept, and run."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+from player_site import DIST, HELPERS, Run, dense, ramp
+from playwright.sync_api import Browser, BrowserContext
+
+from pyonnx_wasm.server import Server
+from pyonnx_wasm.testing import pyodide
+
+pytestmark = pytest.mark.browser
+
+SETTINGS = """
+env.pyodide.indexURL = "/pyodide/";
+const phases = [];
+const onProgress = ({ phase }) => phases.at(-1) === phase || phases.push(phase);
+const once = async (source, options = {}) => {
+  const session = await create(source, { onProgress, ...options });
+  const { y } = await session.run({ x: x(3) });
+  await session.release();
+  return [...y.data];
+};
+"""
+ANEW = ["source", "pyodide", "compile", "model", "init", "ready"]
+KEPT = ["source", "model", "init", "ready"]
+
+
+@pytest.fixture(scope="module")
+def compile_server(player_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """The models, the player with its wheel beside it, and Pyodide."""
+    root = tmp_path_factory.mktemp("compile")
+    player = root / "player"
+    shutil.copytree(DIST, player)
+    pyodide.build_wheel(player)
+    site = root / "site"
+    site.mkdir()
+    shutil.copy(player_models / "index.html", site)
+    shutil.copy(player_models / "dense.onnx", site)
+    shutil.copy(site / "dense.onnx", site / "dense.bin")
+    model = onnx.load(site / "dense.onnx")
+    onnx.save(model, site / "apart.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
+    node = helper.make_node("Frobnicate", ["x"], ["y"], name="frob_0")
+    unknown = helper.make_graph([node], "g", infos[:1], infos[1:], [numpy_helper.from_array(np.zeros(1, np.float32), "w")])
+    onnx.save(helper.make_model(unknown, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), site / "unknown.onnx")
+    (site / "cut.onnx").write_bytes((site / "dense.onnx").read_bytes()[:-500])
+    with Server({"/": site, "/player": player, "/pyodide": pyodide.distribution()}) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def context(browser: Browser) -> Iterator[BrowserContext]:
+    context = browser.new_context()
+    yield context
+    context.close()
+
+
+@pytest.fixture(scope="module")
+def anew(context: BrowserContext, compile_server: Server) -> Callable[[], Run]:
+    """Opens the page again; the cache stays, as a user's would."""
+    page = context.new_page()
+
+    def anew() -> Run:
+        page.goto(compile_server.url)
+        compile_server.transfers.clear()
+        return lambda body, arg=None: page.evaluate(f"async (arg) => {{ {HELPERS} {SETTINGS} {body} }}", arg)
+
+    return anew
+
+
+@pytest.fixture(scope="module")
+def run(anew: Callable[[], Run]) -> Run:
+    """The same page for several tests, so that one Pyodide serves them."""
+    return anew()
+
+
+def close(got: list[float]) -> None:
+    np.testing.assert_allclose(np.array(got).reshape(3, 31), dense(ramp(3)), rtol=1e-5, atol=1e-5)
+
+
+def fetched(server: Server) -> set[str]:
+    return {transfer.path for transfer in server.transfers}
+
+
+def test_an_onnx_model_just_works_and_needs_pyodide_once(anew: Callable[[], Run], compile_server: Server) -> None:
+    run = anew()
+    got = run('return { y: await once("dense.onnx"), phases }')
+    close(got["y"])
+    assert got["phases"] == ANEW
+    assert {"/pyodide/pyodide.mjs", "/player/compile.mjs"} <= fetched(compile_server)
+    run = anew()
+    got = run('return { y: await once("dense.onnx"), phases, kept: (await (await caches.open("pyonnx-wasm")).keys()).length }')
+    close(got["y"])
+    assert got["phases"] == KEPT
+    assert got["kept"] == 1
+    assert not [path for path in fetched(compile_server) if "pyodide" in path or path.endswith(".whl")]
+
+
+SOURCES: dict[str, str] = {
+    "address without a telling name": '"dense.bin"',
+    "URL": 'new URL("dense.onnx", location.href)',
+    "bytes": 'await bytes("dense.onnx")',
+    "Blob": 'await (await fetch("dense.onnx")).blob()',
+    "Response": 'await fetch("dense.onnx")',
+    "stream": '(await fetch("dense.onnx")).body',
+}
+
+
+@pytest.mark.parametrize("source", SOURCES.values(), ids=SOURCES)
+def test_sources(run: Run, source: str) -> None:
+    got = run(f"return {{ y: await once({source}), inPlace: await once({source}, {{ worker: false }}), phases }}")
+    close(got["y"])
+    close(got["inPlace"])
+
+
+def test_a_callers_bytes_stay_as_they_are(run: Run) -> None:
+    assert run("""
+      const given = await bytes("dense.onnx");
+      given[given.length - 1] ^= 1;  // a model that was not seen before
+      const before = given.slice();
+      await error(create(given));
+      return given.length === before.length && given.every((byte, i) => byte === before[i]);
+    """)
+
+
+def test_external_data(run: Run) -> None:
+    got = run("""
+      const y = await once("apart.onnx", { externalData: ["weights.bin"] });
+      const again = await once("apart.onnx", { externalData: [{ path: "weights.bin", data: await bytes("weights.bin") }] });
+      return { y, again, phases, missing: await error(create("apart.onnx")) };
+    """)
+    close(got["y"])
+    close(got["again"])
+    assert [phase for phase in got["phases"] if phase != "pyodide"] == ["source", "compile", *KEPT[1:], *KEPT]
+    assert "apart.onnx" in got["missing"]
+    assert "weights.bin" in got["missing"]
+
+
+def test_what_the_compiler_says_reaches_the_caller(run: Run, compile_server: Server) -> None:
+    got = run("""
+      const unknown = await error(create("unknown.onnx"));
+      const cut = await error(create("cut.onnx"));
+      return { unknown, cut, y: await once("dense.onnx"), missing: await error(create("nowhere.onnx")) };
+    """)
+    assert got["unknown"].startswith(f"{compile_server.url}unknown.onnx: node 'frob_0' (Frobnicate): ")
+    assert got["cut"].startswith(f"{compile_server.url}cut.onnx: ")
+    assert "truncated" in got["cut"]
+    assert got["missing"] == f"{compile_server.url}nowhere.onnx: HTTP 404 Not Found"
+    close(got["y"])
+
+
+def test_a_damaged_cache_is_mended(run: Run) -> None:
+    got = run("""
+      await once("dense.onnx");
+      const cache = await caches.open("pyonnx-wasm");
+      const keys = await cache.keys();
+      for (const key of keys) await cache.put(key, new Response(new Uint8Array(100)));
+      phases.length = 0;
+      const y = await once("dense.onnx");
+      const mended = [...phases];
+      phases.length = 0;
+      return { y, again: await once("dense.onnx"), mended, phases };
+    """)
+    close(got["y"])
+    close(got["again"])
+    assert "compile" in got["mended"]
+    assert got["phases"] == KEPT
+
+
+def test_what_is_missing_is_named(context: BrowserContext, compile_server: Server, run: Run) -> None:
+    new = 'const given = await bytes("dense.onnx"); given[given.length - 2] ^= arg; return error(create(given));'
+    cure = "or compile the model beforehand: pyonnx-wasm compile model.onnx"
+    nowhere = run('env.pyodide.indexURL = "/nowhere"; ' + new, 1)
+    assert f"does not load from {compile_server.url}nowhere/: " in nowhere
+    assert nowhere.endswith(f"env.pyodide.indexURL says where it is; {cure}")
+    wheel = run('env.pyodide.wheelURL = "/no.whl"; ' + new, 2)
+    assert wheel == f"model: the compiler {compile_server.url}no.whl: HTTP 404; env.pyodide.wheelURL says where it is; {cure}"
+    assert run('env.pyodide.indexURL = undefined; return error(create("dense.onnx"))') is None, "compiled before: nothing is fetched"
+    context.route("https://cdn.jsdelivr.net/**", lambda route: route.abort("internetdisconnected"))
+    offline = run("env.pyodide.indexURL = undefined; " + new, 4)
+    context.unroute_all()
+    assert "does not load from https://cdn.jsdelivr.net/pyodide/" in offline
+
+
+def test_the_player_stays_small() -> None:
+    import gzip
+
+    assert "loadPyodide" not in (DIST / "index.mjs").read_text()
+    assert len(gzip.compress((DIST / "compile.mjs").read_bytes())) < 4096
