@@ -1,1 +1,35 @@
 """Jupyter: the bridge from a kernel to the user's browser, and widgets. Needs the extra ``pyonnx-wasm[jupyter]``."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .compare import Compare as Compare
+    from .panels import Boxes as Boxes
+    from .panels import HeatMap as HeatMap
+    from .panels import Image as Image
+    from .panels import Picture as Picture
+    from .panels import Slider as Slider
+    from .panels import Table as Table
+    from .panels import Tensor as Tensor
+    from .panels import Text as Text
+    from .panels import TopK as TopK
+    from .playground import Playground as Playground
+    from .preprocess import Preprocess as Preprocess
+    from .profile import Profile as Profile
+
+# Loaded when first used: widgets need anywidget, the bridge's wire does not.
+_HOMES = {
+    **dict.fromkeys(("Boxes", "HeatMap", "Image", "Picture", "Slider", "Table", "Tensor", "Text", "TopK"), "panels"),
+    "Compare": "compare",
+    "Playground": "playground",
+    "Preprocess": "preprocess",
+    "Profile": "profile",
+}
+__all__ = list(_HOMES)  # noqa: PLE0605
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f".{_HOMES[name]}", __name__), name)

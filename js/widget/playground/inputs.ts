@@ -213,7 +213,7 @@ export class TensorPanel implements InputPanel {
         this.#seed.value = String((this.#seed.valueAsNumber || 0) + 1);
         context.change();
       },
-      { icon: "dice", bare: true },
+      { icon: "reset", bare: true },
     );
     const seeding = h("span", { class: "pwx-row" }, field("seed", this.#seed), again);
     const pick = button("Choose .npy", () => file.click(), { icon: "file" });

@@ -162,6 +162,7 @@ export class ImageShow extends Show {
     }
     [this.#canvas.width, this.#canvas.height] = [width, height];
     this.#canvas.getContext("2d")!.putImageData(image, 0, 0);
+    this.#canvas.classList.toggle("pwx-coarse", Math.max(width, height) < 100);
     this.#canvas.hidden = false;
     return trouble(summary);
   }
@@ -221,6 +222,7 @@ export class HeatShow extends Show {
     } else {
       [target.width, target.height] = [this.#map.width, this.#map.height];
       context.drawImage(this.#map, 0, 0);
+      target.classList.toggle("pwx-coarse", Math.max(target.width, target.height) < 100);
     }
     target.hidden = this.#scale.hidden = false;
     const name = (v: number) => (classes ? (this.spec.labels[v] ?? `class ${v}`) : short(v));

@@ -40,7 +40,6 @@ const ICONS = {
   draw: "M4 20l1-4L16 5l3 3L8 19zM13.5 7.5l3 3",
   stop: "M7 7h10v10H7z",
   clear: "M6 6l12 12M18 6 6 18",
-  dice: "M5 5h14v14H5zM9 9h.01M15 15h.01M15 9h.01M9 15h.01",
   play: "M8 5l11 7-11 7z",
   python: "M4 12h13m0 0-5-5m5 5-5 5M20 5v14",
   warn: "M12 4 3 19h18zM12 10v4M12 16.5v.01",

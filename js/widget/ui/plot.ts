@@ -1,12 +1,12 @@
 /** Small pictures of numbers: histogram, scatter, colour map. */
-import { canvas, svg } from "./dom.js";
+import { canvas, h, svg } from "./dom.js";
 import { reader, short, summarise, type Summary, type Tensor } from "./tensor.js";
 
 const W = 300;
-const H = 64;
+const H = 50;
 
 /** Counts of the values in equal bins between the least and the greatest, with both written below. */
-export function histogram(values: ArrayLike<number>, label: string, format: (v: number) => string = short): SVGElement {
+export function histogram(values: ArrayLike<number>, label: string, format: (v: number) => string = short): Element {
   let [min, max] = [Infinity, -Infinity];
   for (let i = 0; i < values.length; i++) {
     const v = values[i]!;
@@ -31,17 +31,12 @@ export function histogram(values: ArrayLike<number>, label: string, format: (v: 
   const width = bins.length > 1 ? W / bins.length : 12;
   bins.forEach((n, i) => {
     if (!n) return;
-    const height = Math.max(1, (n / top) * (H - 18));
+    const height = Math.max(1, (n / top) * (H - 2));
     const x = bins.length > 1 ? i * width : (W - width) / 2;
-    plot.append(svg("rect", { class: "pwx-mark", x: x + 0.4, y: H - 15 - height, width: width - 0.8, height }));
+    plot.append(svg("rect", { class: "pwx-mark", x: x + 0.4, y: H - height, width: width - 0.8, height }));
   });
-  plot.append(svg("path", { class: "pwx-axis", d: `M0 ${H - 14.5}H${W}` }));
-  plot.append(
-    svg("text", { x: 0, y: H - 3 }, format(min)),
-    svg("text", { x: W, y: H - 3, "text-anchor": "end" }, format(max)),
-  );
-  plot.setAttribute("preserveAspectRatio", "xMinYMin meet");
-  return plot;
+  plot.append(svg("path", { class: "pwx-axis", d: `M0 ${H - 0.5}H${W}` }));
+  return h("div", {}, plot, h("div", { class: "pwx-ticks" }, h("span", {}, format(min)), h("span", {}, format(max))));
 }
 
 /** Stops of viridis. */

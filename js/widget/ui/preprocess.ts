@@ -277,11 +277,17 @@ export function describe(spec: Preprocess): string {
     spec.crop !== null && `crop ${pair(spec.crop)}`,
     spec.color,
     spec.invert && "invert",
-    spec.scale !== 1 &&
-      `× ${Math.abs(1 / spec.scale - Math.round(1 / spec.scale)) < 1e-9 ? `1/${Math.round(1 / spec.scale)}` : spec.scale}`,
+    spec.scale !== 1 && `× ${fraction(spec.scale)}`,
     !plain(spec.mean, 0) && `− ${list(spec.mean)}`,
     !plain(spec.std, 1) && `÷ ${list(spec.std)}`,
     `${spec.layout} ${spec.dtype}`,
   ];
   return steps.filter(Boolean).join(" → ");
+}
+
+/** A factor as whole/255 or 1/whole, where it is one. */
+function fraction(factor: number): string {
+  const near = (v: number): boolean => v >= 1 && Math.abs(v - Math.round(v)) < 1e-9;
+  if (near(factor * 255)) return `${Math.round(factor * 255)}/255`;
+  return near(1 / factor) ? `1/${Math.round(1 / factor)}` : String(factor);
 }

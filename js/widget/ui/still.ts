@@ -69,11 +69,6 @@ function freeze(from: HTMLElement, to: HTMLElement): void {
         .querySelectorAll("option")
         .forEach((option, i) => option.toggleAttribute("selected", i === original.selectedIndex));
   }
-  for (const [original, copy] of pairs("canvas")) {
-    const { width, height } = original as HTMLCanvasElement;
-    if (!width || !height) continue;
-    copy.replaceWith(imageOf(original as HTMLCanvasElement, copy));
-  }
   for (const [original, copy] of pairs("img")) {
     const { src, naturalWidth, naturalHeight } = original as HTMLImageElement;
     if (src.startsWith("data:") || !naturalWidth) continue;
@@ -84,6 +79,11 @@ function freeze(from: HTMLElement, to: HTMLElement): void {
     canvas.getContext("2d")!.drawImage(original as HTMLImageElement, 0, 0, canvas.width, canvas.height);
     copy.replaceWith(imageOf(canvas, copy));
   }
+  for (const [original, copy] of pairs("canvas")) {
+    const { width, height } = original as HTMLCanvasElement;
+    if (!width || !height) continue;
+    copy.replaceWith(imageOf(original as HTMLCanvasElement, copy));
+  }
   for (const [, copy] of pairs("video")) copy.remove();
 }
 
@@ -91,8 +91,6 @@ function imageOf(canvas: HTMLCanvasElement, like: HTMLElement): HTMLImageElement
   const image = document.createElement("img");
   image.className = like.className;
   image.style.cssText = like.style.cssText;
-  image.width = canvas.width;
-  image.height = canvas.height;
   image.src = canvas.toDataURL();
   return image;
 }

@@ -1,0 +1,142 @@
+/** From anywidget to a widget of ours: calls to Python, the page's engine, and the picture for the saved notebook. */
+import { arrayOf } from "../../player/dtypes.js";
+import { engine } from "../engine.js";
+import { Rpc, type AnyModel } from "../rpc.js";
+import type { WireTensor } from "../wire.js";
+import type { Host, Report, Runnable } from "./host.js";
+import { picture } from "./still.js";
+import type { Tensor, Tensors } from "./tensor.js";
+
+const STILL_PAUSE = 1000;
+
+export interface PageHost extends Host {
+  asset(name: string): Promise<Uint8Array<ArrayBuffer>>;
+  send(results: Tensors): Promise<void>;
+}
+
+export interface View {
+  readonly model: AnyModel;
+  readonly rpc: Rpc;
+  readonly host: PageHost;
+  readonly signal: AbortSignal;
+  /** The widget looks different: after a pause, a picture of it goes to the notebook. */
+  settled(element: HTMLElement): void;
+}
+
+interface Ref {
+  readonly sha256: string;
+  readonly bytes: number;
+}
+
+/** An anywidget module whose views are made by `make`. */
+export function widget(css: string, make: (view: View) => HTMLElement) {
+  let rpc: Rpc | undefined;
+  const connect = (model: AnyModel): Rpc => (rpc ??= new Rpc(model));
+  return {
+    initialize({ model }: { model: AnyModel }) {
+      const connected = connect(model);
+      return () => connected.close("the widget was closed");
+    },
+    render({ model, el }: { model: AnyModel; el: HTMLElement }) {
+      const controller = new AbortController();
+      const { signal } = controller;
+      const style = document.createElement("style");
+      style.textContent = css;
+      const connected = connect(model);
+      const settled = stills(connected, css, signal);
+      const { model: ref, backends } = model.get!("spec") as { model: Ref; backends: readonly string[] };
+      el.append(style, make({ model, rpc: connected, host: hostOf(connected, ref, backends), signal, settled }));
+      return () => controller.abort(new Error("the widget was closed"));
+    },
+  };
+}
+
+export function hostOf(rpc: Rpc, ref: Ref, backends: readonly string[]): PageHost {
+  return {
+    backends,
+    load: (backend, report, signal) => (backend === "cpu" ? inKernel(rpc) : inPage(rpc, ref, backend, report, signal)),
+    async asset(name) {
+      const { buffers } = await rpc.call("file", { name });
+      return new Uint8Array(buffers[0]!);
+    },
+    async send(results) {
+      await rpc.call("value", null, wire(results));
+    },
+  };
+}
+
+async function inPage(rpc: Rpc, ref: Ref, backend: string, report: Report, signal: AbortSignal): Promise<Runnable> {
+  const started = await engine(rpc);
+  signal.throwIfAborted();
+  const { info, player } = started;
+  if (backend === "webgpu" && !info.adapter) throw new Error(info.noAdapter);
+  const model = { ...ref, providers: [backend] };
+  const session = await started.open(rpc, model, (progress) =>
+    report({
+      ...progress,
+      what: "from" in progress && progress.from === "kernel" ? "Fetching the model" : "Loading the model",
+    }),
+  );
+  const { threads } = session;
+  const single = threads === 1 && !info.crossOriginIsolated && session.backend === "wasm";
+  const given = (feeds: Tensors) =>
+    Object.fromEntries(
+      Object.entries(feeds).map(([name, { type, data, dims }]) => [name, new player.Tensor(type, data, dims)]),
+    );
+  return {
+    label: `${session.backend} · ${threads === 1 ? "one thread" : `${threads} threads`}`,
+    reason: single ? "One thread: this page is not cross-origin isolated." : undefined,
+    run: async (feeds) => (await session.run(given(feeds))) as Tensors,
+    profile: (feeds) => session.profile(given(feeds)),
+    release: () => started.release(model),
+  };
+}
+
+async function inKernel(rpc: Rpc): Promise<Runnable> {
+  return {
+    label: "cpu · in the kernel",
+    async run(feeds) {
+      const { tensors } = await rpc.call("run", null, wire(feeds));
+      return Object.fromEntries(tensors.map((tensor) => [tensor.name, unwire(tensor)]));
+    },
+    release: async () => {},
+  };
+}
+
+export function wire(tensors: Tensors): WireTensor[] {
+  return Object.entries(tensors).map(([name, { type, dims, data }]) => ({
+    name,
+    dtype: type,
+    dims,
+    data: new Uint8Array(data.buffer, data.byteOffset, data.byteLength),
+  }));
+}
+
+function unwire({ dtype, dims, data }: WireTensor): Tensor {
+  const array = arrayOf(dtype);
+  return { type: dtype, dims, data: new array(data.slice().buffer) };
+}
+
+/** Sends pictures of a view once it has been still for a while; only notebooks that can hide them while the widget lives. */
+function stills(rpc: Rpc, css: string, signal: AbortSignal): (element: HTMLElement) => void {
+  let timer = 0;
+  let last = "";
+  signal.addEventListener("abort", () => clearTimeout(timer));
+  const send = async (element: HTMLElement): Promise<void> => {
+    if (signal.aborted || !element.offsetWidth || !element.closest(".jp-OutputArea-child")) return;
+    try {
+      const width = Math.min(760, element.offsetWidth);
+      const png = new Uint8Array(await (await picture(element, css, width)).arrayBuffer());
+      const digest = `${png.length} ${png.reduce((sum, byte) => (Math.imul(sum, 31) + byte) | 0, 7)}`;
+      if (digest === last || signal.aborted) return;
+      await rpc.call("still", { width }, [png]);
+      last = digest;
+    } catch (error) {
+      if (!signal.aborted) console.warn("pyonnx-wasm: the notebook keeps no picture of the widget:", error);
+    }
+  };
+  return (element) => {
+    clearTimeout(timer);
+    timer = window.setTimeout(() => void send(element), STILL_PAUSE);
+  };
+}

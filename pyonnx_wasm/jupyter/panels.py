@@ -1,0 +1,332 @@
+"""How a playground shows a model's inputs and outputs: declared, or chosen from the signature."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Literal
+
+from ..compiler import Signature
+from .preprocess import Preprocess
+
+FLOATS = ("float32", "float16", "float64", "bfloat16")
+WIDEST_TABLE = 32
+ROLES = {
+    "ids": ("input_ids", "ids", "tokens", "token_ids"),
+    "mask": ("attention_mask", "mask", "input_mask"),
+    "types": ("token_type_ids", "segment_ids"),
+    "positions": ("position_ids",),
+}
+# Keeps a file and gives the name by which the page asks for it.
+Keep = Callable[[str, bytes], str]
+
+
+@dataclass(frozen=True)
+class Panel:
+    """What shows an input or an output. ``inputs`` and ``output`` name what it serves; they are filled in by the playground."""
+
+    kind: ClassVar[str]
+
+    def spec(self, keep: Keep) -> dict[str, Any]:
+        """The declaration as JSON, which the browser reads."""
+        return {"kind": self.kind, **asdict(self)}
+
+
+@dataclass(frozen=True)
+class Image(Panel):
+    """A picture in.
+
+    Attributes:
+        preprocess: from pixels to the tensor; None: to the model's size, values from 0 to 1.
+        sources: what is offered, of ``file`` (also drop and paste), ``camera`` and ``draw``; the drawing area comes first if it is there.
+        examples: paths, bytes, or Pillow images, by name or in a list.
+    """
+
+    kind = "image"
+    preprocess: Preprocess | None = None
+    sources: Sequence[Literal["file", "camera", "draw"]] = ("file", "camera")
+    examples: Mapping[str, Any] | Sequence[Any] = ()
+
+    def spec(self, keep: Keep) -> dict[str, Any]:
+        assert self.preprocess is not None
+        named = self.examples if isinstance(self.examples, Mapping) else {_name(e, i): e for i, e in enumerate(self.examples)}
+        examples = [{"name": str(name), "asset": keep(f"example {name}", _encoded(e))} for name, e in named.items()]
+        return {"kind": "image", "preprocess": self.preprocess.spec(), "sources": list(self.sources), "examples": examples}
+
+
+@dataclass(frozen=True)
+class Text(Panel):
+    """Text in, or out.
+
+    Attributes:
+        tokenizer: path of a Hugging Face ``tokenizer.json``, or its contents as bytes or dict.
+        value: the text to begin with.
+        max_length: tokens beyond it are cut, but for the last.
+        pad: id that fills up inputs of fixed length.
+    """
+
+    kind = "text"
+    tokenizer: Any = None
+    value: str = ""
+    max_length: int = 512
+    pad: int | None = None
+
+    def spec(self, keep: Keep) -> dict[str, Any]:
+        if self.tokenizer is None:
+            raise ValueError('text needs a tokenizer: give the path of its tokenizer.json, as in Text(tokenizer="tokenizer.json")')
+        return {**asdict(replace(self, tokenizer=None)), "kind": "text", "tokenizer": keep("tokenizer", _contents(self.tokenizer))}
+
+
+@dataclass(frozen=True)
+class Table(Panel):
+    """A table of numbers, in or out: ``columns`` are names; ``rows`` what an input begins with."""
+
+    kind = "table"
+    columns: Sequence[str] = ()
+    rows: Sequence[Sequence[float]] = ()
+
+    def spec(self, keep: Keep) -> dict[str, Any]:
+        rows = [[float(v) for v in row] for row in self.rows]
+        if any(len(row) != len(self.columns) for row in rows):
+            raise ValueError(f"a row of a table of {len(self.columns)} columns has another count of values")
+        return {"kind": "table", "columns": [str(c) for c in self.columns], "rows": rows}
+
+
+@dataclass(frozen=True)
+class Slider(Panel):
+    """One number in."""
+
+    kind = "slider"
+    min: float = 0
+    max: float = 1
+    step: float = 0.01
+    value: float = 0
+
+
+@dataclass(frozen=True)
+class Tensor(Panel):
+    """Any tensor: in, filled with zeros, ones, random values of a seed or from a .npy file; out, its figures, histogram and first slice."""
+
+    kind = "tensor"
+    fill: Literal["zeros", "ones", "random", "file"] = "random"
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class TopK(Panel):
+    """The ``k`` greatest values with their labels; ``activation`` ``auto`` takes probabilities as they are and others through softmax."""
+
+    kind = "topk"
+    labels: Sequence[str] = ()
+    k: int = 5
+    activation: Literal["auto", "none", "softmax", "sigmoid"] = "auto"
+
+
+@dataclass(frozen=True)
+class Picture(Panel):
+    """A picture out; ``range`` are the values of black and white, None: guessed from them."""
+
+    kind = "image"
+    range: tuple[float, float] | None = None
+    layout: Literal["NCHW", "NHWC"] = "NCHW"
+
+
+@dataclass(frozen=True)
+class HeatMap(Panel):
+    """The last two axes in colours; of several channels the greatest's number, as of a segmentation. ``overlay`` lays it on the picture."""
+
+    kind = "heatmap"
+    range: tuple[float, float] | None = None
+    overlay: bool = False
+    labels: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Boxes(Panel):
+    """What a detector finds, drawn on the picture; boxes of a class that overlap a better one by more than ``iou`` are left out.
+
+    Attributes:
+        layout: ``yolo``: [1, 4 + classes, n]; ``rows``: [1, n, 4 + score + class] or [1, n, 4 + classes]; ``split``: [1, n, 4].
+        format: what the four numbers are: ``cxcywh`` has the centre first.
+        scores, classes: for ``split``, the outputs that hold them: [1, n] or [1, n, classes], and [1, n].
+        normalized: from 0 to 1, rather than pixels of the model's input.
+        threshold: least score shown at first; limit: most boxes shown.
+    """
+
+    kind = "boxes"
+    layout: Literal["yolo", "rows", "split"] = "yolo"
+    format: Literal["xyxy", "xywh", "cxcywh"] = "cxcywh"
+    scores: str | None = None
+    classes: str | None = None
+    normalized: bool = False
+    threshold: float = 0.25
+    iou: float = 0.5
+    limit: int = 100
+    labels: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
+class Choices:
+    """What :func:`choose` is given: panels by name, and what fills in the others."""
+
+    inputs: Mapping[str, Panel] = field(default_factory=dict)
+    outputs: Mapping[str, Panel | Sequence[Panel]] = field(default_factory=dict)
+    preprocess: Preprocess | None = None
+    labels: Sequence[str] = ()
+    tokenizer: Any = None
+    examples: Mapping[str, Any] | Sequence[Any] = ()
+
+
+def choose(inputs: Sequence[Signature], outputs: Sequence[Signature], given: Choices, keep: Keep) -> tuple[list[Any], list[Any]]:
+    """The panels' declarations, for inputs and for outputs.
+
+    Raises:
+        ValueError: a panel is for a name that the model does not have, or does not suit its tensor.
+    """
+    for kind, names, known in (("input", given.inputs, inputs), ("output", given.outputs, outputs)):
+        for name in names:
+            if name not in [s.name for s in known]:
+                raise ValueError(f"the model has no {kind} {name!r}; it has {', '.join(repr(s.name) for s in known)}")
+    texts = _text(inputs, given)
+    panels = [{**p.spec(keep), "inputs": list(roles), "roles": roles} for p, roles in texts]
+    taken = {name for _, roles in texts for name in roles}
+    for s in inputs:
+        if s.name not in taken:
+            panels.append({**_input(s, given).spec(keep), "inputs": [s.name], **_extra(s)})
+    images = any(p["kind"] == "image" for p in panels)
+    shows = [{**p.spec(keep), "output": s.name} for s in outputs for p in _outputs(s, given, images)]
+    return panels, shows
+
+
+def _input(s: Signature, given: Choices) -> Panel:
+    panel = given.inputs.get(s.name)
+    image = isinstance(panel, Image) or (panel is None and picture_layout(s) is not None)
+    if image:
+        chosen = panel if isinstance(panel, Image) else Image(examples=given.examples)
+        return replace(chosen, preprocess=_preprocess(s, chosen.preprocess or given.preprocess))
+    if panel is None:
+        panel = _guess(s)
+    if isinstance(panel, Table) and not panel.columns:
+        width = s.shape[1] if len(s.shape) == 2 else None
+        if not isinstance(width, int):
+            raise ValueError(f"input {s.name!r} takes {list(s.shape)}: name the columns of its table")
+        panel = replace(panel, columns=[str(i + 1) for i in range(width)])
+    if isinstance(panel, Table) and not panel.rows:
+        rows = s.shape[0] if isinstance(s.shape[0], int) else 1
+        panel = replace(panel, rows=[[0.0] * len(panel.columns)] * rows)
+    return panel
+
+
+def _guess(s: Signature) -> Panel:
+    if all(d == 1 for d in s.shape):
+        return Slider() if s.dtype.name in FLOATS else Slider(max=1 if s.dtype.name == "bool" else 10, step=1)
+    if len(s.shape) == 2 and s.dtype.name in FLOATS and isinstance(s.shape[1], int) and 0 < s.shape[1] <= WIDEST_TABLE:
+        return Table()
+    return Tensor(fill="random" if s.dtype.name in FLOATS else "zeros")
+
+
+def picture_layout(s: Signature) -> str | None:
+    """``NCHW`` or ``NHWC`` for what looks like pictures: rank 4, with 1 or 3 channels."""
+    if len(s.shape) != 4 or s.dtype.name not in (*FLOATS, "uint8") or s.dtype.name == "bfloat16":
+        return None
+    if s.shape[1] in (1, 3):
+        return "NCHW"
+    return "NHWC" if s.shape[3] in (1, 3) else None
+
+
+def _preprocess(s: Signature, given: Preprocess | None) -> Preprocess:
+    layout = picture_layout(s) or "NCHW"
+    sizes = dict(zip(layout, s.shape, strict=True)) if len(s.shape) == 4 else {}
+    chosen = given
+    if chosen is None:
+        height, width = ((d if isinstance(d, int) else 224) for d in (sizes.get("H", 224), sizes.get("W", 224)))
+        chosen = Preprocess(
+            resize=(height, width),
+            fit="cover",
+            layout=layout,
+            color="L" if sizes.get("C") == 1 else "RGB",
+            dtype=s.dtype.name,
+            scale=1 if s.dtype.name == "uint8" else 1 / 255,
+        )
+    if chosen.dtype != s.dtype.name:
+        raise ValueError(f"input {s.name!r} takes {s.dtype.name}, its Preprocess gives {chosen.dtype}")
+    if len(chosen.layout) != len(s.shape):
+        raise ValueError(f"input {s.name!r} takes {list(s.shape)}, its Preprocess gives {chosen.layout}")
+    channels = dict(zip(chosen.layout, s.shape, strict=True)).get("C", 1)
+    if isinstance(channels, int) and channels != chosen.channels:
+        raise ValueError(f"input {s.name!r} takes {channels} channels, its Preprocess gives {chosen.channels}: set color")
+    return chosen
+
+
+def _extra(s: Signature) -> dict[str, Any]:
+    first = s.shape[0] if s.shape else 1
+    return {"batch": first if isinstance(first, int) else 1}
+
+
+def _text(inputs: Sequence[Signature], given: Choices) -> list[tuple[Text, dict[str, str]]]:
+    """Text panels with the inputs that each serves, and what each of those takes."""
+    declared = {name: p for name, p in given.inputs.items() if isinstance(p, Text)}
+    integers = [s for s in inputs if s.dtype.name in ("int64", "int32") and len(s.shape) in (1, 2) and s.name not in given.inputs]
+    roles = {s.name: role for s in integers for role, names in ROLES.items() if s.name.rsplit(".", 1)[-1] in names}
+    if not declared and given.tokenizer is not None:
+        ids = next((name for name, role in roles.items() if role == "ids"), None)
+        if ids is None:
+            raise ValueError(
+                f"a tokenizer was given, but no input is called {' or '.join(ROLES['ids'])}: declare which, as inputs={{name: Text(...)}}"
+            )
+        declared = {ids: Text(given.tokenizer)}
+    if not declared:
+        return []
+    first, *others = [
+        (replace(p, tokenizer=p.tokenizer if p.tokenizer is not None else given.tokenizer), {name: "ids"}) for name, p in declared.items()
+    ]
+    first[1].update({name: role for name, role in roles.items() if role != "ids"})
+    return [first, *others]
+
+
+def _outputs(s: Signature, given: Choices, images: bool) -> list[Panel]:
+    declared = given.outputs.get(s.name)
+    if declared is not None:
+        panels = [declared] if isinstance(declared, Panel) else list(declared)
+        return [_with_tokenizer(p, given) for p in panels]
+    width = s.shape[-1] if s.shape else None
+    if s.dtype.name in FLOATS and len(s.shape) in (1, 2) and isinstance(width, int) and width > 1 and (images or given.labels):
+        return [TopK(labels=given.labels, k=min(5, width))]
+    if picture_layout(s) and images:
+        layout = picture_layout(s)
+        return [HeatMap() if layout == "NCHW" and s.shape[1] == 1 else Picture(layout=layout)]  # type: ignore[arg-type]
+    if len(s.shape) == 2 and isinstance(width, int) and width <= WIDEST_TABLE:
+        return [Table(columns=given.labels if len(given.labels) == width else ())]
+    return [Tensor()]
+
+
+def _with_tokenizer(panel: Panel, given: Choices) -> Panel:
+    if isinstance(panel, Text) and panel.tokenizer is None:
+        return replace(panel, tokenizer=given.tokenizer)
+    return panel
+
+
+def _name(example: Any, index: int) -> str:
+    return Path(example).stem if isinstance(example, (str, Path)) else f"{index + 1}"
+
+
+def _contents(source: Any) -> bytes:
+    if isinstance(source, Mapping):
+        return json.dumps(source).encode()
+    return bytes(source) if isinstance(source, (bytes, bytearray, memoryview)) else Path(source).read_bytes()
+
+
+def _encoded(example: Any) -> bytes:
+    """An example as an image file."""
+    if hasattr(example, "save") or hasattr(example, "__array_interface__"):
+        import io
+
+        from PIL import Image as Pillow
+
+        picture = example if hasattr(example, "save") else Pillow.fromarray(example)
+        buffer = io.BytesIO()
+        picture.save(buffer, "PNG")
+        return buffer.getvalue()
+    return _contents(example)

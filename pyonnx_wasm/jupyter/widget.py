@@ -1,0 +1,150 @@
+"""What the widgets share: a module, calls between its page and this kernel, and a picture that stays in the saved notebook."""
+
+from __future__ import annotations
+
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+try:
+    import anywidget
+    import traitlets
+except ImportError as error:
+    raise ImportError('widgets need anywidget: pip install "pyonnx-wasm[jupyter]"') from error
+
+from .. import ponnx
+from ..compiler import Compiled, Signature
+from ..compiler import compile as compile_model
+from ..session import InferenceSession, is_compiled
+from . import feed
+from .bridge import script
+from .rpc import Reply, Request, Rpc
+from .wire import Tensor
+
+BACKENDS = ("webgpu", "wasm")
+KERNEL = "cpu"
+_LARGEST_STILL = 4 << 20
+# While the widget lives, its picture is hidden; once it cannot be found, the line that says so is. The outputs follow one another.
+_RULES = """<style>
+.jp-OutputArea-child:has(.pwx-rules) { display: none }
+.jp-OutputArea-child:has(.pwx-rules) + .jp-OutputArea-child:has(.pwx) + .jp-OutputArea-child { display: none }
+.jp-OutputArea-child:has(.pwx-rules) + .jp-OutputArea-child:not(:has(.pwx)):has(+ .jp-OutputArea-child img) { display: none }
+</style><span class="pwx-rules"></span>"""
+
+Model = str | os.PathLike[str] | bytes | Compiled | InferenceSession
+
+
+class ModelWidget(anywidget.AnyWidget):
+    """A widget around one model. A page opens the model by itself, as the bridge does: once, from its cache if it is there."""
+
+    _esm = traitlets.Unicode().tag(sync=True)
+    spec = traitlets.Dict(read_only=True).tag(sync=True)
+
+    def __init__(self, model: Model, module: str, spec: Mapping[str, Any], backends: tuple[str, ...], title: str | None) -> None:
+        self._compiled, self._session = _compiled(model)
+        self._blob = feed.model(self._compiled)
+        self._files: dict[str, bytes] = {}
+        self._display_id: str | None = None
+        inputs, outputs = self._signature()
+        full = {
+            "title": title or name_of(model, self._compiled),
+            "model": self._blob.ref,
+            "inputs": [described(s) for s in inputs],
+            "outputs": [described(s) for s in outputs],
+            "backends": list(backends),
+            **spec,
+        }
+        super().__init__(_esm=script(module))
+        self.set_trait("spec", full)
+        self._rpc = Rpc(self)
+        feed.serve(self._rpc)
+        self._rpc.handle("file", self._file)
+        self._rpc.handle("still", self._still)
+        self._rpc.handle("run", self._run)
+
+    def _signature(self) -> tuple[list[Signature], list[Signature]]:
+        return list(self._compiled.inputs), list(self._compiled.outputs)
+
+    def _keep(self, name: str, data: bytes) -> str:
+        self._files[name] = data
+        return name
+
+    def _file(self, request: Request) -> Reply:
+        name = request.json.get("name") if isinstance(request.json, dict) else None
+        if name not in self._files:
+            raise LookupError(f"there is no file {name!r}")
+        return Reply.of(None, [self._files[name]])
+
+    def _run(self, request: Request) -> Reply:
+        """Runs the model in the kernel."""
+        if self._session is None:
+            self._session = InferenceSession(b"".join(bytes(p) for p in ponnx.layout(self._compiled).read(0, self._blob.nbytes)))
+        names = [s.name for s in self._session.signature()[1]]
+        results = self._session.run(names, {t.name: t.numpy() for t in request.tensors})
+        dtypes = {s.name: s.dtype for s in self._session.signature()[1]}
+        return Reply(None, [Tensor.of(a, n, dtypes[n]) for n, a in zip(names, results, strict=True)])
+
+    def _still(self, request: Request) -> None:
+        """Puts the picture that the page made into the notebook."""
+        (png,) = request.buffers
+        width = request.json.get("width") if isinstance(request.json, dict) else None
+        if bytes(png[:8]) != b"\x89PNG\r\n\x1a\n" or len(png) > _LARGEST_STILL or not isinstance(width, int):
+            raise ValueError("a still is a PNG of at most 4 MB, with its width")
+        if self._display_id is not None:
+            self._publish({"image/png": bytes(png), "text/plain": repr(self)}, {"image/png": {"width": width}}, update=True)
+
+    def _publish(self, data: dict[str, Any], metadata: dict[str, Any] | None = None, update: bool = False) -> None:
+        from base64 import b64encode
+
+        from IPython.display import display
+
+        encoded = {k: b64encode(v).decode() if isinstance(v, bytes) else v for k, v in data.items()}
+        display(encoded, raw=True, metadata=metadata or {}, display_id=self._display_id, update=update)  # type: ignore[no-untyped-call]
+
+    def _ipython_display_(self) -> None:
+        from IPython.display import display
+
+        display({"text/html": _RULES, "text/plain": ""}, raw=True)  # type: ignore[no-untyped-call]
+        bundle = self._repr_mimebundle_()
+        data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
+        display(data, raw=True, metadata=metadata)  # type: ignore[no-untyped-call]
+        self._display_id = secrets.token_hex(8)
+        self._publish({"text/plain": repr(self)})
+
+    def close(self) -> None:
+        """Ends the widget in all pages; they free the model."""
+        if hasattr(self, "_rpc"):
+            self._rpc.close()
+        super().close()
+
+    def __repr__(self) -> str:
+        inputs, outputs = self._signature()
+        text = ", ".join(f"{s.name} {s.dtype.name}[{', '.join(map(str, s.shape))}]" for s in inputs)
+        return f"{type(self).__name__} of {self.spec.get('title', 'model')}: {text} → {', '.join(s.name for s in outputs)}"
+
+
+def described(s: Signature) -> dict[str, Any]:
+    return {"name": s.name, "type": s.dtype.name, "shape": [d if isinstance(d, int) else str(d) for d in s.shape]}
+
+
+def name_of(model: Any, compiled: Compiled) -> str:
+    if isinstance(model, (str, os.PathLike)):
+        return Path(model).name
+    return Path(str(compiled.provenance.get("source") or "model")).name
+
+
+def _compiled(model: Model) -> tuple[Compiled, InferenceSession | None]:
+    """The compiled form, and the session if one was given.
+
+    Raises:
+        ValueError: the model can only be compiled once its inputs are known.
+    """
+    if isinstance(model, Compiled):
+        return model, None
+    if isinstance(model, InferenceSession):
+        if model._compiled is None:
+            raise ValueError("this model can only be compiled once its inputs are known; widgets need one that does not depend on them")
+        return model._compiled, model
+    return (ponnx.load(model) if is_compiled(model) else compile_model(model)), None
