@@ -92,6 +92,7 @@ $(PLAYER): $(NODE) $(CORE) $(PLAYER_SOURCES)
 $(WHEEL): $(PLAYER) hatch_build.py pyproject.toml README.md $(shell find pyonnx_wasm -name '*.py' -o -name '*.md')
 	@rm -f dist/pyonnx_wasm-*.whl
 	@for kind in pure native; do PYONNX_WASM_WHEEL=$$kind $(BIN)/python -m build --wheel --no-isolation --outdir dist >/dev/null || exit 1; done
+	@rm -f js/dist/*.whl && cp dist/pyonnx_wasm-*-py3-none-any.whl js/dist/
 	@wc -c dist/pyonnx_wasm-*.whl | sed '$$d'
 	@touch $@
 
