@@ -18,6 +18,8 @@ export interface CoreExports {
     error: number,
   ): number;
   pwx_bind(session: number, dims: number, inputs: number, error: number): number;
+  pwx_evaluate(session: number, dims: number, inputs: number, registers: number, count: bigint, error: number): number;
+  pwx_storage(session: number, index: bigint): number;
   pwx_output_dims(session: number): number;
   pwx_arena_bytes(session: number): bigint;
   pwx_run(session: number, inputs: number, outputs: number, error: number): number;

@@ -34,6 +34,12 @@ export interface RunStep {
   readonly outputs: readonly number[];
 }
 
+export interface GpuInfo {
+  readonly program: number;
+  readonly start: number;
+  readonly bytes: number;
+}
+
 export interface Header {
   readonly inputs: readonly ValueInfo[];
   readonly outputs: readonly ValueInfo[];
@@ -44,6 +50,8 @@ export interface Header {
   readonly slots: number;
   readonly weights: readonly WeightInfo[];
   readonly files: readonly string[];
+  /** The Program for GPUs and the range of its section, if the model was compiled for them. */
+  readonly gpu: GpuInfo | undefined;
   /** Length of the data section as far as blobs reach into it. */
   readonly dataBytes: number;
 }
@@ -133,12 +141,26 @@ export function parseHeader(bytes: Uint8Array): Header {
   const results = list(header, "results").map((slot) => known(slot, "results"));
   if (results.length !== outputs.length) fail(`results: ${results.length} slots for ${outputs.length} outputs`);
 
+  const gpu = header["gpu"] === undefined ? undefined : gpuInfo(header["gpu"], programs.length);
   const ends = [
+    ...(gpu ? [gpu.start + gpu.bytes] : []),
     ...programs.map((p) => p.start + p.bytes),
     ...weights.map((w) => (w.source.kind === "data" ? w.source.start + w.bytes : 0)),
   ];
   const dataBytes = ends.reduce((a, b) => Math.max(a, b), 0);
-  return { inputs, outputs, programs, init: init as number | null, script, results, slots, weights, files, dataBytes };
+  return {
+    inputs,
+    outputs,
+    programs,
+    init: init as number | null,
+    script,
+    results,
+    slots,
+    weights,
+    files,
+    gpu,
+    dataBytes,
+  };
 }
 
 /** The weight whose memory weight `k` has; -1 where there is none. */
@@ -196,7 +218,8 @@ const valueInfo =
 function programInfo(value: unknown, i: number): ProgramInfo {
   const where = `programs[${i}]`;
   const p = object(value, where);
-  if (p["target"] !== "core") fail(`${where}: target "${String(p["target"])}" is not "core"`);
+  if (p["target"] !== "core" && p["target"] !== "gpu")
+    fail(`${where}: target "${String(p["target"])}" is neither "core" nor "gpu"`);
   const code = list(p, "code");
   const [start, bytes] = [integer(code[0], `${where}.code`), integer(code[1], `${where}.code`)];
   if (bytes % 4 !== 0 || bytes === 0) fail(`${where}.code: ${bytes} bytes are no list of words`);
@@ -207,6 +230,14 @@ function programInfo(value: unknown, i: number): ProgramInfo {
     messages: texts(p, "messages"),
     origins: texts(p, "origins"),
   };
+}
+
+function gpuInfo(value: unknown, programs: number): GpuInfo {
+  const g = object(value, "gpu");
+  const program = integer(g["program"], "gpu.program");
+  if (program >= programs) fail(`gpu: there is no program ${program}`);
+  const [start, bytes] = list(g, "section");
+  return { program, start: integer(start, "gpu.section"), bytes: integer(bytes, "gpu.section") };
 }
 
 function weightInfo(value: unknown, i: number): WeightInfo {

@@ -5,7 +5,7 @@ import type { Feed, Output, Progress } from "./model.js";
 import { compileCore } from "./module.js";
 import type { StepTime } from "./program.js";
 import { absolute, open, servePort, type ModelSource, type Source } from "./source.js";
-import type { Engine, Loaded, Remote, Reply, Request } from "./worker.mjs";
+import type { Backend, Engine, Loaded, Remote, Reply, Request } from "./worker.mjs";
 
 export interface External {
   readonly path: string;
@@ -14,9 +14,17 @@ export interface External {
 
 /** What a session asks of its engine. Calls are served in the order in which they are made. */
 export interface Host {
-  load(source: ModelSource, external: readonly External[], onProgress: (p: Progress) => void): Promise<Loaded>;
-  /** Takes a snapshot of the feeds before it returns. */
-  run(session: number, feeds: readonly Feed[], wanted: readonly number[]): Promise<Output[]>;
+  load(
+    source: ModelSource,
+    external: readonly External[],
+    backends: readonly Backend[],
+    onProgress: (p: Progress) => void,
+  ): Promise<Loaded>;
+  /** Takes a snapshot of the feeds before it returns. Outputs in `keep` stay on the GPU. */
+  run(session: number, feeds: readonly Feed[], wanted: readonly number[], keep: readonly number[]): Promise<Output[]>;
+  /** The bytes of a tensor that stayed on the GPU. */
+  download(tensor: number): Promise<Uint8Array<ArrayBuffer>>;
+  dispose(tensor: number): void;
   profile(session: number, feeds: readonly Feed[]): Promise<StepTime[]>;
   release(session: number): Promise<void>;
   memoryBytes(): Promise<number>;
@@ -93,21 +101,36 @@ class LocalHost implements Host {
 
   constructor(readonly engine: Engine) {}
 
-  async load(source: ModelSource, external: readonly External[], onProgress: (p: Progress) => void): Promise<Loaded> {
+  async load(
+    source: ModelSource,
+    external: readonly External[],
+    backends: readonly Backend[],
+    onProgress: (p: Progress) => void,
+  ): Promise<Loaded> {
     const find = (file: string): Promise<Source> | undefined => {
       const found = external.find(({ path }) => path === file);
       return found && open(found.data);
     };
     const opened = await open(source);
-    return this.#watch(() => this.engine.load(opened, { external: find, onProgress }));
+    return this.#watch(() => this.engine.load(opened, { external: find, onProgress }, backends));
   }
 
-  run(session: number, feeds: readonly Feed[], wanted: readonly number[]): Promise<Output[]> {
-    return this.#watch(() => this.engine.run(session, feeds, wanted));
+  run(session: number, feeds: readonly Feed[], wanted: readonly number[], keep: readonly number[]): Promise<Output[]> {
+    const copies = snapshot(feeds);
+    return this.#watch(() => this.engine.run(session, copies, wanted, keep));
+  }
+
+  download(tensor: number): Promise<Uint8Array<ArrayBuffer>> {
+    return this.#watch(() => this.engine.download(tensor));
+  }
+
+  dispose(tensor: number): void {
+    this.engine.dispose(tensor);
   }
 
   profile(session: number, feeds: readonly Feed[]): Promise<StepTime[]> {
-    return this.#watch(() => this.engine.profile(session, feeds));
+    const copies = snapshot(feeds);
+    return this.#watch(() => this.engine.profile(session, copies));
   }
 
   release(session: number): Promise<void> {
@@ -197,16 +220,34 @@ class WorkerHost implements Host {
     return port2;
   }
 
-  async load(source: ModelSource, external: readonly External[], onProgress: (p: Progress) => void): Promise<Loaded> {
+  async load(
+    source: ModelSource,
+    external: readonly External[],
+    backends: readonly Backend[],
+    onProgress: (p: Progress) => void,
+  ): Promise<Loaded> {
     const remotes = await Promise.all(external.map(async ({ path, data }) => ({ path, ...(await remoteOf(data)) })));
-    const request: Request = { op: "load", source: await remoteOf(source), external: remotes };
+    const request: Request = { op: "load", source: await remoteOf(source), external: remotes, backends };
     const ports = [request.source, ...remotes].flatMap(({ port }) => (port ? [port] : []));
     return (await this.#call(request, ports, onProgress)) as Loaded;
   }
 
-  async run(session: number, feeds: readonly Feed[], wanted: readonly number[]): Promise<Output[]> {
+  async run(
+    session: number,
+    feeds: readonly Feed[],
+    wanted: readonly number[],
+    keep: readonly number[],
+  ): Promise<Output[]> {
     const copies = snapshot(feeds);
-    return (await this.#call({ op: "run", session, feeds: copies, wanted }, buffers(copies))) as Output[];
+    return (await this.#call({ op: "run", session, feeds: copies, wanted, keep }, buffers(copies))) as Output[];
+  }
+
+  async download(tensor: number): Promise<Uint8Array<ArrayBuffer>> {
+    return (await this.#call({ op: "download", tensor })) as Uint8Array<ArrayBuffer>;
+  }
+
+  dispose(tensor: number): void {
+    if (!this.lost) void this.#call({ op: "dispose", tensor });
   }
 
   async profile(session: number, feeds: readonly Feed[]): Promise<StepTime[]> {
@@ -257,7 +298,7 @@ class WorkerHost implements Host {
 }
 
 function snapshot(feeds: readonly Feed[]): Feed[] {
-  return feeds.map(({ data, type, dims }) => ({ data: data.slice(), type, dims }));
+  return feeds.map(({ data, type, dims, gpu }) => ({ data: data.slice(), type, dims, gpu }));
 }
 
 function buffers(feeds: readonly Feed[]): Transferable[] {

@@ -14,6 +14,7 @@ export type { CompileProgress } from "./compile.mjs";
 export type { Type } from "./dtypes.js";
 export type { Progress } from "./model.js";
 export type { StepTime } from "./program.js";
+export type { AdapterInfo } from "./gpu/device.js";
 export type { ModelSource } from "./source.js";
 
 import { env } from "./env.js";

@@ -6,12 +6,16 @@ import {
   homeOf,
   parseHeader,
   PREFIX_BYTES,
+  type GpuInfo,
   type Header,
   type ProgramInfo,
-  type WeightInfo,
 } from "./format.js";
-import { Program, Staging, type Slot, type StepTime } from "./program.js";
-import { Reader, urlSource, type Source } from "./source.js";
+import type { Gpu, Pipeline } from "./gpu/device.js";
+import { GpuProgram, makePipelines, readersOf } from "./gpu/program.js";
+import { parseSection, type Section } from "./gpu/section.js";
+import { externalSource, progressOf, range, sourceFiles, stream, type Range } from "./loader.js";
+import { Program, readTables, Staging, weightsOf, type Slot, type StepTime, type Tables } from "./program.js";
+import { Reader, type Source } from "./source.js";
 
 export interface Progress {
   readonly phase: "model" | "init" | "ready";
@@ -25,6 +29,10 @@ export interface LoadOptions {
   /** Opens a file that a thin model refers to, if the caller gave it. */
   readonly external: (file: string) => Promise<Source> | undefined;
   readonly onProgress: (progress: Progress) => void;
+  /** The GPU to run on; without one the core runs the model. */
+  readonly gpu?: Gpu | undefined;
+  /** Run on the core where the model has no part for GPUs. */
+  readonly gpuOptional?: boolean;
 }
 
 /** One input, contiguous and row-major, in the order of the signature. */
@@ -32,18 +40,28 @@ export interface Feed {
   readonly data: Uint8Array;
   readonly type: Type;
   readonly dims: readonly number[];
+  /** Set for a tensor that is on the GPU; `data` is empty then. */
+  readonly gpu?: number | undefined;
 }
 
 export interface Output {
   readonly data: Uint8Array<ArrayBuffer>;
+  /** Set for an output that stayed on the GPU; `data` is empty then. */
+  readonly gpu?: number | undefined;
   readonly type: Type;
   readonly dims: readonly number[];
 }
 
-interface Range {
-  readonly start: number;
-  readonly end: number;
-  readonly address: number;
+/** What is known of a model's part for GPUs before its weights arrive. */
+interface GpuPlan {
+  readonly gpu: Gpu;
+  readonly tables: Tables;
+  readonly section: Section;
+  readonly pipelines: Promise<Pipeline[]>;
+  /** Weights that steps on the GPU read. */
+  readonly uses: ReadonlySet<number>;
+  /** Weights that have to be in core memory: init or the core's steps touch them. */
+  readonly inCore: ReadonlySet<number>;
 }
 
 interface Step {
@@ -52,13 +70,18 @@ interface Step {
 }
 
 const HEAD_BYTES = 64;
-const PROGRESS_BYTES = 2 ** 18;
 
 export class Model {
   readonly #inputs: Staging[];
   readonly #weights: number[];
   readonly #owned = new Set<number>();
   readonly #steps: Step[] = [];
+  /** Weights on their way into GPU buffers. */
+  readonly #direct = new Map<number, { buffer: GPUBuffer; bytes: Uint8Array }>();
+  /** Set when the model runs on the GPU. */
+  gpu: GpuProgram | undefined;
+  /** Why the model runs on the core although a GPU was offered. */
+  fallback: string | undefined;
 
   private constructor(
     readonly core: Core,
@@ -89,26 +112,29 @@ export class Model {
 
   async #load(reader: Reader, options: LoadOptions): Promise<void> {
     const { header } = this;
-    const files = this.#planFiles();
+    const files = sourceFiles(header);
     const dataStart = reader.position;
     const dataEnd = dataStart + header.dataBytes;
     const total = files.reduce((sum, { end }) => sum + end, dataEnd);
     const progress = progressOf(total, options.onProgress);
     progress("model", reader.position);
 
-    this.#allocate();
-    const code = header.programs.map(({ name, bytes }) => this.#own(bytes, `program "${name}"`));
-    await this.#stream(
-      reader,
-      [...this.#dataRanges(dataStart), ...codeRanges(header.programs, code, dataStart)],
-      dataEnd,
-      (at) => progress("model", at),
+    const device = header.gpu || !options.gpuOptional ? options.gpu : undefined;
+    if (options.gpu && !device) this.fallback = "the model was compiled without a part for GPUs";
+    const wanted = header.programs.map((_, i) => i === header.init || (i === header.gpu?.program) === !!device);
+    const code = header.programs.map(({ name, bytes }, i) => (wanted[i] ? this.#own(bytes, `program "${name}"`) : 0));
+    const codes = header.programs.flatMap(({ start, bytes }, i) =>
+      wanted[i] ? [this.#into(dataStart + start, bytes, code[i] as number)] : [],
     );
+    const gpu = device && (await this.#beginGpu(device, reader, codes, code, dataStart));
+    this.#allocate(gpu);
+    const ranges = gpu ? this.#dataRanges(dataStart) : [...this.#dataRanges(dataStart), ...codes];
+    await stream(reader, ranges, dataEnd, (at) => progress("model", at));
     let before = dataEnd;
-    for (const { name, ranges, end } of files) {
+    for (const { name, weights, end } of files) {
       const source = await (options.external(name) ?? externalSource(name, reader.source));
       try {
-        await this.#stream(new Reader(source), this.#fileRanges(ranges), end, (at) => progress("model", before + at));
+        await stream(new Reader(source), this.#fileRanges(weights), end, (at) => progress("model", before + at));
       } finally {
         source.cancel();
       }
@@ -116,8 +142,10 @@ export class Model {
     }
     progress("init", total);
     this.#runInit(code);
-    for (const { program, inputs, outputs } of header.script)
-      this.#steps.push({ program: this.#program(program, code, inputs.length, outputs.length), inputs });
+    if (gpu) await this.#finishGpu(gpu, code);
+    else
+      for (const { program, inputs, outputs } of header.script)
+        this.#steps.push({ program: this.#program(program, code, inputs.length, outputs.length), inputs });
     for (const address of code) this.#disown(address);
     this.#dropUnusedWeights();
     progress("ready", total);
@@ -133,53 +161,122 @@ export class Model {
     if (this.#owned.delete(address)) this.core.free(address);
   }
 
-  #allocate(): void {
+  #allocate(gpu: GpuPlan | undefined): void {
     const { weights } = this.header;
-    for (const [k, { name, bytes, source }] of weights.entries())
-      if (source.kind !== "over") this.#weights[k] = this.#own(bytes, `weight "${name}"`);
+    for (const [k, { name, bytes, source }] of weights.entries()) {
+      if (source.kind === "over") continue;
+      if (gpu && !gpu.inCore.has(k)) {
+        const buffer = gpu.uses.has(k) ? gpu.gpu.buffer(bytes, `weight "${name}"`, true) : undefined;
+        if (buffer) this.#direct.set(k, { buffer, bytes: new Uint8Array(buffer.getMappedRange()) });
+        continue;
+      }
+      this.#weights[k] = this.#own(bytes, `weight "${name}"`);
+    }
     for (const k of weights.keys()) this.#weights[k] = this.#weights[homeOf(weights, k)] as number;
   }
 
-  /** The files of a thin model that weights come from, and how far each is read. */
-  #planFiles(): { name: string; ranges: number[]; end: number }[] {
-    const files = this.header.files.map((name) => ({ name, ranges: [] as number[], end: 0 }));
-    for (const [k, { source, bytes }] of this.header.weights.entries()) {
-      const file = source.kind === "file" ? files[source.file] : undefined;
-      if (!file || source.kind !== "file") continue;
-      file.ranges.push(k);
-      file.end = Math.max(file.end, source.start + bytes);
-    }
-    return files.filter(({ ranges }) => ranges.length > 0);
+  /** Where the bytes of a weight go: core memory, a mapped GPU buffer, or nowhere. */
+  #weightSink(k: number): Range["write"] {
+    const direct = this.#direct.get(k);
+    if (direct) return (chunk, at) => direct.bytes.set(chunk, at);
+    const address = this.#weights[k] as number;
+    return address ? (chunk, at) => this.core.bytes.set(chunk, address + at) : () => {};
   }
 
   #dataRanges(dataStart: number): Range[] {
     return this.header.weights.flatMap(({ source, bytes }, k) =>
-      source.kind === "data" ? [range(dataStart + source.start, bytes, this.#weights[k] as number)] : [],
+      source.kind === "data" ? [range(dataStart + source.start, bytes, this.#weightSink(k))] : [],
     );
   }
 
   #fileRanges(weights: readonly number[]): Range[] {
     return weights.map((k) => {
-      const { source, bytes } = this.header.weights[k] as WeightInfo;
-      return range(source.kind === "file" ? source.start : 0, bytes, this.#weights[k] as number);
+      const { bytes, source } = this.header.weights[k]!;
+      return range(source.kind === "file" ? source.start : 0, bytes, this.#weightSink(k));
     });
   }
 
-  /** Copies every chunk of the stream straight to where its bytes belong in core memory. */
-  async #stream(reader: Reader, ranges: Range[], end: number, onProgress: (at: number) => void): Promise<void> {
-    ranges.sort((a, b) => a.start - b.start);
-    let first = 0;
-    await reader.pump(end, (chunk, at) => {
-      const chunkEnd = at + chunk.length;
-      while (first < ranges.length && (ranges[first] as Range).end <= at) first++;
-      for (let i = first; i < ranges.length; i++) {
-        const { start, end, address } = ranges[i] as Range;
-        if (start >= chunkEnd) break;
-        const [from, to] = [Math.max(start, at), Math.min(end, chunkEnd)];
-        if (from < to) this.core.bytes.set(chunk.subarray(from - at, to - at), address + from - start);
+  /** Core memory takes the bytes from `start` on. */
+  #into(start: number, bytes: number, address: number): Range {
+    return range(start, bytes, (chunk, at) => this.core.bytes.set(chunk, address + at));
+  }
+
+  /** Reads the Programs and the GPU section, which lie ahead of the weights, and sets the shaders compiling. */
+  async #beginGpu(
+    gpu: Gpu,
+    reader: Reader,
+    codes: Range[],
+    code: readonly number[],
+    dataStart: number,
+  ): Promise<GpuPlan> {
+    const { header } = this;
+    const info = header.gpu;
+    if (!info) throw new Error("the model was compiled without a part for GPUs: compile it again");
+    const text = new Uint8Array(info.bytes);
+    const section = range(dataStart + info.start, info.bytes, (chunk, at) => text.set(chunk, at));
+    const head = [...codes, section];
+    const end = head.reduce((most, r) => Math.max(most, r.end), 0);
+    if (header.weights.some(({ source, bytes }) => source.kind === "data" && bytes && dataStart + source.start < end))
+      throw new Error("the model's part for GPUs lies behind weights: compile it again");
+    await stream(reader, head, end, () => {});
+    const words = (i: number): Int32Array =>
+      new Int32Array(this.core.copy(code[i] as number, (header.programs[i] as ProgramInfo).bytes).buffer);
+    // Created now, without weights, so that its words are verified before they are read.
+    this.#probe(info.program, code);
+    const tables = readTables(words(info.program));
+    const parsed = parseSection(text, tables);
+    const pipelines = makePipelines(gpu, parsed);
+    pipelines.catch(() => {});
+    const readers = readersOf(tables, parsed);
+    const weightsIn = (side: ReadonlySet<number>): Set<number> =>
+      new Set([...side].flatMap((s) => (tables.storages[s]?.kind === 1 ? [tables.storages[s]!.index] : [])));
+    const uses = weightsIn(readers.gpu);
+    const home = (k: number): number => homeOf(header.weights, k);
+    const inCore = new Set([...weightsIn(readers.core)].map(home));
+    if (header.init !== null) {
+      this.#probe(header.init, code);
+      for (const k of weightsOf(words(header.init))) inCore.add(home(k));
+    }
+    for (const [k, { source }] of header.weights.entries())
+      if (source.kind === "init" || source.kind === "over") inCore.add(home(k));
+    return { gpu, tables, section: parsed, pipelines, uses, inCore };
+  }
+
+  #probe(index: number, code: readonly number[]): void {
+    const sign = index === this.header.init ? 1 : -1;
+    const bytes = this.header.weights.map((w) => sign * w.bytes);
+    const addresses = this.header.weights.map(() => 0);
+    new Program(this.core, this.header.programs[index]!, code[index] as number, { addresses, bytes }).free();
+  }
+
+  async #finishGpu(plan: GpuPlan, code: readonly number[]): Promise<void> {
+    const { gpu, tables, section, uses } = plan;
+    const buffers = new Map<number, GPUBuffer>();
+    await gpu.guarded("the model's weights", () => {
+      for (const k of uses) {
+        const direct = this.#direct.get(k);
+        const { name, bytes } = this.header.weights[k]!;
+        if (direct) {
+          direct.buffer.unmap();
+          buffers.set(k, direct.buffer);
+        } else {
+          const buffer = gpu.buffer(bytes, `weight "${name}"`);
+          buffers.set(k, buffer);
+          gpu.write(buffer, this.core.copy(this.#weights[k] as number, bytes));
+        }
       }
-      onProgress(chunkEnd);
     });
+    this.#direct.clear();
+    const info = this.header.gpu as GpuInfo;
+    const { inputs, outputs } = this.header;
+    const program = this.#program(info.program, code, inputs.length, outputs.length);
+    try {
+      this.gpu = new GpuProgram(gpu, this.core, program, tables, section, await plan.pipelines, buffers);
+    } catch (error) {
+      program.free();
+      for (const buffer of buffers.values()) buffer.destroy();
+      throw error;
+    }
   }
 
   #program(index: number, code: readonly number[], inputs: number, outputs: number): Program {
@@ -207,6 +304,7 @@ export class Model {
   /** Gives back weights that only the init Program read. */
   #dropUnusedWeights(): void {
     const used = new Set(this.#steps.flatMap(({ program }) => [...program.uses].map((k) => this.#weights[k])));
+    for (const k of this.gpu?.coreWeights ?? []) used.add(this.#weights[k]);
     for (const address of new Set(this.#weights)) if (!used.has(address)) this.#disown(address);
   }
 
@@ -250,39 +348,12 @@ export class Model {
   }
 
   free(): void {
+    this.gpu?.free();
+    for (const { buffer } of this.#direct.values()) buffer.destroy();
+    this.#direct.clear();
     for (const { program } of this.#steps.splice(0)) program.free();
     for (const staging of this.#inputs) staging.free();
     for (const address of this.#owned) this.core.free(address);
     this.#owned.clear();
   }
-}
-
-function range(start: number, bytes: number, address: number): Range {
-  return { start, end: start + bytes, address };
-}
-
-function codeRanges(programs: readonly ProgramInfo[], code: readonly number[], dataStart: number): Range[] {
-  return programs.map(({ start, bytes }, i) => range(dataStart + start, bytes, code[i] as number));
-}
-
-async function externalSource(file: string, model: Source): Promise<Source> {
-  if (!model.url)
-    throw new Error(`the weights are in the file "${file}": pass it in externalData: [{ path: "${file}", data }]`);
-  if (/^[/\\]|^\w+:|(^|[/\\])\.\.([/\\]|$)/.test(file))
-    throw new Error(`the file name "${file}" leaves the model's folder`);
-  const path = file.split("/").map(encodeURIComponent).join("/");
-  return urlSource(new URL(path, model.url).href);
-}
-
-/** Reports at most every PROGRESS_BYTES, and every change of phase. */
-function progressOf(
-  total: number,
-  report: (progress: Progress) => void,
-): (phase: Progress["phase"], loaded: number) => void {
-  let next = 0;
-  return (phase, loaded) => {
-    if (phase === "model" && loaded < next && loaded < total) return;
-    next = loaded + PROGRESS_BYTES;
-    report({ phase, loaded, total });
-  };
 }

@@ -15,7 +15,13 @@ export interface StepTime {
   /** The ONNX nodes that the step came from. */
   readonly name: string;
   readonly kernel: string;
+  /** Where it ran: `"wasm"`, `"webgpu"`, or `"copy"` between them. */
+  readonly backend: "wasm" | "webgpu" | "copy";
+  /** When it began, in milliseconds from the first step. */
+  readonly start: number;
   readonly ms: number;
+  /** Bytes of its buffers, or those that were copied. */
+  readonly bytes: number;
 }
 
 /** What the core said: an error `code` (PROGRAM.md), the step at fault or -1, the ONNX nodes that it came from. */
@@ -64,9 +70,12 @@ export interface WeightTable {
 const KERNELS = 3;
 const INPUTS = 5;
 const OUTPUTS = 7;
+const SHAPE_CODE = 9;
 const STORAGES = 11;
+const BUFFERS = 13;
 const STEPS = 15;
 const WEIGHT_STORAGE = 1;
+const ELEM = 2;
 
 interface Port {
   readonly code: number;
@@ -82,6 +91,7 @@ export class Program {
   readonly #staging: Staging[];
   readonly #session: number;
   #frame = 0;
+  #ready: [ins: number, outs: number] = [0, 0];
 
   /** Creates the Program from its verified words at `code`; throws an error that names kernel or step. */
   constructor(
@@ -153,12 +163,56 @@ export class Program {
     const { core, exports } = this.#prepare(inputs);
     return this.#finish(inputs, (ins, outs) => {
       const error = this.#frame;
+      const zero = performance.now();
       for (const [i, { kernel, origin }] of this.#steps.entries()) {
         const start = performance.now();
         if (core.call(() => exports.pwx_run_steps(this.#session, ins, outs, i, i + 1, error))) throw this.#error(error);
-        times.push({ name: origin || kernel, kernel, ms: performance.now() - start });
+        const ms = performance.now() - start;
+        times.push({ name: origin || kernel, kernel, backend: "wasm", start: start - zero, ms, bytes: 0 });
       }
     });
+  }
+
+  /** All registers for these sizes; takes no memory and leaves nothing bound. */
+  evaluate(inputs: readonly Slot[], count: number): BigInt64Array {
+    this.#prepare(inputs);
+    const { core } = this;
+    const registers = core.alloc(8 * count, "registers");
+    try {
+      this.#bind(inputs, (dims, ins, error) =>
+        core.exports.pwx_evaluate(this.#session, dims, ins, registers, BigInt(count), error),
+      );
+      return new BigInt64Array(core.copy(registers, 8 * count).buffer);
+    } finally {
+      core.free(registers);
+    }
+  }
+
+  /** Binds to the inputs' sizes and readies memory for `runSteps`; returns the outputs. */
+  ready(inputs: readonly Slot[]): Slot[] {
+    this.#prepare(inputs);
+    return this.#finish(inputs, (ins, outs) => {
+      this.#ready = [ins, outs];
+    });
+  }
+
+  /** Runs steps `first` up to `last` of what was made ready. */
+  runSteps(first: number, last: number): void {
+    const { core } = this;
+    const [ins, outs] = this.#ready;
+    const error = this.#frame;
+    if (core.call(() => core.exports.pwx_run_steps(this.#session, ins, outs, first, last, error)))
+      throw this.#error(error);
+  }
+
+  /** Where a storage of the arena lies under the current binding. */
+  storage(index: number): number {
+    return this.core.exports.pwx_storage(this.#session, BigInt(index)) >>> 0;
+  }
+
+  /** Kernel and ONNX node of each step. */
+  get steps(): readonly { kernel: string; origin: string }[] {
+    return this.#steps;
   }
 
   #prepare(inputs: readonly Slot[]): { core: Core; exports: Core["exports"] } {
@@ -173,7 +227,11 @@ export class Program {
   }
 
   /** Returns the addresses of the arrays of input and output addresses. */
-  #bind(inputs: readonly Slot[]): [ins: number, outs: number] {
+  #bind(
+    inputs: readonly Slot[],
+    how = (dims: number, ins: number, error: number): number =>
+      this.core.exports.pwx_bind(this.#session, dims, ins, error),
+  ): [ins: number, outs: number] {
     const { core } = this;
     const error = this.#frame;
     const dimsAt = error + ERROR_BYTES;
@@ -184,7 +242,7 @@ export class Program {
     frame.setInt32(0, 0, true);
     all.forEach((dim, i) => frame.setBigInt64(ERROR_BYTES + 8 * i, BigInt(dim), true));
     inputs.forEach(({ address }, i) => frame.setUint32(ins - error + 4 * i, address, true));
-    if (core.call(() => core.exports.pwx_bind(this.#session, dimsAt, ins, error))) throw this.#error(error);
+    if (core.call(() => how(dimsAt, ins, error))) throw this.#error(error);
     return [ins, outs];
   }
 
@@ -278,3 +336,66 @@ function readSteps(words: Int32Array): [kernel: number, origin: number][] {
   }
   return steps;
 }
+
+/** The tables of a Program that the core has verified. */
+export interface Tables {
+  readonly registers: number;
+  readonly storages: readonly StorageRow[];
+  readonly buffers: readonly BufferRow[];
+  /** Buffers of each step, absent ones left out. */
+  readonly steps: readonly (readonly number[])[];
+  /** Registers of each output's dims. */
+  readonly outputDims: readonly (readonly number[])[];
+  /** Inputs whose contents decide sizes. */
+  readonly elements: ReadonlySet<number>;
+}
+
+export interface StorageRow {
+  /** 0 arena, 1 weight, 2 input, 3 output. */
+  readonly kind: number;
+  readonly index: number;
+  /** Register of the size in bytes. */
+  readonly size: number;
+  readonly first: number;
+  readonly last: number;
+}
+
+export interface BufferRow {
+  readonly storage: number;
+  /** Register of the offset in bytes. */
+  readonly offset: number;
+  readonly dtype: number;
+}
+
+export function readTables(words: Int32Array): Tables {
+  const rows = (head: number, size: number): Int32Array[] => {
+    const { count, at } = table(words, head);
+    return Array.from({ length: count }, (_, i) => words.subarray(at + size * i, at + size * (i + 1)));
+  };
+  const code = rows(SHAPE_CODE, 4);
+  let { count, at } = table(words, STEPS);
+  const steps: number[][] = [];
+  for (; count > 0; count--) {
+    const [buffers, params] = [words[at + 1] as number, words[at + 2] as number];
+    steps.push([...words.subarray(at + 4, at + 4 + buffers)].filter((b) => b >= 0));
+    at += 4 + buffers + params;
+  }
+  ({ count, at } = table(words, OUTPUTS));
+  const outputDims: number[][] = [];
+  for (; count > 0; count--) {
+    const rank = words[at + 1] as number;
+    outputDims.push([...words.subarray(at + 3, at + 3 + rank)]);
+    at += 3 + rank;
+  }
+  return {
+    registers: code.length,
+    storages: rows(STORAGES, 6).map((r) => ({ kind: r[0]!, index: r[1]!, size: r[2]!, first: r[3]!, last: r[4]! })),
+    buffers: rows(BUFFERS, 4).map((r) => ({ storage: r[0]!, offset: r[1]!, dtype: r[3]! })),
+    steps,
+    outputDims,
+    elements: new Set(code.filter((c) => c[0] === ELEM).map((c) => c[1]!)),
+  };
+}
+
+/** Weights that a Program's storages refer to. */
+export const weightsOf = readWeights;

@@ -9,7 +9,8 @@ import { checkFeeds, checkOverrides, override, quoted } from "./signature.js";
 import { sniffed, wasOnnx } from "./sniff.js";
 import { asBytes, type ModelSource } from "./source.js";
 import { Tensor } from "./tensor.js";
-import type { Loaded } from "./worker.mjs";
+import type { AdapterInfo } from "./gpu/device.js";
+import type { Backend, Loaded } from "./worker.mjs";
 
 /** A value of the signature; a dim is a size or the name of a symbol. */
 export interface ValueMetadata {
@@ -20,13 +21,13 @@ export interface ValueMetadata {
 }
 
 export interface SessionOptions {
-  /** Backends in order of preference; `"wasm"` (or `"cpu"`) must be among them. */
+  /** Backends in order of preference, `"webgpu"` and `"wasm"` (or `"cpu"`); default: wasm. The session says which one runs, and why. */
   executionProviders?: readonly (string | { readonly name: string })[];
   /** Fixed sizes of symbolic dims; feeds of other sizes are refused. */
   freeDimensionOverrides?: Readonly<Record<string, number>>;
   /** Files that a thin model's weights come from; a string is both path and address. */
   externalData?: readonly (string | { readonly path: string; readonly data: ModelSource })[];
-  /** Only `"cpu"`. */
+  /** `"cpu"` (default), or on webgpu `"gpu-buffer"`, for all outputs or by name: such tensors can be fed to the next run as they are. */
   preferredOutputLocation?: string | Readonly<Record<string, string>>;
   /** `false` runs in place, as `env.wasm.proxy = false` does for all sessions. */
   worker?: boolean;
@@ -50,7 +51,12 @@ export class InferenceSession {
   readonly outputNames: readonly string[];
   readonly inputMetadata: readonly ValueMetadata[];
   readonly outputMetadata: readonly ValueMetadata[];
-  readonly backend = "wasm";
+  /** The backend that runs the model. */
+  readonly backend: Backend;
+  /** Why the model does not run on the backend that was preferred. */
+  readonly fallback: string | undefined;
+  /** The GPU that runs the model, on webgpu. */
+  readonly adapter: AdapterInfo | undefined;
   /** Threads that the core runs on. */
   readonly threads: number;
   // Neither "#" nor objects with such: they cannot be read through the proxies that reactive frameworks wrap around objects.
@@ -58,9 +64,14 @@ export class InferenceSession {
   private readonly id: number;
   private readonly inputs: readonly ValueInfo[];
   private readonly giveBack: () => void;
+  private readonly kept: readonly number[];
   private released = false;
 
-  private constructor(host: Host, giveBack: () => void, loaded: Loaded, sizes: Readonly<Record<string, number>>) {
+  private constructor(host: Host, giveBack: () => void, loaded: Loaded, options: SessionOptions) {
+    const sizes = options.freeDimensionOverrides ?? {};
+    this.backend = loaded.backend;
+    this.fallback = loaded.fallback;
+    this.adapter = loaded.adapter;
     this.host = () => host;
     this.giveBack = giveBack;
     this.id = loaded.id;
@@ -70,6 +81,7 @@ export class InferenceSession {
     this.outputNames = loaded.outputs.map(({ name }) => name);
     this.inputMetadata = this.inputs.map(metadata);
     this.outputMetadata = override(loaded.outputs, sizes).map(metadata);
+    this.kept = this.backend === "webgpu" ? keptOutputs(options, this.outputNames) : [];
   }
 
   /**
@@ -130,10 +142,10 @@ export class InferenceSession {
     const { host, giveBack } = await acquireHost(env.wasm, inWorker, source);
     let loaded: Loaded | undefined;
     try {
-      loaded = await host.load(source, external, guarded(options.onProgress));
-      const sizes = options.freeDimensionOverrides ?? {};
-      checkOverrides(loaded.inputs, sizes);
-      return new InferenceSession(host, giveBack, loaded, sizes);
+      loaded = await host.load(source, external, backendsOf(options), guarded(options.onProgress));
+      checkOverrides(loaded.inputs, options.freeDimensionOverrides ?? {});
+      if (loaded.fallback) console.warn(`pyonnx-wasm: running on ${loaded.backend}: ${loaded.fallback}`);
+      return new InferenceSession(host, giveBack, loaded, options);
     } catch (error) {
       if (loaded) await host.release(loaded.id);
       giveBack();
@@ -151,9 +163,11 @@ export class InferenceSession {
     const inputs = this.check(feeds);
     const wanted = this.wanted(fetches);
     const indexes = wanted.map(({ index }) => index);
-    const outputs = await this.host().run(this.id, inputs, indexes);
+    const keep = wanted.flatMap(({ index, into }) => (this.kept.includes(index) && !into ? [index] : []));
+    const host = this.host();
+    const outputs = await host.run(this.id, inputs, indexes, keep);
     return Object.fromEntries(
-      wanted.map(({ name, into }, i) => [name, deliver(name, outputs[i] as Output, into)] as const),
+      wanted.map(({ name, into }, i) => [name, deliver(name, outputs[i] as Output, into, host)] as const),
     );
   }
 
@@ -185,7 +199,7 @@ export class InferenceSession {
 
   private check(feeds: unknown): Feed[] {
     if (this.released) throw new Error("the session was released");
-    return checkFeeds(this.inputs, feeds);
+    return checkFeeds(this.inputs, feeds, this.host());
   }
 
   private wanted(fetches: Fetches | RunOptions | undefined): { name: string; index: number; into: Tensor | null }[] {
@@ -209,13 +223,31 @@ function metadata({ name, type, shape }: ValueInfo): ValueMetadata {
 
 function checkOptions(options: SessionOptions): void {
   if (typeof options !== "object" || options === null) throw new TypeError("the session's options must be an object");
-  const { executionProviders: providers, preferredOutputLocation: location } = options;
-  const names = (providers ?? []).map((p) => (typeof p === "string" ? p : p.name));
-  if (names.length && !names.some((name) => name === "wasm" || name === "cpu"))
-    throw new Error(`executionProviders [${quoted(names)}]: only "wasm" is available; add it to the list`);
+  const { preferredOutputLocation: location } = options;
+  const backends = backendsOf(options);
   for (const place of typeof location === "string" ? [location] : Object.values(location ?? {}))
-    if (place !== "cpu" && place !== "cpu-pinned")
-      throw new Error(`preferredOutputLocation "${place}": the "wasm" backend leaves outputs on the "cpu"`);
+    if (place !== "cpu" && place !== "cpu-pinned" && !(place === "gpu-buffer" && backends.includes("webgpu")))
+      throw new Error(
+        `preferredOutputLocation "${place}": outputs can be on the "cpu", and with the "webgpu" backend in a "gpu-buffer"`,
+      );
+}
+
+/** The backends asked for that exist, in order. */
+function backendsOf({ executionProviders }: SessionOptions): Backend[] {
+  const names = (executionProviders ?? ["wasm"]).map((p) => (typeof p === "string" ? p : p.name));
+  const found = names.flatMap((name): Backend[] =>
+    name === "webgpu" ? ["webgpu"] : name === "wasm" || name === "cpu" ? ["wasm"] : [],
+  );
+  if (names.length && !found.length)
+    throw new Error(
+      `executionProviders [${quoted(names)}]: only "webgpu" and "wasm" are available; add one to the list`,
+    );
+  return found.length ? found : ["wasm"];
+}
+
+function keptOutputs({ preferredOutputLocation: location }: SessionOptions, names: readonly string[]): number[] {
+  const place = (name: string): string | undefined => (typeof location === "object" ? location[name] : location);
+  return names.flatMap((name, i) => (place(name) === "gpu-buffer" ? [i] : []));
 }
 
 function externals({ externalData = [] }: SessionOptions): External[] {
@@ -233,7 +265,11 @@ function guarded(onProgress: SessionOptions["onProgress"]): (progress: Progress 
   };
 }
 
-function deliver(name: string, { data, type, dims }: Output, into: Tensor | null): Tensor {
+function deliver(name: string, { data, type, dims, gpu }: Output, into: Tensor | null, host: Host): Tensor {
+  if (gpu !== undefined) {
+    const [download, dispose] = [() => host.download(gpu), () => host.dispose(gpu)];
+    return Tensor.onGpu(type, dims, { id: gpu, home: host, download, dispose });
+  }
   if (!into) return new Tensor(type, new (arrayOf(type))(data.buffer), dims);
   const target = asBytes(into.data);
   if (into.type !== type || !target || target.length !== data.length)

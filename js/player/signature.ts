@@ -3,6 +3,7 @@ import { bytesOf, elements, isType } from "./dtypes.js";
 import type { ValueInfo } from "./format.js";
 import type { Feed } from "./model.js";
 import { asBytes } from "./source.js";
+import { Tensor } from "./tensor.js";
 
 const SYMBOL = /^[A-Za-z_][\w.]*$/;
 
@@ -31,7 +32,7 @@ export function checkOverrides(inputs: readonly ValueInfo[], sizes: Readonly<Rec
 }
 
 /** Feeds in the order of the signature. Throws an error that names the input and says what it takes. */
-export function checkFeeds(inputs: readonly ValueInfo[], feeds: unknown): Feed[] {
+export function checkFeeds(inputs: readonly ValueInfo[], feeds: unknown, home?: unknown): Feed[] {
   if (typeof feeds !== "object" || feeds === null || Array.isArray(feeds) || feeds instanceof Map)
     throw new TypeError("feeds must be an object of tensors by input name");
   const given = feeds as Record<string, unknown>;
@@ -48,11 +49,18 @@ export function checkFeeds(inputs: readonly ValueInfo[], feeds: unknown): Feed[]
     };
     if (!Object.hasOwn(given, name) || given[name] === undefined)
       throw new Error(`input "${name}" is missing; ${takes}`);
-    const { type, dims, data } = tensorParts(given[name]) ?? fail("the feed is not a Tensor");
+    const tensor = given[name];
+    const remote = tensor instanceof Tensor ? tensor.onGpu : undefined;
+    if (remote && remote.home !== home)
+      fail("the feed is on the GPU of another engine; pass a tensor of its data: await getData()");
+    const { type, dims, data } = remote
+      ? { type: (tensor as Tensor).type, dims: (tensor as Tensor).dims, data: new Uint8Array() }
+      : (tensorParts(tensor) ?? fail("the feed is not a Tensor"));
     if (type !== input.type) fail(`the feed is ${String(type)}`);
     const bytes = asBytes(data);
     if (!bytes) return fail("the feed's data is not a typed array");
-    if (bytesOf(input.type, elements(dims)) !== bytes.length) fail(`the feed's dims [${dims}] do not suit its data`);
+    if (!remote && bytesOf(input.type, elements(dims)) !== bytes.length)
+      fail(`the feed's dims [${dims}] do not suit its data`);
     if (dims.length !== shape.length) fail(`the feed has rank ${dims.length} ([${dims}])`);
     for (const [axis, expected] of shape.entries()) {
       const size = dims[axis] as number;
@@ -63,7 +71,7 @@ export function checkFeeds(inputs: readonly ValueInfo[], feeds: unknown): Feed[]
         fail(`dim ${axis} ("${expected}") is ${size}, but input "${known.input}" has ${expected} = ${known.size}`);
       sizes.set(expected, { size, input: name });
     }
-    return { data: bytes, type: input.type, dims };
+    return { data: bytes, type: input.type, dims, gpu: remote?.id };
   });
 }
 

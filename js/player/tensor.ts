@@ -3,7 +3,16 @@ import { arrayOf, bytesOf, elements, isType, type Type, type TypedArray } from "
 export type TensorData = TypedArray;
 
 /** Where a tensor's data is: `none` after `dispose()`. */
-export type TensorLocation = "cpu" | "none";
+export type TensorLocation = "cpu" | "gpu-buffer" | "none";
+
+/** A tensor's data on the GPU, which lives beside the engine: in its worker, as a rule. */
+export interface Remote {
+  readonly id: number;
+  /** Whose it is: a feed goes back to the engine that holds it. */
+  readonly home: unknown;
+  download(): Promise<Uint8Array<ArrayBuffer>>;
+  dispose(): void;
+}
 
 const INFERRED: Record<string, Type> = {
   Float32Array: "float32",
@@ -31,6 +40,7 @@ export class Tensor {
   readonly type: Type;
   private values: TensorData | undefined;
   private sizes: readonly number[];
+  private remote: Remote | undefined;
 
   constructor(type: Type, data: TensorData | ArrayLike<number | bigint | boolean>, dims?: readonly number[]);
   constructor(data: TensorData | Uint8ClampedArray | readonly boolean[], dims?: readonly number[]);
@@ -54,7 +64,22 @@ export class Tensor {
     this.sizes = checkDims(this.type, dims, this.data);
   }
 
+  /** A tensor whose data is on the GPU. */
+  static onGpu(type: Type, dims: readonly number[], remote: Remote): Tensor {
+    const tensor = new Tensor(type, new (arrayOf(type))(0), [0]);
+    tensor.values = undefined;
+    tensor.sizes = [...dims];
+    tensor.remote = remote;
+    return tensor;
+  }
+
+  /** The handle of data on the GPU. @internal */
+  get onGpu(): Remote | undefined {
+    return this.remote;
+  }
+
   get data(): TensorData {
+    if (this.remote) throw new Error("Tensor: the data is on the GPU; await getData() brings it here");
     if (!this.values) throw new Error("Tensor: the tensor was disposed");
     return this.values;
   }
@@ -68,22 +93,28 @@ export class Tensor {
   }
 
   get location(): TensorLocation {
-    return this.values ? "cpu" : "none";
+    return this.remote ? "gpu-buffer" : this.values ? "cpu" : "none";
   }
 
   async getData(releaseData = false): Promise<TensorData> {
-    const data = this.data;
+    const data = this.remote ? new (arrayOf(this.type))((await this.remote.download()).buffer) : this.data;
     if (releaseData) this.dispose();
     return data;
   }
 
   /** A tensor of other dims over the same data. */
   reshape(dims: readonly number[]): Tensor {
+    if (this.remote) {
+      if (elements(dims) !== this.size) throw new RangeError(`Tensor: [${this.sizes}] cannot become [${dims}]`);
+      return Tensor.onGpu(this.type, dims, this.remote);
+    }
     return new Tensor(this.type, this.data, dims);
   }
 
   dispose(): void {
     this.values = undefined;
+    this.remote?.dispose();
+    this.remote = undefined;
   }
 }
 

@@ -2,9 +2,13 @@
 import { Core } from "./core.js";
 import type { ValueInfo } from "./format.js";
 import { CoreLost, messageOf } from "./errors.js";
+import { Gpu, type AdapterInfo } from "./gpu/device.js";
+import type { GpuFeed, GpuTensor } from "./gpu/program.js";
 import { Model, type Feed, type LoadOptions, type Output, type Progress } from "./model.js";
 import type { StepTime } from "./program.js";
 import { portSource, urlSource, type Source } from "./source.js";
+
+export type Backend = "wasm" | "webgpu";
 
 /** A loaded model as the page sees it. */
 export interface Loaded {
@@ -12,11 +16,18 @@ export interface Loaded {
   readonly inputs: readonly ValueInfo[];
   readonly outputs: readonly ValueInfo[];
   readonly threads: number;
+  readonly backend: "wasm" | "webgpu";
+  /** Why the session does not run on the backend that it was to prefer. */
+  readonly fallback?: string | undefined;
+  readonly adapter?: AdapterInfo | undefined;
 }
 
 export class Engine {
   readonly #models = new Map<number, Model>();
+  readonly #tensors = new Map<number, GpuTensor & { owner: Gpu }>();
+  #queue: Promise<unknown> = Promise.resolve();
   #next = 1;
+  #nextTensor = 1;
 
   private constructor(readonly core: Core) {}
 
@@ -24,25 +35,113 @@ export class Engine {
     return new Engine(await Core.start(module, threads, alarms));
   }
 
-  async load(source: Source, options: LoadOptions): Promise<Loaded> {
-    const model = await Model.load(this.core, source, options);
+  /** Loads a model onto the first of the backends that can run it. */
+  async load(
+    source: Source,
+    options: Omit<LoadOptions, "gpu">,
+    backends: readonly Backend[] = ["wasm"],
+  ): Promise<Loaded> {
+    let gpu: Gpu | undefined;
+    let fallback: string | undefined;
+    if (backends[0] === "webgpu") {
+      try {
+        gpu = await Gpu.open();
+      } catch (error) {
+        if (!backends.includes("wasm")) throw error;
+        fallback = messageOf(error);
+      }
+    }
+    const model = await Model.load(this.core, source, { ...options, gpu, gpuOptional: backends.includes("wasm") });
+    fallback ??= model.fallback;
     const id = this.#next++;
     this.#models.set(id, model);
-    return { id, inputs: model.header.inputs, outputs: model.header.outputs, threads: this.core.threads };
+    return {
+      id,
+      inputs: model.header.inputs,
+      outputs: model.header.outputs,
+      threads: this.core.threads,
+      backend: model.gpu ? "webgpu" : "wasm",
+      fallback,
+      adapter: model.gpu?.gpu.info,
+    };
   }
 
-  run(id: number, feeds: readonly Feed[], wanted: readonly number[]): Output[] {
-    return this.#model(id).run(feeds, wanted);
+  /** Runs a model; outputs in `keep` stay on the GPU. Calls are served one after the other. */
+  run(id: number, feeds: readonly Feed[], wanted: readonly number[], keep: readonly number[] = []): Promise<Output[]> {
+    return this.#queued(async () => {
+      const model = this.#model(id);
+      if (!model.gpu) return model.run(await this.#local(feeds), wanted);
+      const results = await model.gpu.run(this.#gpuFeeds(feeds), wanted, new Set(keep));
+      return results.map((result): Output => {
+        if ("data" in result) return result;
+        const { type, dims } = result;
+        const tensor = this.#nextTensor++;
+        this.#tensors.set(tensor, { ...result, owner: model.gpu!.gpu });
+        return { data: new Uint8Array(), type, dims, gpu: tensor };
+      });
+    });
   }
 
-  profile(id: number, feeds: readonly Feed[]): StepTime[] {
-    return this.#model(id).profile(feeds);
+  profile(id: number, feeds: readonly Feed[]): Promise<StepTime[]> {
+    return this.#queued(async () => {
+      const model = this.#model(id);
+      return model.gpu ? model.gpu.profile(this.#gpuFeeds(feeds)) : model.profile(await this.#local(feeds));
+    });
   }
 
-  release(id: number): void {
-    const model = this.#model(id);
-    this.#models.delete(id);
-    model.free();
+  /** The bytes of a tensor that stayed on the GPU. */
+  download(tensor: number): Promise<Uint8Array<ArrayBuffer>> {
+    return this.#queued(async () => {
+      const { owner, buffer, bytes } = this.#tensor(tensor);
+      return (await owner.read([{ buffer, bytes }]))[0] as Uint8Array<ArrayBuffer>;
+    });
+  }
+
+  /** Gives a tensor's GPU memory back. */
+  dispose(tensor: number): void {
+    this.#tensors.get(tensor)?.buffer.destroy();
+    this.#tensors.delete(tensor);
+  }
+
+  #tensor(tensor: number): GpuTensor & { owner: Gpu } {
+    const found = this.#tensors.get(tensor);
+    if (!found) throw new Error("the tensor on the GPU was disposed");
+    return found;
+  }
+
+  #gpuFeeds(feeds: readonly Feed[]): GpuFeed[] {
+    return feeds.map(({ data, type, dims, gpu }) => {
+      if (gpu === undefined) return { data, bytes: data.length, type, dims };
+      const { buffer, bytes, owner } = this.#tensor(gpu);
+      if (owner.lost) throw owner.lost;
+      return { data: buffer, bytes, type, dims };
+    });
+  }
+
+  async #local(feeds: readonly Feed[]): Promise<readonly Feed[]> {
+    if (feeds.every(({ gpu }) => gpu === undefined)) return feeds;
+    return Promise.all(
+      feeds.map(async (feed) => {
+        if (feed.gpu === undefined) return feed;
+        const { owner, buffer, bytes } = this.#tensor(feed.gpu);
+        return { ...feed, data: (await owner.read([{ buffer, bytes }]))[0] as Uint8Array };
+      }),
+    );
+  }
+
+  /** The core and the GPU's buffers serve one call at a time. */
+  #queued<T>(fn: () => Promise<T>): Promise<T> {
+    const result = this.#queue.then(fn);
+    this.#queue = result.catch(() => {});
+    return result;
+  }
+
+  release(id: number): Promise<void> {
+    return this.#queued(async () => {
+      const model = this.#model(id);
+      this.#models.delete(id);
+      model.free();
+    });
   }
 
   memoryBytes(): number {
@@ -77,13 +176,21 @@ export type Request =
       readonly threads: number;
       readonly alarms: readonly MessagePort[];
     }
-  | { readonly op: "load"; readonly source: Remote; readonly external: readonly (Remote & { readonly path: string })[] }
+  | {
+      readonly op: "load";
+      readonly source: Remote;
+      readonly external: readonly (Remote & { readonly path: string })[];
+      readonly backends: readonly Backend[];
+    }
   | {
       readonly op: "run";
       readonly session: number;
       readonly feeds: readonly Feed[];
       readonly wanted: readonly number[];
+      /** Outputs that stay on the GPU. */
+      readonly keep: readonly number[];
     }
+  | { readonly op: "download" | "dispose"; readonly tensor: number }
   | { readonly op: "profile"; readonly session: number; readonly feeds: readonly Feed[] }
   | { readonly op: "release"; readonly session: number }
   | { readonly op: "memory" };
@@ -143,17 +250,27 @@ async function handle(
       const { name } = request.source;
       const begun = early.get(name);
       early.delete(name);
-      const result = await engine.load(await (begun ?? remote(request.source)), { external, onProgress });
+      const result = await engine.load(
+        await (begun ?? remote(request.source)),
+        { external, onProgress },
+        request.backends,
+      );
       return { result, transfer: [] };
     }
     case "run": {
-      const result = engine.run(request.session, request.feeds, request.wanted);
+      const result = await engine.run(request.session, request.feeds, request.wanted, request.keep);
       return { result, transfer: result.map(({ data }) => data.buffer) };
     }
     case "profile":
-      return { result: engine.profile(request.session, request.feeds), transfer: [] };
+      return { result: await engine.profile(request.session, request.feeds), transfer: [] };
+    case "download": {
+      const result = await engine.download(request.tensor);
+      return { result, transfer: [result.buffer] };
+    }
+    case "dispose":
+      return { result: engine.dispose(request.tensor), transfer: [] };
     case "release":
-      return { result: engine.release(request.session), transfer: [] };
+      return { result: await engine.release(request.session), transfer: [] };
     case "memory":
       return { result: engine.memoryBytes(), transfer: [] };
   }

@@ -53,8 +53,8 @@ def test_errors_of_a_run_name_the_node_and_the_session_lives_on(run: Run) -> Non
 
 
 OPTIONS = {
-    "webgpu only": ('{ executionProviders: ["webgpu"] }', 'executionProviders ["webgpu"]: only "wasm" is available; add it to the list'),
-    "webnn object": ('{ executionProviders: [{ name: "webnn" }] }', 'only "wasm" is available'),
+    "webgpu only": ('{ executionProviders: ["webgpu"] }', "WebGPU has no adapter here"),
+    "webnn object": ('{ executionProviders: [{ name: "webnn" }] }', 'only "webgpu" and "wasm" are available'),
     "gpu output": ('{ preferredOutputLocation: { y: "gpu-buffer" } }', 'preferredOutputLocation "gpu-buffer"'),
     "unknown dim": ("{ freeDimensionOverrides: { m: 3 } }", 'freeDimensionOverrides: the model has no dim "m"; its symbolic dims are "n"'),
     "negative dim": ("{ freeDimensionOverrides: { n: -3 } }", 'freeDimensionOverrides: "n" must be an integer >= 0'),
