@@ -1,7 +1,8 @@
 """Waiting for the browser inside a cell, which keeps the kernel from reading the browser's answer.
 
 A kernel handles one shell message at a time, so while a cell waits, the comm message that it waits for lies in the queue
-behind it. The :class:`Pump` takes messages from that queue, handles those of comms, and puts the others back in their order.
+behind it. The :class:`Pump` takes messages from that queue, handles those of comms, answers pages that connect meanwhile, and puts
+the others back in their order.
 It reaches into ipykernel, whose releases differ: 6.29, 7.0, 7.3 and 7.4 are tested. See JEP 91 and ipykernel's pull requests 1430
 and 1565.
 """
@@ -9,13 +10,14 @@ and 1565.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import select
 import socket
 import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import zmq
@@ -28,6 +30,7 @@ CRASH_SECONDS = 2.0  # for another page, after one fell silent
 SILENCE_SECONDS = 4.0  # without a sign of life although asked for one
 SLOWEST = 4 << 20  # bytes per second that a line is expected to carry
 COMM = frozenset(("comm_open", "comm_msg", "comm_close"))
+GREETINGS = frozenset(("kernel_info_request", "comm_info_request"))
 
 
 class NoBrowser(ConnectionError):
@@ -110,10 +113,12 @@ async def wait_async(call: Call) -> Reply:
     watch = Watch(call)
     future = asyncio.wrap_future(call)
     try:
-        with pumping(awaiting=True):
+        with pumping() as pump:
             while not future.done():
                 await asyncio.wait([future], timeout=0.25)
                 watch.check()
+                if pump:
+                    pump.let_go()
     except BaseException:
         call.cancel()
         raise
@@ -141,10 +146,9 @@ def _wakes(call: Call) -> Iterator[socket.socket]:
 
 
 @contextmanager
-def pumping(awaiting: bool = False) -> Iterator[Pump | None]:
-    """A pump for as long as the block lasts; None where the kernel reads comm messages by itself: on other threads, and while cells of
-    ipykernel 7.4 and newer are ``awaiting``."""
-    pump = None if awaiting and _version() >= (7, 4) else _current()
+def pumping() -> Iterator[Pump | None]:
+    """A pump for as long as the block lasts; None where others read the comm messages: outside a kernel, or on another thread."""
+    pump = _current()
     if pump is None:
         yield None
         return
@@ -173,11 +177,6 @@ def _current() -> Pump | None:
     return found
 
 
-def _version() -> tuple[int, ...]:
-    ipykernel = sys.modules.get("ipykernel")
-    return tuple(getattr(ipykernel, "version_info", ())[:2])
-
-
 def _shell_stream(kernel: Any) -> Any:
     """The stream that feeds the main shell; None where this release of the kernel is built otherwise."""
     thread = getattr(kernel, "shell_channel_thread", None)
@@ -190,7 +189,7 @@ def _shell_stream(kernel: Any) -> Any:
 
 
 class Pump:
-    """Serves the comm messages of the main shell while a cell runs in it. Uses may nest."""
+    """Serves the messages of the main shell that cannot wait while a cell runs in it. Uses may nest."""
 
     def __init__(self, kernel: Any, stream: Any) -> None:
         self.kernel, self.stream = kernel, stream
@@ -218,24 +217,59 @@ class Pump:
             self.take(self.stream.socket.recv_multipart(copy=False))
 
     def take(self, raw: Any) -> None:
-        """Handles a comm message at once; any other is for later."""
+        """Handles a message that cannot wait; others are for later, unless the kernel is free."""
+        self.let_go()
         session = self.kernel.session
         try:
             identities, frames = session.feed_identities(raw, copy=False)
             kind = session.deserialize(frames, content=False, copy=False)["header"]["msg_type"]
         except Exception:  # not a message of the protocol; the kernel knows
             kind = ""
-        if kind not in COMM:
-            self.held.append(raw)
+        if kind not in COMM and kind not in GREETINGS:
+            if self._free():
+                self.stream._run_callback(self.callback, raw)
+            else:
+                self.held.append(raw)
             return
+        message = session.deserialize(frames, content=True, copy=False)
         try:
-            self.kernel.shell_handlers[kind](None, identities, session.deserialize(frames, content=True, copy=False))
+            if kind in COMM:
+                self.kernel.shell_handlers[kind](None, identities, message)
+            else:
+                self._greet(kind, identities, message)
         except Exception:
-            self.kernel.log.exception("a comm message could not be handled")
+            self.kernel.log.exception("a %s could not be handled", kind)
+
+    def let_go(self) -> None:
+        """Gives the kernel what was held, where it is free: while a task goes on after its cell has ended."""
+        if self.held and self._free():
+            held, self.held = self.held, []
+            for raw in held:
+                self.stream._run_callback(self.callback, raw)
+
+    def _free(self) -> bool:
+        """ipykernel 7 tells whether a cell runs; 6 does not."""
+        lock = getattr(self.kernel, "_main_asyncio_lock", None)
+        return lock is not None and not lock.locked()
+
+    def _greet(self, kind: str, identities: Any, message: Any) -> None:
+        """Answers a page that connects while the cell runs, as one does that is reloaded."""
+        kernel = self.kernel
+        thread = getattr(kernel, "shell_channel_thread", None)
+        replies = kernel.shell_stream if thread is None else thread.manager.get_subshell_to_shell_channel_socket(None)
+        kernel._publish_status("busy", "shell", parent=message)
+        answer = kernel.shell_handlers[kind](replies, identities, message)
+        if inspect.iscoroutine(answer):
+            with suppress(StopIteration):
+                answer.send(None)
+        if thread is None:
+            replies.flush(zmq.POLLOUT)
+        kernel._publish_status("idle", "shell", parent=message)
+        kernel._publish_status("busy", "shell")
 
     def _resume(self) -> None:
         """Gives the stream back, with what was held."""
-        if self.users or self.callback is None:
+        if self.users or self.callback is None or self.stream.closed():
             return
         callback, held = self.callback, self.held
         self.callback, self.held = None, []
