@@ -30,6 +30,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--case", action="append", default=[], metavar="NAME", help="only this case of the zoo or of the kernels")
     parser.add_argument("--kernels", action="store_true", help="single operators, eight of each per run, in GFLOPS")
     parser.add_argument("--native", action="store_true", help="against onnxruntime in this process, not onnxruntime-web in Chromium")
+    parser.add_argument("--pyodide", action="store_true", help="compile and run inside Pyodide, in Chromium; beside nothing")
     parser.add_argument("--threads", type=int, default=1, help="threads of each side (default: %(default)s)")
     parser.add_argument("--runs", type=int, default=100, help="pairs of runs at most (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=5.0, help="time for the pairs of a case (default: %(default)s)")
@@ -61,6 +62,11 @@ def run(args: argparse.Namespace) -> None:
                 native.versions(),
                 partial(native.measure, threads=args.threads, limits=limits, cpu_time=args.cpu_time, steps=args.steps),
             )
+        elif args.pyodide:
+            from . import pyodide
+
+            python = stack.enter_context(pyodide.opened(args.in_page))
+            versions, measure = python.versions, partial(python.measure, limits=limits)
         else:
             from .web import Web
 
@@ -84,6 +90,10 @@ def _choose(args: argparse.Namespace, folder: Path) -> list[Case]:
         if not path.is_file():
             raise FileNotFoundError(f"there is no model {path}")
     chosen = [Case(path.stem, path, dims) for path in args.model]
+    if args.pyodide and not (chosen or args.zoo):
+        from . import pyodide
+
+        return pyodide.chosen()
     nothing_named = not (args.model or args.zoo or args.kernels)
     if args.zoo or (nothing_named and ZOO.is_dir()):
         chosen += cases.zoo(args.zoo or ZOO, [] if args.kernels else args.case)
@@ -118,14 +128,14 @@ def _document(args: argparse.Namespace, versions: dict[str, str], rows: list[rep
     from .. import __version__
 
     return {
-        "mode": "native" if args.native else "web",
-        "against": "onnxruntime" if args.native else "onnxruntime-web",
+        "mode": "native" if args.native else "pyodide" if args.pyodide else "web",
+        "against": "onnxruntime" if args.native else "" if args.pyodide else "onnxruntime-web",
         "threads": args.threads,
         "clock": "cpu" if args.cpu_time else "wall",
         "machine": report.machine(),
         "versions": {"pyonnx-wasm": __version__, **versions},
         "cases": rows,
-        "summary": report.summary(rows),
+        "summary": report.summary([] if args.pyodide else rows),
     }
 
 
@@ -139,7 +149,11 @@ def render(document: dict[str, Any]) -> str:
         "",
     ]
     good = [row for row in rows if "failure" not in row]
-    if good:
+    if document["mode"] == "pyodide":
+        from . import pyodide
+
+        lines += pyodide.render(good)
+    elif good:
         cells = [_native_cells(row, against) if document["mode"] == "native" else _web_cells(row, against) for row in good]
         lines.append(report.table(cells))
     for row in rows:

@@ -39,6 +39,11 @@ def _glue() -> Any:
     return glue
 
 
+def memory_bytes() -> int:
+    """WebAssembly memory of the cores, beside Pyodide's own."""
+    return int(_glue().memoryBytes())
+
+
 class Executor:
     """A model ready to run in the WebAssembly core. Not re-entrant: its owner serialises calls.
 

@@ -10,6 +10,7 @@ import base64
 import hashlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -91,7 +92,7 @@ await micropip.install(js.location.origin + "/wheel/WHEEL")
 
 
 class PythonError(RuntimeError):
-    """Python in the page raised; the text is its traceback."""
+    """Python in the page raised; the text is what it said, then the traceback."""
 
 
 class Pyodide:
@@ -117,7 +118,8 @@ class Pyodide:
         try:
             return json.loads(self.page.evaluate("async (args) => globalThis.call(...args)", arguments))
         except Error as error:
-            raise PythonError(error.message) from None
+            trace = re.sub(r"^Page.evaluate: Error: |\n\s+at .*", "", error.message).strip()
+            raise PythonError(f"{trace.splitlines()[-1]}\n{trace}") from None
 
 
 @contextmanager

@@ -261,7 +261,7 @@ def test_memory_goes_back(python: Pyodide) -> None:
     code = (
         "import pyodide_js\nimport pyonnx_wasm as ort\nfrom pyonnx_wasm.runtimes import pyodide\n"
         "name = await fetched('models/minilm.onnx')\n"
-        "def held():\n    ort.InferenceSession(name)\n    return [pyodide_js._module.HEAPU8.length, pyodide._glue().memoryBytes()]\n"
+        "def held():\n    ort.InferenceSession(name)\n    return [pyodide_js._module.HEAPU8.length, pyodide.memory_bytes()]\n"
         "first = held()\nfor _ in range(3): last = held()\n[first, last]"
     )
     first, last = python.run(code)
