@@ -57,12 +57,15 @@ def _parser() -> argparse.ArgumentParser:
     model(p)
     p.add_argument("-o", "--output", type=Path, help="default: the model's name with .ponnx")
     p.add_argument("--thin", action="store_true", help="leave the weights in the source file, which must stay beside it")
+    p.add_argument("--no-gpu", action="store_true", help="leave out the part for GPUs")
     p = command("run", _run, "Run a model natively on given or random inputs and describe the outputs.")
     model(p)
     p.add_argument("-i", "--input", action="append", default=[], metavar="NAME=FILE.npy", help="contents of an input; others are random")
     p.add_argument("-d", "--dim", action="append", default=[], metavar="SYMBOL=SIZE", help="size of a symbolic dimension (default 1)")
     p.add_argument("-o", "--output", type=Path, help="write the outputs to this .npz file")
     p.add_argument("--threads", type=int, default=0, help="threads of one run (default: one per core)")
+    p.add_argument("--backend", choices=("cpu", "gpu"), default="cpu", help="where to run (default: cpu)")
+    p.add_argument("--profile", type=Path, metavar="OUT.json", help="write what each step took, for Perfetto or chrome://tracing")
     p.add_argument("--repeat", type=int, default=1, help="run so many times and report the median")
     p = command("inspect", _inspect, "Show a model's signature, its IR, what the passes do to it, and its Program.")
     model(p)
@@ -108,16 +111,16 @@ def _shapes(items: Sequence[str]) -> dict[str, list[int | str]]:
     return shapes
 
 
-def _compiled(args: argparse.Namespace) -> compiler.Compiled:
+def _compiled(args: argparse.Namespace, gpu: bool) -> compiler.Compiled:
     if session.is_compiled(args.model):
         return ponnx.load(args.model)
     with _progress(sys.stderr.isatty() and not args.json, args.model.name) as tell:
-        return compiler.compile(args.model, shapes=_shapes(args.shape), optimise=not args.no_optimise, progress=tell)
+        return compiler.compile(args.model, shapes=_shapes(args.shape), optimise=not args.no_optimise, gpu=gpu, progress=tell)
 
 
 def _compile(args: argparse.Namespace) -> None:
     start = time.perf_counter()
-    compiled = _compiled(args)
+    compiled = _compiled(args, not args.no_gpu)
     target = args.output or args.model.with_suffix(".ponnx")
     target.parent.mkdir(parents=True, exist_ok=True)
     with _progress(sys.stderr.isatty() and not args.json, target.name) as tell:
@@ -128,6 +131,7 @@ def _compile(args: argparse.Namespace) -> None:
         "bytes": size,
         "seconds": round(seconds, 3),
         "steps": len(compiled.main.nodes),
+        "gpu_steps": compiled.gpu.section.on_gpu if compiled.gpu else None,
         "init_steps": len(compiled.init.nodes) if compiled.init else 0,
         "weights": len(compiled.weights),
     }
@@ -144,7 +148,7 @@ def _random(s: compiler.Signature, dims: dict[str, int], rng: np.random.Generato
 
 def _run(args: argparse.Namespace) -> None:
     options = session.SessionOptions(intra_op_num_threads=args.threads, enable_optimisation=not args.no_optimise)
-    s = session.InferenceSession(args.model, options)
+    s = session.InferenceSession(args.model, options, [args.backend])
     given = dict(item.split("=", 1) for item in args.input)
     dims = {k: int(v) for k, v in (item.split("=", 1) for item in args.dim)}
     rng = np.random.default_rng(0)
@@ -156,6 +160,11 @@ def _run(args: argparse.Namespace) -> None:
         start = time.perf_counter()
         outputs = s.run(None, feed)
         times.append((time.perf_counter() - start) * 1e3)
+    if args.profile:
+        profile = s.profile(feed)
+        profile.save(args.profile)
+        if not args.json:
+            print(profile)
     named = {o.name: a for o, a in zip(s.get_outputs(), outputs, strict=True)}
     if args.output:
         np.savez(args.output, **named)  # type: ignore[arg-type]

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from .ponnx import weight_bytes
-from .program import Program, Weight
+from .profile import StepTime
+from .program import Program, Weight, step_bytes, step_rows
 
 
 class Executor:
@@ -22,11 +24,29 @@ class Executor:
 
     def bind(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
         """Fixes the input shapes; returns the output shapes."""
-        return self.core.bind([d for shape in shapes for d in shape], inputs)
+        self._dims = [d for shape in shapes for d in shape]
+        return self.core.bind(self._dims, inputs)
 
     def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """Runs the bound Program; inputs and outputs are contiguous and of the bound shapes."""
         self.core.run(inputs, outputs)
+
+    def profile(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[StepTime]:
+        """Like ``run``, one step after the other, and what each took."""
+        words, origins = self.core.words, self.core.origins
+        registers = self.core.evaluate(self._dims, inputs, int(words[9]))
+        sizes = step_bytes(words, registers)
+        self.core.bind(self._dims, inputs)
+        times: list[StepTime] = []
+        zero = time.perf_counter()
+        for i, row in enumerate(step_rows(words)):
+            start = time.perf_counter()
+            self.core.run_steps(inputs, outputs, i, i + 1)
+            end = time.perf_counter()
+            times.append(
+                StepTime(origins[row.origin] or row.kernel, row.kernel, "cpu", (start - zero) * 1e3, (end - start) * 1e3, sizes[i])
+            )
+        return times
 
 
 def load_weights(init: Program | None, weights: Sequence[Weight], threads: int = 1, library: Any = None) -> list[np.ndarray]:

@@ -20,6 +20,7 @@ from .dtypes import DType, from_numpy, to_numpy
 from .host import Executor, load_weights
 from .ir import NeedsContent
 from .onnxtensor import pack, unpack
+from .profile import Profile
 from .runtimes import Runtime
 
 WASM = sys.platform == "emscripten"  # Pyodide: the core is WebAssembly beside it
@@ -160,6 +161,24 @@ class InferenceSession:
             outputs = [unpacked(o, shape, s.dtype) for o, shape, s in zip(outputs, shapes, self._outputs, strict=True)]
         by_name = dict(zip((s.name for s in self._outputs), outputs, strict=True))
         return [by_name[n] for n in wanted]
+
+    def profile(self, input_feed: Mapping[str, Any]) -> Profile:
+        """Runs the model step by step and says what each step, and each copy between the core and a GPU, took.
+
+        Raises:
+            ValueError: an input does not fit, as for :meth:`run`.
+            NotImplementedError: this backend does not measure steps.
+        """
+        arrays, _ = self._request(None, input_feed)
+        with self._lock:
+            executor = self._variant(arrays)
+            if not hasattr(executor, "profile"):
+                raise NotImplementedError(f"the backend {self._provider} does not measure steps; cpu and gpu do")
+            feeds = [packed(a, s.dtype) for a, s in zip(arrays, self._inputs, strict=True)]
+            shapes = executor.bind([a.shape for a in arrays], feeds)
+            outputs = [_empty(shape, s.dtype) for shape, s in zip(shapes, self._outputs, strict=True)]
+            source = self._source if isinstance(self._source, (str, os.PathLike)) else ""
+            return Profile(executor.profile(feeds, outputs), os.path.basename(os.fspath(source)))
 
     def _request(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> tuple[list[np.ndarray], list[str]]:
         """The inputs, checked and in order, and the names of the outputs wanted."""

@@ -216,6 +216,11 @@ class Core:
         return times
 
     @property
+    def words(self) -> np.ndarray:
+        """The Program's words."""
+        return self._words
+
+    @property
     def arena_bytes(self) -> int:
         """Memory for intermediate tensors and scratch under the current binding; 0 without one."""
         return int(self._lib.pwx_arena_bytes(self._handle))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,12 +14,14 @@ import numpy as np
 
 from ..dtypes import DType
 from ..gpu.lower import GpuProgram
-from ..program import ARENA, INPUT, OUTPUT, WEIGHT, Weight
+from ..profile import StepTime
+from ..program import ARENA, INPUT, OUTPUT, WEIGHT, Weight, step_rows
 from .core import Core
 
 BINDINGS = 4  # sizes whose buffers and bind groups are kept
 UNIFORM_ALIGN = 256
 MAX_GROUPS = 65535
+MAX_QUERIES = 4096
 FEATURES = ("shader-f16", "subgroup", "timestamp-query")
 NEEDS = {"subgroups": "subgroup"}  # WebGPU's names where wgpu has others
 I32_MIN, U32_MAX = -(1 << 31), (1 << 32) - 1
@@ -26,18 +29,6 @@ I32_MIN, U32_MAX = -(1 << 31), (1 << 32) - 1
 
 class GpuError(RuntimeError):
     """The GPU cannot run a model; the text names the kernel or what is missing, and the cure."""
-
-
-@dataclass
-class StepTime:
-    """What one step, or one copy, took."""
-
-    name: str
-    kernel: str
-    backend: str
-    start_ms: float
-    ms: float
-    bytes: int
 
 
 _lock = threading.Lock()
@@ -121,7 +112,7 @@ class GpuExecutor:
         self.storages = words[words[12] : words[12] + 6 * words[11]].reshape(-1, 6)
         self.rows = words[words[14] : words[14] + 4 * words[13]].reshape(-1, 4)
         self.registers = int(words[9])
-        self.steps = list(_steps(words))
+        self.steps = step_rows(words)
         self.origins = program.origins
         self.output_dims = list(_outputs(words))
         self.bound: OrderedDict[Any, _Bound] = OrderedDict()
@@ -138,8 +129,8 @@ class GpuExecutor:
         """The storages that steps on the GPU touch, and those that steps on the core touch."""
         gpu: set[int] = set()
         core: set[int] = set()
-        for cases, (_, bufs) in zip(self.section.steps, self.steps, strict=True):
-            (core if cases is None else gpu).update(int(self.rows[b][0]) for b in bufs if b >= 0)
+        for cases, step in zip(self.section.steps, self.steps, strict=True):
+            (core if cases is None else gpu).update(int(self.rows[b][0]) for b in step.buffers if b >= 0)
         return gpu, core
 
     def _pipeline(self, row: dict[str, Any]) -> tuple[Any, Any, str]:
@@ -219,7 +210,7 @@ class GpuExecutor:
         bound.buffers |= self._slabs(sizes)
         blocks: list[bytes] = []
         chosen: list[tuple[dict[str, Any], list[int], int] | None] = []
-        for cases, (_, bufs) in zip(self.section.steps, self.steps, strict=True):
+        for cases, step in zip(self.section.steps, self.steps, strict=True):
             if cases is None:
                 chosen.append(None)
                 continue
@@ -230,7 +221,7 @@ class GpuExecutor:
             if not groups:
                 chosen.append(None)
                 continue
-            present = [b for b in bufs if b >= 0]
+            present = [b for b in step.buffers if b >= 0]
             offsets = [int(registers[self.rows[b][1]]) * 8 // DType(int(self.rows[b][3])).bits for b in present]
             kernel = self.pipelines[case["pipeline"]][2]
             blocks.append(_uniforms(kernel, [*grid, *offsets], case["uniforms"], registers))
@@ -269,7 +260,7 @@ class GpuExecutor:
         return found
 
     def _origin(self, step: int) -> str:
-        origin = self.steps[step][0]
+        origin = self.steps[step].origin
         return self.origins[origin] if origin < len(self.origins) else f"step {step}"
 
     def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
@@ -288,31 +279,82 @@ class GpuExecutor:
         for i, row in enumerate(self.storages):
             if row[0] == INPUT and i in self.on_gpu:
                 self._write(bound.buffers[i], inputs[row[1]])
+        zero = time.perf_counter()
         encoder: Any = None
         for action, *what in self.section.schedule:
             if action == "gpu":
-                encoder = encoder or self.device.create_command_encoder()
-                self._encode(encoder, bound, range(*what))
+                if times is None:
+                    encoder = encoder or self.device.create_command_encoder()
+                    self._encode(encoder, bound, range(*what))
+                else:
+                    self._timed(bound, range(*what), times)
                 continue
             if encoder is not None:
                 self.device.queue.submit([encoder.finish()])
                 encoder = None
-            if action == "core":
-                self.core.run_steps(inputs, outputs, *what)
-            elif action == "download":
-                for s in what[0]:
-                    self._view(s, bound, outputs)[:] = self._read(bound.buffers[s], bound.sizes[s])
-            else:
-                for s in what[0]:
-                    self._write(bound.buffers[s], self._view(s, bound, outputs))
+            for i in range(*what) if action == "core" else [-1]:
+                start = time.perf_counter()
+                if action == "core":
+                    self.core.run_steps(inputs, outputs, i, i + 1)
+                else:
+                    self._copy(action, what[0], bound, outputs)
+                if times is not None:
+                    name, kernel, size = self._described(i) if i >= 0 else (action, "copy", sum(bound.sizes[s] for s in what[0]))
+                    backend = "cpu" if i >= 0 else "copy"
+                    times.append(StepTime(name, kernel, backend, (start - zero) * 1e3, (time.perf_counter() - start) * 1e3, size))
         if encoder is not None:
             self.device.queue.submit([encoder.finish()])
         for i, row in enumerate(self.storages):
             if row[0] == OUTPUT and row[1] not in self.section.on_core:
                 outputs[row[1]].reshape(-1).view(np.uint8)[:] = self._read(bound.buffers[i], bound.sizes[i])
 
-    def _encode(self, encoder: Any, bound: _Bound, steps: range) -> None:
-        compute = encoder.begin_compute_pass()
+    def _copy(self, action: str, storages: Sequence[int], bound: _Bound, outputs: Sequence[np.ndarray]) -> None:
+        for s in storages:
+            if action == "download":
+                self._view(s, bound, outputs)[:] = self._read(bound.buffers[s], bound.sizes[s])
+            else:
+                self._write(bound.buffers[s], self._view(s, bound, outputs))
+
+    def _described(self, step: int) -> tuple[str, str, int]:
+        """The nodes, the kernel and the bytes of a step."""
+        row = self.steps[step]
+        assert self.current is not None
+        touched = {int(self.rows[b][0]) for b in row.buffers if b >= 0}
+        return self._origin(step) or row.kernel, row.kernel, sum(self.current.sizes[s] for s in touched)
+
+    def _timed(self, bound: _Bound, steps: range, times: list[StepTime]) -> None:
+        """Runs steps one by one, between timestamps where the adapter has them, else waiting for each."""
+        import wgpu
+
+        clock = times[-1].start_ms + times[-1].ms if times else 0.0
+        taken: list[float] = []
+        if "timestamp-query" in self.device.features and len(steps) <= MAX_QUERIES // 2:
+            queries = self.device.create_query_set(type="timestamp", count=2 * len(steps))
+            usage = wgpu.BufferUsage.QUERY_RESOLVE | wgpu.BufferUsage.COPY_SRC
+            resolved = self.device.create_buffer(size=16 * len(steps), usage=usage)
+            encoder = self.device.create_command_encoder()
+            for k, i in enumerate(steps):
+                marks = {"query_set": queries, "beginning_of_pass_write_index": 2 * k, "end_of_pass_write_index": 2 * k + 1}
+                self._encode(encoder, bound, range(i, i + 1), marks)
+            encoder.resolve_query_set(queries, 0, 2 * len(steps), resolved, 0)
+            self.device.queue.submit([encoder.finish()])
+            ticks = np.frombuffer(self.device.queue.read_buffer(resolved), np.uint64).reshape(-1, 2).astype(np.int64)
+            taken = [max(0, int(end - start)) / 1e6 for start, end in ticks]
+        else:
+            for i in steps:
+                start = time.perf_counter()
+                encoder = self.device.create_command_encoder()
+                self._encode(encoder, bound, range(i, i + 1))
+                self.device.queue.submit([encoder.finish()])
+                self.device.queue.on_submitted_work_done_sync()
+                taken.append((time.perf_counter() - start) * 1e3)
+        for i, ms in zip(steps, taken, strict=True):
+            name, kernel, size = self._described(i)
+            times.append(StepTime(name, kernel, "gpu", clock, ms, size))
+            clock += ms
+
+    def _encode(self, encoder: Any, bound: _Bound, steps: range, marks: Any = None) -> None:
+        compute = encoder.begin_compute_pass(timestamp_writes=marks) if marks else encoder.begin_compute_pass()
         last = None
         for i in steps:
             dispatch = bound.dispatches[i]
@@ -339,15 +381,6 @@ class GpuExecutor:
             whole: np.ndarray = outputs[row[1]].reshape(-1).view(np.uint8)
             return whole
         return self.core.storage(storage, bound.sizes[storage])
-
-
-def _steps(words: np.ndarray) -> Any:
-    """Origin and buffers of each step."""
-    at = int(words[16])
-    for _ in range(int(words[15])):
-        _, n_bufs, n_params, origin = (int(w) for w in words[at : at + 4])
-        yield origin, [int(b) for b in words[at + 4 : at + 4 + n_bufs]]
-        at += 4 + n_bufs + n_params
 
 
 def _outputs(words: np.ndarray) -> Any:
