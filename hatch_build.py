@@ -12,7 +12,13 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 LIB = "pyonnx_wasm/lib"
-PORTABLE = (f"{LIB}/player/index.mjs", f"{LIB}/player/core.wasm", f"{LIB}/player/core-relaxed.wasm", f"{LIB}/pyodide/glue.js")
+PORTABLE = (
+    f"{LIB}/player/index.mjs",
+    f"{LIB}/player/core.wasm",
+    f"{LIB}/player/core-relaxed.wasm",
+    f"{LIB}/pyodide/glue.js",
+    f"{LIB}/labextension/pyonnx-wasm/package.json",
+)
 # The C library that zig links against, as toolchain.py says, decides the tag.
 TAGS = {
     "x86_64-linux": "manylinux_2_17_x86_64.manylinux2014_x86_64",
@@ -21,6 +27,11 @@ TAGS = {
     "aarch64-macos": "macosx_11_0_arm64",
     "x86_64-windows": "win_amd64",
     "aarch64-windows": "win_arm64",
+}
+LABEXTENSION = f"{LIB}/labextension/pyonnx-wasm"
+JUPYTER = {
+    LABEXTENSION: "share/jupyter/labextensions/pyonnx-wasm",
+    "pyonnx_wasm/lab/jupyter_server_config.json": "etc/jupyter/jupyter_server_config.d/pyonnx-wasm.json",
 }
 CORES = {"linux": "core-*.so", "macos": "core-*.dylib", "windows": "core-*.dll"}
 NEON = "core-neon."
@@ -41,6 +52,8 @@ class WheelHook(BuildHookInterface):
         if wanted not in ("", "pure", *TAGS):
             raise ValueError(f"PYONNX_WASM_WHEEL={wanted}: it must be pure, native or one of {', '.join(TAGS)}")
         target = wanted or host()
+        if (root / LABEXTENSION).exists():
+            build_data["shared_data"].update(JUPYTER)
         cores = native_cores(root, target)
         if wanted in TAGS and not cores:
             raise FileNotFoundError(f"no native core for {wanted}: run python -m pyonnx_wasm.toolchain native --target {wanted}")

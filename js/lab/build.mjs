@@ -11,7 +11,7 @@ import { build } from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const root = join(here, "../..");
-const target = join(root, "pyonnx_wasm/lib/labextension");
+const target = join(root, "pyonnx_wasm/lib/labextension/pyonnx-wasm");
 const shared = { "@jupyterlab/application": "^4.0.0", "@jupyterlab/apputils": "^4.0.0", "@jupyterlab/docregistry": "^4.0.0", "@jupyterlab/services": "^7.0.0", "@lumino/widgets": "^2.0.0" }; // prettier-ignore
 const common = {
   bundle: true,

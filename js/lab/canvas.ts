@@ -91,13 +91,13 @@ export class GraphCanvas {
   }
 
   /** The whole graph in view; a tall one from its top, at a size that can be read. */
-  fit(smooth = true): void {
+  fit(smooth = true, legible = !smooth): void {
     if (!this.scene || !this.width) return;
     this.fitted = true;
     const { width, height } = whole(this.scene);
     const all = Math.min(1, this.width / width, this.height / height);
     const readable = Math.min(1, Math.max(all, 0.3, Math.min(0.95, this.width / width)));
-    const scale = smooth ? all : readable;
+    const scale = legible ? readable : all;
     const tall = height * scale > this.height;
     this.fly(
       scale,

@@ -94,7 +94,8 @@ function valueDetails(value: Value, index: string, context: Context, at: Node): 
     index !== "" && el("span", { class: "pw-index" }, index),
     el("div", { class: "pw-name" }, value.name),
     el("div", { class: "pw-type" }, type, value.content ? ` = [${value.content.join(", ")}]` : ""),
-    value.producer?.constant && el("div", { class: "pw-faint" }, `computed from weights by ${value.producer.call.op}`),
+    value.producer?.constant &&
+      el("div", { class: "pw-faint" }, `computed before the run by ${value.producer.call.op}`),
     ...weightDetails(value, context),
     ...links,
   );

@@ -183,12 +183,15 @@ function named(items: readonly (Group | Leaf)[]): string {
 /** The ranges of the longest run of equal blocks, one after the other; none where little repeats. */
 export function repeats(kinds: readonly string[]): [number, number][] {
   const n = kinds.length;
+  const numbers = new Map<string, number>();
+  for (const k of kinds) if (!numbers.has(k)) numbers.set(k, numbers.size);
+  const ids = Int32Array.from(kinds, (k) => numbers.get(k)!);
   let best = { period: 0, start: 0, length: 0 };
   for (let period = 4; period <= n / 2; period++) {
     let longest = { run: 0, end: 0 };
     let run = 0;
     for (let k = 0; k + period < n; k++) {
-      run = kinds[k] === kinds[k + period] ? run + 1 : 0;
+      run = ids[k] === ids[k + period] ? run + 1 : 0;
       if (run > longest.run) longest = { run, end: k + 1 };
     }
     const length = longest.run + period;

@@ -62,7 +62,7 @@ export interface Node {
   readonly scope: readonly string[];
   readonly inputs: (Value | null)[];
   readonly outputs: Value[];
-  /** Depends on weights alone. */
+  /** Depends on weights or sizes alone. */
   constant: boolean;
 }
 
@@ -73,15 +73,20 @@ export class Model {
 
   constructor(readonly description: Description) {
     this.add(description, [], new Map());
+    this.settle();
+  }
+
+  /** Finds the nodes that depend on weights or, by the contents that are known of values, on sizes alone. */
+  settle(): void {
     for (const node of this.nodes) {
+      node.constant = false;
       if (node.kind !== "op" || node.call.bodies.length) continue;
       const fixed = node.inputs.every((v) => !v || v.weight || v.producer?.constant);
       const literal = node.call.attrs.length === 1 && node.call.attrs[0]![0].startsWith("value");
-      node.constant = fixed && (node.inputs.length > 0 || literal);
-    }
-    for (const node of this.nodes) {
-      const seen = node.outputs.some((v) => v.consumers.some((c) => c.kind === "output"));
-      if (node.constant && seen) node.constant = false;
+      const sizes =
+        node.outputs.length > 0 && node.outputs.every((v) => v.content?.every((e) => !`${e}`.includes("{")));
+      const shown = node.outputs.some((v) => v.consumers.some((c) => c.kind === "output" || c.call.bodies.length));
+      node.constant = !shown && (sizes || (fixed && (node.inputs.length > 0 || literal)));
     }
   }
 

@@ -66,8 +66,7 @@ export function paint(pen: Pen, scene: Scene, palette: Palette, marks: Marks, vi
   const seen = (r: Rectangle): boolean =>
     r.x < view.x + view.width && r.x + r.width > view.x && r.y < view.y + view.height && r.y + r.height > view.y;
   const shown = boxes.flatMap((_, k) => (seen(layout.boxes[k]!) ? [k] : []));
-  for (const k of shown)
-    if (boxes[k]!.open) openGroup(pen, boxes[k]!, layout.boxes[k]!, palette, marks.selected === k, scale);
+  for (const k of shown) if (boxes[k]!.open) openGroup(pen, layout.boxes[k]!, palette, marks.selected === k);
   const lit = (piece: Piece): boolean =>
     marks.selected >= 0 &&
     piece.edges.some((e) => scene.wires[e]!.from === marks.selected || scene.wires[e]!.to === marks.selected);
@@ -84,6 +83,7 @@ export function paint(pen: Pen, scene: Scene, palette: Palette, marks: Marks, vi
   }
   if (scale > 0.5) labels.push(...wireLabels(scene, drawn));
   for (const k of shown) if (!boxes[k]!.open) closedBox(pen, boxes[k]!, layout.boxes[k]!, palette, marks, k, scale);
+  groupTitles(pen, scene, shown, palette, scale);
   for (const [text, x, y] of labels)
     pen.text(text, x, y, { font: "label", fill: palette.faint, halo: palette.background });
 }
@@ -108,14 +108,39 @@ function wireLabels(scene: Scene, drawn: readonly Piece[]): [string, number, num
   return labels;
 }
 
-function openGroup(pen: Pen, box: Shown, at: Rectangle, palette: Palette, selected: boolean, scale: number): void {
+function openGroup(pen: Pen, at: Rectangle, palette: Palette, selected: boolean): void {
   const fill = palette.dark ? "rgba(255, 255, 255, 0.035)" : "rgba(60, 80, 120, 0.04)";
   pen.rectangle(at, 8, fill, selected ? palette.accent : palette.border, selected ? 2 : 1);
-  const zoom = Math.min(Math.max(1, 0.85 / scale), 6);
-  if (at.width * scale < 24) return;
-  const room = Math.floor((at.width - 20) / (7.2 * zoom));
-  const text = box.title.length > room ? `${box.title.slice(0, Math.max(0, room - 1))}…` : box.title;
-  if (room > 2) pen.text(`− ${text}`, at.x + 10, at.y + 4 + 15 * zoom, { font: "title", fill: palette.faint, zoom });
+}
+
+/** Titles of open groups, larger from afar; one that would cover another's is left out. */
+function groupTitles(pen: Pen, scene: Scene, shown: readonly number[], palette: Palette, scale: number): void {
+  const zoom = Math.min(Math.max(1, 0.8 / scale), 12);
+  const taken: Rectangle[] = [];
+  for (const k of shown) {
+    const [box, at] = [scene.boxes[k]!, scene.layout.boxes[k]!];
+    const room = Math.floor((at.width - 14) / (7.2 * zoom)) - 2;
+    if (!box.open || room < Math.min(4, box.title.length)) continue;
+    const text = box.title.length > room ? `${box.title.slice(0, Math.max(0, room - 1))}…` : box.title;
+    const place = { x: at.x + 10, y: at.y + 4, width: (text.length + 2) * 7.2 * zoom, height: 17 * zoom };
+    if (
+      taken.some(
+        (t) =>
+          t.x < place.x + place.width &&
+          place.x < t.x + t.width &&
+          t.y < place.y + place.height &&
+          place.y < t.y + t.height,
+      )
+    )
+      continue;
+    taken.push(place);
+    pen.text(`− ${text}`, place.x, at.y + 5 + 14 * zoom, {
+      font: "title",
+      fill: palette.faint,
+      zoom,
+      halo: palette.background,
+    });
+  }
 }
 
 function closedBox(
@@ -136,7 +161,8 @@ function closedBox(
     if (scale > 0.2) pen.rectangle(behind, 7, style.fill, style.stroke);
   }
   const round = !isGroup(box.item) && box.item.node.kind !== "op" ? at.height / 2 : 6;
-  pen.rectangle(at, round, style.fill, stroke, width, style.dashed);
+  const far = scale < 0.25 && stroke !== palette.accent;
+  pen.rectangle(at, round, far ? style.stroke : style.fill, stroke, width / Math.min(1, scale * 3), style.dashed);
   const heat = marks.heat.get(k);
   if (heat !== undefined) {
     const bar = { x: at.x + 6, y: at.y + at.height - 5, width: Math.max(2, (at.width - 12) * heat), height: 3 };
@@ -170,8 +196,8 @@ function boxStyle(box: Shown, { dark, background, text, faint, border, error }: 
   const h = hue(call.family ?? call.op);
   return dark
     ? {
-        fill: `hsl(${h} 24% 20%)`,
-        stroke: `hsl(${h} 26% 42%)`,
+        fill: `hsl(${h} 28% 25%)`,
+        stroke: `hsl(${h} 30% 50%)`,
         text: `hsl(${h} 55% 86%)`,
         faint: `hsl(${h} 18% 68%)`,
         dashed: false,

@@ -132,7 +132,8 @@ export function wireText(values: readonly Value[]): string {
   if (content) return clip(`= ${declared?.shape?.length ? `[${content.join(", ")}]` : content.join()}`);
   const shape = declared?.shape;
   if (!shape) return "";
-  return clip(shape.length ? shape.join("×") : "scalar");
+  if (!shape.length) return "scalar";
+  return clip(shape.every((d) => /^[\w.]+$/.test(String(d))) ? shape.join("×") : shape.join(", "));
 }
 
 /** Lays a scene out on the calling thread. */

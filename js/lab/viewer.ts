@@ -15,6 +15,8 @@ import type { RunResult, Shapes, Source, Statistics } from "./source.js";
 const MATCHES = 2000;
 const ALL = 3000;
 const SLOW = 300;
+/** Milliseconds that the first picture waits for inferred shapes. */
+const PATIENCE = 600;
 
 type Tab = "details" | "model" | "run";
 
@@ -67,7 +69,7 @@ export class ModelViewer extends Widget {
     const tab = (id: Tab, text: string): HTMLButtonElement =>
       el("button", { class: "pw-tab", type: "button", role: "tab", onclick: () => this.show(id) }, text);
     this.tabs = { details: tab("details", "Selected"), model: tab("model", "Model"), run: tab("run", "Run") };
-    const constants = button("Constants", "Show what is computed from weights alone", () => {
+    const constants = button("All nodes", "Show also the nodes that depend on weights or sizes alone", () => {
       this.constants = !this.constants;
       constants.setAttribute("aria-pressed", String(this.constants));
       void this.rebuild();
@@ -132,6 +134,7 @@ export class ModelViewer extends Widget {
       });
       if (signal.aborted) return;
       this.model = new Model(description);
+      this.root = this.scene = this.selected = null;
       this.memory.clear();
       this.shapes = null;
       this.times = new Map();
@@ -149,10 +152,14 @@ export class ModelViewer extends Widget {
       this.note = server
         ? ""
         : "Read in the browser: shapes are those that the file declares. Statistics and runs need the server extension, which comes with pyonnx-wasm where Jupyter runs.";
+      const shapes = server && description.kind === "onnx" ? this.infer(signal) : null;
+      if (shapes) await Promise.race([shapes, new Promise((done) => setTimeout(done, PATIENCE))]);
       await this.rebuild();
       this.say("");
       this.show("model");
-      if (server && description.kind === "onnx") await this.infer(signal);
+      if ((await shapes) === "late") await this.rebuild();
+      this.tell();
+      this.show(this.tab);
     } catch (error) {
       if (!signal.aborted) this.fail(messageOf(error));
     }
@@ -178,11 +185,12 @@ export class ModelViewer extends Widget {
     this.canvas.element.focus();
   }
 
-  private async infer(signal: AbortSignal): Promise<void> {
+  /** Takes the inferred shapes over; tells whether the graph was on show by then. */
+  private async infer(signal: AbortSignal): Promise<"early" | "late" | "none"> {
     const model = this.model!;
     try {
       const shapes = await this.source.shapes(signal);
-      if (signal.aborted || this.model !== model) return;
+      if (signal.aborted || this.model !== model) return "none";
       this.shapes = shapes;
       for (const [name, [dtype, shape, content]] of Object.entries(shapes.values)) {
         for (const value of model.find(name)) {
@@ -190,12 +198,12 @@ export class ModelViewer extends Widget {
           value.content = content ?? null;
         }
       }
-      await this.relayout();
+      model.settle();
+      return this.root ? "late" : "early";
     } catch (error) {
       if (!signal.aborted) this.note = `Shapes are those that the file declares: ${messageOf(error)}`;
+      return "none";
     }
-    this.tell();
-    this.show(this.tab);
   }
 
   /** Makes the tree anew, with what is opened at first. */
@@ -274,14 +282,14 @@ export class ModelViewer extends Widget {
     if (!this.root) return;
     this.open = opened(this.root, ALL);
     await this.relayout();
-    this.canvas.fit();
+    this.canvas.fit(true, true);
   }
 
   private async closeAll(): Promise<void> {
     if (!this.root) return;
     this.open = new Set([this.root]);
     await this.relayout();
-    this.canvas.fit();
+    this.canvas.fit(true, true);
   }
 
   private select(item: Group | Leaf | null, show = true): void {
@@ -434,11 +442,10 @@ export class ModelViewer extends Widget {
         ? "inferring shapes …"
         : "";
     const where = this.source.server ? "" : "read in the browser";
-    this.status.textContent = [
-      `${this.root.count.toLocaleString("en")} nodes in ${this.scene.boxes.length} boxes`,
-      shapes,
-      where,
-    ]
+    const all = this.model!.nodes.filter((n) => n.kind === "op").length;
+    const count = this.root.count.toLocaleString("en");
+    const nodes = this.root.count < all ? `${count} of ${all.toLocaleString("en")} nodes` : `${count} nodes`;
+    this.status.textContent = [`${nodes} in ${this.scene.boxes.length} boxes`, shapes, where]
       .filter(Boolean)
       .join(" · ");
   }

@@ -1,4 +1,4 @@
-/** The graph's tree and layout, without a browser: node --test tests/lab */
+/** The graph's tree and layout, without a browser: node --test tests/jupyter/viewer */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { load } from "./bundle.mjs";
@@ -79,8 +79,14 @@ function sound(shown) {
   boxes.forEach(({ parent }, k) => {
     if (parent < 0) return;
     const [inner, outer] = [layout.boxes[k], layout.boxes[parent]];
-    assert.ok(inner.x >= outer.x - 1e-6 && inner.x + inner.width <= outer.x + outer.width + 1e-6, "wider than its group");
-    assert.ok(inner.y >= outer.y - 1e-6 && inner.y + inner.height <= outer.y + outer.height + 1e-6, "higher than its group");
+    assert.ok(
+      inner.x >= outer.x - 1e-6 && inner.x + inner.width <= outer.x + outer.width + 1e-6,
+      "wider than its group",
+    );
+    assert.ok(
+      inner.y >= outer.y - 1e-6 && inner.y + inner.height <= outer.y + outer.height + 1e-6,
+      "higher than its group",
+    );
   });
   const served = new Set(layout.pieces.flatMap((piece) => piece.edges));
   assert.equal(served.size, shown.wires.length);
@@ -138,7 +144,13 @@ test("degenerate graphs", () => {
   const empty = compound([box(0, { open: true }), box(1)], [{ from: 1, to: 0 }]);
   assert.ok(empty.boxes[0].height > 0);
   const star = compound([...Array(300).keys()].map((k) => box(k)), [...Array(299).keys()].map((k) => ({ from: 0, to: k + 1 }))); // prettier-ignore
-  assert.deepEqual(overlaps([...Array(300)].map(() => box(0)), star.boxes), []);
+  assert.deepEqual(
+    overlaps(
+      [...Array(300)].map(() => box(0)),
+      star.boxes,
+    ),
+    [],
+  );
 });
 
 test("random graphs: boxes stay apart, inside their groups", () => {
@@ -175,6 +187,22 @@ test("scopes", () => {
     model.nodes.filter((n) => n.kind === "op").map((n) => n.scope.join("/")),
     ["net.0/q", "net.0", "net.0/k", "", "net.1/q", ""],
   );
+});
+
+test("nodes that depend on sizes alone hide once their contents are known", () => {
+  const nodes = [
+    call("shape", "Shape", ["x"], ["s"]),
+    call("shift", "Add", ["s", "k"], ["t"]),
+    call("reshape", "Reshape", ["x", "s"], ["y"]),
+    call("expand", "Expand", ["y", "t"], ["z"]),
+  ];
+  const model = new Model(description(nodes, ["x", "k"], ["z"]));
+  const hidden = () => model.nodes.filter((n) => n.constant).map((n) => n.label);
+  assert.deepEqual(hidden(), []);
+  model.find("s")[0].content = ["n", 4];
+  model.find("t")[0].content = ["n + 'k{0}'", "4 + 'k{1}'"];
+  model.settle();
+  assert.deepEqual(hidden(), ["shape"]);
 });
 
 test("constants hide, bodies become groups, names that hide others resolve to the nearest", () => {

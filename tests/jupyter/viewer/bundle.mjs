@@ -2,7 +2,7 @@
 import { build } from "esbuild";
 import { fileURLToPath } from "node:url";
 
-const folder = fileURLToPath(new URL("../../js/lab/", import.meta.url));
+const folder = fileURLToPath(new URL("../../../js/lab/", import.meta.url));
 
 export async function load(...files) {
   const { outputFiles } = await build({
