@@ -26,7 +26,7 @@ _HOMES = {
     "Preprocess": "preprocess",
     "Profile": "profile",
 }
-__all__ = list(_HOMES)  # noqa: PLE0605
+__all__ = list(_HOMES)
 
 
 def __getattr__(name: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -69,12 +69,12 @@ class Preprocess:
     @classmethod
     def imagenet(cls, size: int = 224, resize: int = 256, **changes: Any) -> Preprocess:
         """What torchvision's classifiers were trained with: shorter side to ``resize``, the middle, ImageNet's mean and std."""
-        return cls(**({"resize": resize, "crop": size, "mean": _MEAN, "std": _STD} | changes))
+        return replace(cls(resize=resize, crop=size, mean=_MEAN, std=_STD), **changes)
 
     @classmethod
     def letterbox(cls, height: int = 640, width: int = 640, **changes: Any) -> Preprocess:
         """What YOLO detectors take: contained in (height, width), grey around it, values from 0 to 1."""
-        return cls(**({"resize": (height, width), "fit": "contain", "fill": 114} | changes))
+        return replace(cls(resize=(height, width), fit="contain", fill=114), **changes)
 
     def pixels(self, image: Image.Image | np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
         """The 8-bit pixels after all geometry, [height, width, channels]; the layout, scale, mean and std come after."""

@@ -43,7 +43,8 @@ class ModelWidget(anywidget.AnyWidget):
     spec = traitlets.Dict(read_only=True).tag(sync=True)
 
     def __init__(self, model: Model, module: str, spec: Mapping[str, Any], backends: tuple[str, ...], title: str | None) -> None:
-        self._compiled, self._session = _compiled(model)
+        self._compiled = _compiled(model)
+        self._session: InferenceSession | None = None
         self._blob = feed.model(self._compiled)
         self._files: dict[str, bytes] = {}
         self._display_id: str | None = None
@@ -130,21 +131,20 @@ def described(s: Signature) -> dict[str, Any]:
 
 
 def name_of(model: Any, compiled: Compiled) -> str:
-    if isinstance(model, (str, os.PathLike)):
-        return Path(model).name
+    source = model._source if isinstance(model, InferenceSession) else model
+    if isinstance(source, (str, os.PathLike)):
+        return Path(source).name
     return Path(str(compiled.provenance.get("source") or "model")).name
 
 
-def _compiled(model: Model) -> tuple[Compiled, InferenceSession | None]:
-    """The compiled form, and the session if one was given.
+def _compiled(model: Model) -> Compiled:
+    """The compiled form.
 
     Raises:
-        ValueError: the model can only be compiled once its inputs are known.
+        NeedsContent: the model can only be compiled once its inputs are known.
     """
     if isinstance(model, Compiled):
-        return model, None
+        return model
     if isinstance(model, InferenceSession):
-        if model._compiled is None:
-            raise ValueError("this model can only be compiled once its inputs are known; widgets need one that does not depend on them")
-        return model._compiled, model
-    return (ponnx.load(model) if is_compiled(model) else compile_model(model)), None
+        return model._compile({}, {})
+    return ponnx.load(model) if is_compiled(model) else compile_model(model)

@@ -1,4 +1,5 @@
 /** A model's interface, made from its signature: panels for inputs and outputs around one run. */
+import { Dims } from "../ui/dims.js";
 import { button, h } from "../ui/dom.js";
 import { Frame } from "../ui/frame.js";
 import type { Host, Runnable } from "../ui/host.js";
@@ -9,7 +10,6 @@ import { ImagePanel } from "./image.js";
 import { SliderPanel, sizes, TablePanel, TensorPanel } from "./inputs.js";
 import { HeatShow, ImageShow, TableShow, TensorShow, TopShow } from "./outputs.js";
 import {
-  Dims,
   valueOf,
   type Context,
   type InputPanel,

@@ -45,6 +45,7 @@ const ICONS = {
   warn: "M12 4 3 19h18zM12 10v4M12 16.5v.01",
   info: "M12 4a8 8 0 1 0 0 16 8 8 0 0 0 0-16M12 11v5M12 8v.01",
   plus: "M12 5v14M5 12h14",
+  minus: "M5 12h14",
   reset: "M4 12a8 8 0 1 1 2.5 5.8M4 12V7m0 5h5",
 } as const;
 

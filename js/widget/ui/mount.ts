@@ -117,6 +117,13 @@ function unwire({ dtype, dims, data }: WireTensor): Tensor {
   return { type: dtype, dims, data: new array(data.slice().buffer) };
 }
 
+/** The inputs that Python holds for the widget. */
+export async function given(rpc: Rpc, some: boolean): Promise<Tensors | undefined> {
+  if (!some) return undefined;
+  const { tensors } = await rpc.call("feeds");
+  return Object.fromEntries(tensors.map((tensor) => [tensor.name, unwire(tensor)]));
+}
+
 /** Sends pictures of a view once it has been still for a while; only notebooks that can hide them while the widget lives. */
 function stills(rpc: Rpc, css: string, signal: AbortSignal): (element: HTMLElement) => void {
   let timer = 0;
