@@ -69,8 +69,8 @@ class Bridge {
   async #load(model: Named, progress: (json: unknown) => void): Promise<InferenceSession> {
     status.set({ phase: "loading", problem: "", model: model.name, loaded: 0, total: 0, from: "", uncached: "" });
     const tell = (report: OpenProgress): void => {
-      const { loaded, total } = report;
-      status.set({ loaded, total, ...("from" in report && { from: report.from, uncached: report.uncached ?? "" }) });
+      if ("loaded" in report) status.set({ loaded: report.loaded, total: report.total });
+      if ("from" in report) status.set({ from: report.from, uncached: report.uncached ?? "" });
       progress(report);
     };
     try {
@@ -141,14 +141,13 @@ function wireTensor(name: string, { type, dims, data }: Tensor): WireTensor {
 
 function initialize({ model }: Args): () => void {
   const bridge = new Bridge(model);
-  const check = (): void => {
-    if ((model as { comm_live?: boolean }).comm_live === false) lost();
-  };
   const lost = (): void => void bridge.stop("the kernel was restarted or shut down; run the notebook again");
-  model.on("comm_live_update", check);
+  // Said of a model when its connection is cut; it was there when the model was made.
+  model.on("comm_live_update", lost);
   model.on("destroy", lost);
   return () => {
-    model.off("comm_live_update", check);
+    model.off("comm_live_update", lost);
+    model.off("destroy", lost);
     void bridge.stop("the widget was closed");
   };
 }

@@ -42,7 +42,7 @@ export interface Engine {
   release(model: ModelRef): Promise<void>;
 }
 
-export type OpenProgress = Transfer | player.Progress;
+export type OpenProgress = Transfer | Parameters<NonNullable<player.SessionOptions["onProgress"]>>[0];
 
 interface Opened {
   readonly session: Promise<player.InferenceSession>;
@@ -137,7 +137,13 @@ async function openModel(
   }
 }
 
-export async function browserInfo(): Promise<BrowserInfo> {
+let asked: Promise<BrowserInfo> | undefined;
+
+export function browserInfo(): Promise<BrowserInfo> {
+  return (asked ??= findInfo());
+}
+
+async function findInfo(): Promise<BrowserInfo> {
   const { adapter, noAdapter } = await findAdapter();
   return {
     userAgent: navigator.userAgent,

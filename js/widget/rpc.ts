@@ -75,6 +75,8 @@ interface Outgoing {
   sent: number;
 }
 
+const TAB = "pyonnx_wasm.tab";
+
 export class Rpc {
   /** Names this page to the kernel. */
   readonly peer = randomId();
@@ -158,7 +160,8 @@ export class Rpc {
   }
 
   #hello(): void {
-    this.#send({ kind: "hello", id: `hello-${this.peer}`, peer: this.peer, json: this.#info });
+    const json = { tab: tabId(), info: this.#info };
+    this.#send({ kind: "hello", id: `hello-${this.peer}`, peer: this.peer, json });
   }
 
   #receive(content: unknown, buffers: readonly unknown[]): void {
@@ -324,6 +327,19 @@ function bytesOfBuffer(buffer: unknown): Uint8Array {
 function exact(bytes: Uint8Array): ArrayBuffer {
   const whole = bytes.byteLength === bytes.buffer.byteLength && bytes.buffer instanceof ArrayBuffer;
   return whole ? (bytes.buffer as ArrayBuffer) : (bytes.slice().buffer as ArrayBuffer);
+}
+
+/** Names this tab, also after a reload; empty where the page may store nothing. */
+function tabId(): string {
+  try {
+    const found = sessionStorage.getItem(TAB);
+    if (found) return found;
+    const made = randomId();
+    sessionStorage.setItem(TAB, made);
+    return made;
+  } catch {
+    return "";
+  }
 }
 
 /** `crypto.randomUUID` exists only in secure contexts. */

@@ -39,7 +39,9 @@ export class Status {
   state = START;
   readonly #listeners = new Set<() => void>();
 
+  /** Nothing changes any more once the kernel is gone. */
   set(change: Partial<State>): void {
+    if (this.state.phase === "gone") return;
     this.state = { ...this.state, ...change };
     for (const listener of this.#listeners) listener();
   }

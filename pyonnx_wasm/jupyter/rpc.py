@@ -86,11 +86,12 @@ class Call(Future[Reply]):
 
 @dataclass
 class Peer:
-    """A page: what it said of itself, when it was last heard (``time.monotonic``), and the bytes sent to it since."""
+    """A page: what it said of itself, its tab, when it was last heard (``time.monotonic``), and the bytes sent to it since."""
 
     id: str
     info: Any
     seen: float
+    tab: str = ""
     owed: int = 0
 
 
@@ -269,11 +270,16 @@ class Rpc:
         with self._lock:
             if message.peer not in self.peers and (len(self.peers) >= MAX_PEERS or not message.peer):
                 return
-            self.peers[message.peer] = Peer(message.peer, message.json, time.monotonic())
+            said = message.json if isinstance(message.json, Mapping) else {}
+            tab = str(said.get("tab") or "")[:128]
+            self.peers[message.peer] = Peer(message.peer, said.get("info"), time.monotonic(), tab)
+            before = [p.id for p in self.peers.values() if tab and p.tab == tab and p.id != message.peer]
             self.refusal = ""
             for call in list(self._calls.values()):
                 if call.peer is None:
                     self._dispatch(call)
+        for peer in before:
+            self.drop(peer)
         self.on_peers()
 
     def _on_who(self, message: Message) -> None:

@@ -22,12 +22,13 @@ from typing import Any
 
 import zmq
 
-from .rpc import Call, Reply
+from .rpc import Call, Peer, Reply
 
 HELLO_SECONDS = 10.0  # for the first page to say hello
 RELOAD_SECONDS = 8.0  # for a page that said goodbye to come back
 CRASH_SECONDS = 2.0  # for another page, after one fell silent
 SILENCE_SECONDS = 4.0  # without a sign of life although asked for one
+IMPATIENT_SECONDS = 1.5  # the same, where another page could do it
 SLOWEST = 4 << 20  # bytes per second that a line is expected to carry
 COMM = frozenset(("comm_open", "comm_msg", "comm_close"))
 GREETINGS = frozenset(("kernel_info_request", "comm_info_request"))
@@ -63,12 +64,15 @@ class Watch:
         page = self.rpc.peers.get(self.peer or "")
         if page is None:
             self._alone(now)
-        elif now - max(page.seen, self.since) > SILENCE_SECONDS + page.owed / SLOWEST:
+        elif now - max(page.seen, self.since) > self._limit(page):
             self.patience = CRASH_SECONDS
             self.rpc.drop(page.id)
-        elif now - self.asked > 1:
+        elif now - self.asked > 0.5:
             self.asked = now
             self.rpc.ping()
+
+    def _limit(self, page: Peer) -> float:
+        return (IMPATIENT_SECONDS if len(self.rpc.peers) > 1 else SILENCE_SECONDS) + page.owed / SLOWEST
 
     def _alone(self, now: float) -> None:
         if now - self.asked > 1:
