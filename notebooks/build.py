@@ -1,0 +1,116 @@
+"""Builds the JupyterLite site: ``python notebooks/build.py WHEEL OUTPUT``.
+
+The site is static and asks no other host for anything: Pyodide, numpy, IPython and the project's wheel lie in it, and the wheel is in
+Pyodide's lock file, so that ``import pyonnx_wasm`` loads it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import shutil
+import subprocess
+import sys
+import tempfile
+from email import message_from_bytes
+from pathlib import Path
+from typing import Any
+from zipfile import ZipFile
+
+from pyonnx_wasm.testing import pyodide
+
+HERE = Path(__file__).resolve().parent
+MODELS = (HERE.parent / "js" / "pages" / "digits" / "digits.onnx",)
+CORE = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "package.json")
+CARRIED = ("micropip", "numpy", "packaging", "six", "typing-extensions")
+# What IPython needs, besides what the distribution carries; in the versions of its lock file, where that names them.
+FETCHED = ("asttokens", "comm==0.2.3", "decorator", "executing", "ipython", "jedi", "matplotlib-inline", "parso", "prompt-toolkit",
+           "pure-eval", "pygments", "stack-data", "traitlets", "wcwidth")  # fmt: skip
+STARTED = ("comm", "ipython", "jedi")
+EXTENSION = "@jupyterlite/pyodide-kernel-extension:kernel"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("wheel", type=Path)
+    parser.add_argument("output", type=Path)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        staging = Path(folder)
+        contents = staging / "contents"
+        shutil.copytree(HERE, contents, ignore=lambda _, names: [n for n in names if n.endswith((".py", ".md")) or n[0] in "._"])
+        for model in MODELS:
+            shutil.copy(model, contents)
+        distribution(args.wheel, staging / "static" / "pyodide")
+        settings = {
+            "pyodideUrl": "./static/pyodide/pyodide.mjs",
+            "disablePyPIFallback": True,
+            "loadPyodideOptions": {"lockFileURL": "./static/pyodide/pyodide-lock.json", "packages": list(STARTED)},
+        }
+        config = {"jupyter-lite-schema-version": 0, "jupyter-config-data": {"litePluginSettings": {EXTENSION: settings}}}
+        (staging / "jupyter-lite.json").write_text(json.dumps(config))
+        shutil.rmtree(args.output, ignore_errors=True)
+        command = [
+            "jupyterlite_core.app",
+            "build",
+            "--lite-dir",
+            folder,
+            "--contents",
+            str(contents),
+            "--output-dir",
+            str(args.output.resolve()),
+        ]
+        done = subprocess.run(
+            [sys.executable, "-m", *command, "--apps", "lab", "--no-sourcemaps"], cwd=folder, capture_output=True, text=True
+        )
+        if done.returncode:
+            sys.exit(f"jupyter lite build failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    print(f"{args.output}: {sum(p.stat().st_size for p in args.output.rglob('*') if p.is_file()):,} bytes")
+
+
+def distribution(wheel: Path, folder: Path) -> None:
+    """A Pyodide with what the kernel and the wheel need."""
+    source = pyodide.distribution()
+    lock = json.loads((source / "pyodide-lock.json").read_text())
+    known = lock["packages"]
+    folder.mkdir(parents=True)
+    for name in CORE:
+        shutil.copy(source / name, folder)
+    packages: dict[str, Any] = {name: known[name] for name in CARRIED}
+    for name in CARRIED:
+        shutil.copy(source / known[name]["file_name"], folder)
+    pinned = [name if "==" in name else f"{name}=={known[name]['version']}" for name in FETCHED]
+    # Pure wheels, which no Python version changes.
+    fetch = ["download", "-q", "--no-deps", "--only-binary=:all:", "--python-version=3.13", "--disable-pip-version-check"]
+    subprocess.run([sys.executable, "-m", "pip", *fetch, "-d", str(folder), *pinned], check=True)
+    for requirement in pinned:
+        name = requirement.partition("==")[0]
+        (file,) = folder.glob(f"{name.replace('-', '[-_]')}-*.whl")
+        packages[name] = {**known.get(name, {}), **entry(file, name, known[name]["depends"] if name in known else [])}
+    shutil.copy(wheel, folder)
+    packages["pyonnx-wasm"] = entry(folder / wheel.name, "pyonnx-wasm", ["numpy"])
+    (folder / "pyodide-lock.json").write_text(json.dumps({**lock, "packages": packages}))
+
+
+def entry(wheel: Path, name: str, depends: list[str]) -> dict[str, Any]:
+    """A wheel as the lock file lists it."""
+    with ZipFile(wheel) as archive:
+        (metadata,) = (n for n in archive.namelist() if n.endswith(".dist-info/METADATA"))
+        told = message_from_bytes(archive.read(metadata))
+        modules = {n.partition("/")[0].removesuffix(".py") for n in archive.namelist() if n.endswith(".py")}
+    return {
+        "name": name,
+        "version": told["Version"],
+        "file_name": wheel.name,
+        "install_dir": "site",
+        "sha256": hashlib.sha256(wheel.read_bytes()).hexdigest(),
+        "package_type": "package",
+        "imports": sorted(modules),
+        "depends": depends,
+        "unvendored_tests": False,
+    }
+
+
+if __name__ == "__main__":
+    main()
