@@ -31,6 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernels", action="store_true", help="single operators, eight of each per run, in GFLOPS")
     parser.add_argument("--native", action="store_true", help="against onnxruntime in this process, not onnxruntime-web in Chromium")
     parser.add_argument("--pyodide", action="store_true", help="compile and run inside Pyodide, in Chromium; beside nothing")
+    parser.add_argument("--ep", choices=("wasm", "webgpu"), default="wasm", help="backend of both sides in Chromium (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="threads of each side (default: %(default)s)")
     parser.add_argument("--runs", type=int, default=100, help="pairs of runs at most (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=5.0, help="time for the pairs of a case (default: %(default)s)")
@@ -70,7 +71,7 @@ def run(args: argparse.Namespace) -> None:
         else:
             from .web import Web
 
-            web = stack.enter_context(Web(args.threads, args.onnxruntime_web, args.in_page, args.cpu_time))
+            web = stack.enter_context(Web(args.threads, args.onnxruntime_web, args.in_page, args.cpu_time, args.ep))
             versions, measure = web.versions, partial(web.measure, limits=limits, steps=args.steps)
         rows = _measure_all(chosen, measure, quiet=args.json)
     document = _document(args, versions, rows)
@@ -130,6 +131,7 @@ def _document(args: argparse.Namespace, versions: dict[str, str], rows: list[rep
     return {
         "mode": "native" if args.native else "pyodide" if args.pyodide else "web",
         "against": "onnxruntime" if args.native else "" if args.pyodide else "onnxruntime-web",
+        "backend": "native" if args.native else args.ep,
         "threads": args.threads,
         "clock": "cpu" if args.cpu_time else "wall",
         "machine": report.machine(),

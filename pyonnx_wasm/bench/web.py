@@ -31,6 +31,7 @@ ONNXRUNTIME_WEB = ROOT / "node_modules" / "onnxruntime-web"
 SIDES = ("ours", "theirs")
 STARTS, STARTS_SECONDS = 3, 20.0
 CPU_BLOCK_MS = 200.0
+ADAPTER = "async () => { const { info } = await navigator.gpu.requestAdapter(); return `${info.vendor} ${info.architecture}`; }"
 CALL = 'async ([name, args]) => (await import("/bench/page.mjs"))[name](...args)'
 
 
@@ -41,22 +42,31 @@ class Web(AbstractContextManager["Web"]):
         onnxruntime_web: the npm package's folder.
         in_page: run ours in the page itself, not in a worker.
         cpu_time: count the processor time of the page's threads, which other programs do not lengthen.
+        backend: ``"wasm"`` or ``"webgpu"``, of both sides.
     Raises:
         ValueError: player, onnxruntime-web or Playwright is missing; the text says how to get it.
     """
 
-    def __init__(self, threads: int, onnxruntime_web: Path | None = None, in_page: bool = False, cpu_time: bool = False) -> None:
-        self.threads, self.in_page, self.cpu_time = threads, in_page, cpu_time
+    def __init__(
+        self,
+        threads: int,
+        onnxruntime_web: Path | None = None,
+        in_page: bool = False,
+        cpu_time: bool = False,
+        backend: str = "wasm",
+    ) -> None:
+        self.threads, self.in_page, self.cpu_time, self.backend = threads, in_page, cpu_time, backend
+        bundle = f"ort.{backend}.bundle.min.mjs"
         package = onnxruntime_web or ONNXRUNTIME_WEB
         player = next((p for p in PLAYERS if (p / "index.mjs").exists()), None)
         if player is None:
             raise ValueError("the player is not built: run `make build`")
-        if not (package / "dist" / "ort.wasm.bundle.min.mjs").exists():
+        if not (package / "dist" / bundle).exists():
             raise ValueError(f"{package} holds no onnxruntime-web: run `npm ci`, or name its folder with --onnxruntime-web")
         self.versions = {"onnxruntime-web": json.loads((package / "package.json").read_text())["version"]}
         self._stack = ExitStack()
         self._work = Path(self._stack.enter_context(tempfile.TemporaryDirectory(prefix="pyonnx-wasm-bench-")))
-        self._libraries = {"ours": "/ours/index.mjs", "theirs": "/theirs/ort.wasm.bundle.min.mjs"}
+        self._libraries = {"ours": "/ours/index.mjs", "theirs": f"/theirs/{bundle}"}
         self._mounts = {"/bench/": HERE, "/ours/": player, "/theirs/": package / "dist", "/work/": self._work}
         self._compiled: tuple[Path, Compiled, float] | None = None
 
@@ -69,11 +79,13 @@ class Web(AbstractContextManager["Web"]):
         from ..testing.chromium import launch_options
 
         try:
-            self._browser = self._stack.enter_context(sync_playwright()).chromium.launch(**launch_options())
+            self._browser = self._stack.enter_context(sync_playwright()).chromium.launch(**launch_options(webgpu=self.backend == "webgpu"))
             self._stack.callback(self._browser.close)
             self.versions["chromium"] = self._browser.version
             with self._serve(self._work) as server, self._page(server) as page:
                 page.wait_for_load_state()
+                if self.backend == "webgpu":
+                    self.versions["adapter"] = page.evaluate(ADAPTER)
                 self._empty_page = self._peak()
         except BaseException:
             self._stack.close()
@@ -148,7 +160,7 @@ class Web(AbstractContextManager["Web"]):
         """Compiles the model unless it is the one that was compiled last; seconds that took."""
         if self._compiled is None or self._compiled[0] != case.path:
             start = time.perf_counter()
-            compiled = compiler.compile(case.path)
+            compiled = compiler.compile(case.path, gpu=self.backend == "webgpu")
             self._compiled = case.path, compiled, time.perf_counter() - start
             ponnx.save(compiled, self._work / "model.ponnx")
         return self._compiled[1:]
@@ -186,8 +198,8 @@ class Web(AbstractContextManager["Web"]):
         return row
 
     def _opening(self, side: str, case: Case) -> list[Any]:
-        ours: dict[str, Any] = {"worker": not self.in_page}
-        theirs: dict[str, Any] = {"executionProviders": ["wasm"], "graphOptimizationLevel": "all"}
+        ours: dict[str, Any] = {"worker": not self.in_page, "executionProviders": [self.backend]}
+        theirs: dict[str, Any] = {"executionProviders": [self.backend], "graphOptimizationLevel": "all"}
         files = self._compiled[1].files[1:] if self._compiled else []
         if files:
             names = [Path(f).resolve().relative_to(case.path.parent.resolve()).as_posix() for f in files]

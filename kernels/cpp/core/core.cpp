@@ -258,6 +258,7 @@ bool Session::overlaps(const BufferRow& a, const BufferRow& b, bool* equal) cons
   if (a.storage != b.storage) {
     const StorageRow &s = p.storages[a.storage], &t = p.storages[b.storage];
     if (s.kind != WEIGHT || t.kind != WEIGHT) return false;  // storages of other kinds are apart
+    if (s.index != t.index && (!weights[s.index] || !weights[t.index])) return false;  // nothing can run without their memory
     a0 += i64(uintptr_t(weights[s.index])), b0 += i64(uintptr_t(weights[t.index]));
   }
   const i64 a1 = a0 + regs[a.size], b1 = b0 + regs[b.size];
