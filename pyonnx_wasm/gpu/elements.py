@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from .. import dims
 from ..dims import DimLike
+from ..dtypes import DType
 from ..ir import Value, row_major
 from . import WORKGROUP, Call, Case
+
+FORMATS = {DType.float64: "d", DType.float32: "f", DType.float16: "e"}
 
 
 def elements(
@@ -65,3 +69,16 @@ def address(name: str, strides: Sequence[DimLike]) -> str:
 
 def _is(d: DimLike, value: int) -> bool:
     return isinstance(d, int) and d == value
+
+
+def bits_of(dtype: DType, value: Any) -> int | None:
+    """An element's bits; None where they are not known or the type has no plain form."""
+    if not isinstance(value, int | float):
+        return None
+    if dtype in FORMATS:
+        return int.from_bytes(struct.pack("<" + FORMATS[dtype], value), "little")
+    if dtype is DType.bfloat16:
+        return int.from_bytes(struct.pack("<f", value), "little") >> 16
+    if dtype is DType.bool:
+        return int(value != 0)
+    return int(value) & (1 << dtype.bits) - 1 if dtype.is_int else None

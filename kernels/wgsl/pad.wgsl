@@ -1,0 +1,28 @@
+// Where coordinate c of y comes from along an axis; -1 outside.
+fn place(c: i32, before: i32, n_x: i32, n_y: i32) -> i32 {
+  let low = max(-before, 0);
+  let high = min(n_y - before, n_x);
+#if constant
+  let n = high - low;
+#else
+  let n = max(high - low, 1);
+#endif
+  let at = c - before - low;
+  if (at >= 0 && at < n) { return low + at; }
+#if edge
+  return select(low + n - 1, low, at < 0);
+#elif wrap
+  return low + (at % n + n) % n;
+#elif reflect
+  let period = max(2 * (n - 1), 1);
+  let k = (at % period + period) % period;
+  return low + select(period - k, k, k < n);
+#else
+  return -1;
+#endif
+}
+
+fn element(i: u32) -> y_t {
+${body}
+}
+#include elements
