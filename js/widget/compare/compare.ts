@@ -244,7 +244,7 @@ export class Compare {
       h(
         "figure",
         {},
-        h("figcaption", {}, "Agreement", h("small", { class: "pwx-soft" }, ` x: ${reference}, y: ${row.backend}`)),
+        h("figcaption", {}, "Agreement", h("small", { class: "pwx-soft" }, ` ${row.backend} / ${reference}`)),
         scatter(pairs, `${row.output}: ${reference} against ${row.backend}`),
       ),
     );

@@ -29,6 +29,8 @@ export interface Options {
 
 type Column = "index" | "name" | "kernel" | "ms" | "bytes";
 const MOST_ROWS = 400;
+const MOST_RUNS = 200;
+const ENOUGH_MS = 400;
 
 export class Profile {
   readonly element: HTMLElement;
@@ -146,7 +148,7 @@ export class Profile {
     await this.#run();
   }
 
-  /** Profiles a few runs after a first, and shows the median of each step. */
+  /** Profiles some runs after a first, and shows the mean of each step. */
   async #run(): Promise<void> {
     if (this.#busy) {
       this.#again = true;
@@ -159,15 +161,24 @@ export class Profile {
     try {
       if (!model.profile) throw new Error(`${model.label}: this backend gives no profile.`);
       const feeds = this.#fills.feeds();
-      const first = await model.profile(feeds);
+      await model.profile(feeds);
+      // Browsers' clocks are coarse: the mean of many runs is finer than any of them.
       const runs: Step[][] = [];
-      for (let i = 0; i < spec.runs && !signal.aborted; i++) {
-        this.#frame.status.textContent = `Run ${i + 1} of ${spec.runs}`;
+      const begin = performance.now();
+      while (
+        !signal.aborted &&
+        (runs.length < spec.runs || (runs.length < MOST_RUNS && performance.now() - begin < ENOUGH_MS))
+      ) {
         runs.push(await model.profile(feeds));
+        this.#frame.status.textContent = `Run ${runs.length}`;
       }
       if (signal.aborted || model !== this.#model) return;
-      const steps = first.map((step, i) => ({ ...step, ms: median(runs.map((run) => run[i]?.ms ?? step.ms)) }));
-      this.show(steps, `, median of ${spec.runs} runs`);
+      const steps = runs[0]!.map(({ start: _, bytes, ...step }, i) => ({
+        ...step,
+        ms: runs.reduce((sum, run) => sum + (run[i]?.ms ?? 0), 0) / runs.length,
+        ...(bytes ? { bytes } : {}),
+      }));
+      this.show(steps, `, mean of ${runs.length} runs`);
       this.options.onSteps(steps, model.label);
     } catch (error) {
       if (!signal.aborted) {
@@ -275,7 +286,7 @@ export class Profile {
             h(
               "span",
               { class: "pwx-soft" },
-              `step ${block.index + 1} · ${milliseconds(block.ms)} at ${milliseconds(block.start)}${block.bytes === undefined ? "" : ` · ${size(block.bytes)}`}`,
+              `step ${block.index + 1} · ${block.backend ? `${block.backend} · ` : ""}${milliseconds(block.ms)} at ${milliseconds(block.start)}${block.bytes === undefined ? "" : ` · ${size(block.bytes)}`}`,
             ),
           ]
         : [
@@ -287,8 +298,4 @@ export class Profile {
           ]),
     );
   }
-}
-
-function median(values: readonly number[]): number {
-  return [...values].sort((a, b) => a - b)[values.length >> 1] ?? 0;
 }

@@ -20,6 +20,8 @@ export interface Step {
   /** Milliseconds from the run's beginning; steps follow one another if absent. */
   readonly start?: number;
   readonly bytes?: number;
+  /** Where the step ran. */
+  readonly backend?: string;
 }
 
 export type Report = (progress: {
