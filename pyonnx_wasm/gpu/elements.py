@@ -61,9 +61,10 @@ def coordinates(rank: int, shape: str = "shape") -> list[str]:
     return lines
 
 
-def address(name: str, strides: Sequence[DimLike]) -> str:
-    """The place of those coordinates in a view whose strides are the uniform ``name``."""
-    terms = [f"c{d}" if _is(s, 1) else f"c{d} * ${name}[{d}]" for d, s in enumerate(strides) if not _is(s, 0)]
+def address(name: str, strides: Sequence[DimLike], at: str = "c", instead: Mapping[int, str] | None = None) -> str:
+    """The place of those coordinates in a view whose strides are the uniform ``name``; ``instead`` names others for some axes."""
+    names = {d: f"{at}{d}" for d in range(len(strides))} | dict(instead or {})
+    terms = [names[d] if _is(s, 1) else f"{names[d]} * ${name}[{d}]" for d, s in enumerate(strides) if not _is(s, 0)]
     return f"u32({' + '.join(terms) or '0'})"
 
 
@@ -82,3 +83,22 @@ def bits_of(dtype: DType, value: Any) -> int | None:
     if dtype is DType.bool:
         return int(value != 0)
     return int(value) & (1 << dtype.bits) - 1 if dtype.is_int else None
+
+
+def scattered(call: Call, numbers: Mapping[str, Any], body: str = "") -> list[Case]:
+    """Cases of a scatter, whose lanes each look for the updates of one element: no two write one place, and the order is the core's."""
+    from ..ops.gather import SCATTERS
+
+    op, dtype = SCATTERS[call.op], call.values["y"].dtype
+    raw = op == "none"
+    if not raw and (dtype is DType.float64 or not (dtype in (DType.float32, DType.bool) or dtype.is_int)):
+        return []
+    defines = {{"none": "replace", "max": "most", "min": "least"}.get(op, op)}
+    if op in ("add", "max"):
+        defines.add("either")
+    if dtype.bits == 64:
+        defines.add("wide")
+    offsets = {f"{name}_off": value.offset for name, value in call.values.items() if name != "y"}
+    return elements(
+        call, {**numbers, **offsets}, defines=frozenset(defines), holes={"body": body}, raw=("x", "y", "updates") if raw else ()
+    )

@@ -18,11 +18,15 @@ POOLS: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
     ("MaxPool", (1, 2, 17), {"kernel_shape": [4], "ceil_mode": 1, "strides": [3], "dilations": [2]}),
     ("MaxPool", (1, 2, 5, 6, 7), {"kernel_shape": [2, 3, 2], "pads": [1, 0, 0, 0, 2, 1]}),
     ("AveragePool", (2, 3, 9, 11), {"kernel_shape": [3, 2], "pads": [1, 1, 1, 0]}),
-    ("AveragePool", (1, 3, 9, 11), {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1, "ceil_mode": 1, "strides": [2, 3]}),
+    (
+        "AveragePool",
+        (1, 3, 9, 11),
+        {"kernel_shape": [3, 3], "pads": [1, 1, 1, 1], "count_include_pad": 1, "ceil_mode": 1, "strides": [2, 3]},
+    ),
     ("AveragePool", (1, 2, 4, 5, 6), {"kernel_shape": [2, 2, 2], "auto_pad": "SAME_UPPER"}),
     ("LpPool", (1, 2, 8, 9), {"kernel_shape": [3, 3], "p": 2}),
     ("LpPool", (1, 2, 8, 9), {"kernel_shape": [2, 3], "p": 3, "pads": [1, 1, 0, 0]}),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize(("op", "shape", "attributes"), POOLS)
@@ -104,9 +108,14 @@ def test_crop_and_resize(mode: str) -> None:
     weights = {"roi": np.array([0, 0, 0.3, 0.4, 1, 1, 1.2, 0.8], np.float32), "sizes": np.array([1, 1, 5, 6])}
     steps = [
         onnx.helper.make_node(
-            "Resize", ["x", "roi", "", "sizes"], ["y0"], mode=mode, coordinate_transformation_mode="tf_crop_and_resize", extrapolation_value=7.5
+            "Resize",
+            ["x", "roi", "", "sizes"],
+            ["y0"],
+            mode=mode,
+            coordinate_transformation_mode="tf_crop_and_resize",
+            extrapolation_value=7.5,
         )
-    ]  # fmt: skip
+    ]
     for pairs in both(graph(steps, feed, weights=weights), feed):
         assert_same(pairs)
 

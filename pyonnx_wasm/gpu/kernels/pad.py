@@ -29,6 +29,6 @@ def cases(call: Call) -> list[Case]:
         lines.append(f"  let p{d} = place(c{d}, $before[{d}], $x_shape[{d}], $y_shape[{d}]);")
     if x.rank:
         lines.append(f"  if ({' || '.join(f'p{d} < 0' for d in range(x.rank))}) {{ return {fill}; }}")
-    lines.append(f"  return x_get({address('x_stride', x.strides).replace('c', 'p')} + u32($x_off));")
+    lines.append(f"  return x_get({address('x_stride', x.strides, 'p')} + u32($x_off));")
     raw = ("x", "y", "value") if "value" in call.values else ("x", "y")
     return elements(call, numbers, defines=frozenset({PAD_MODES[call.mode]}), holes={"body": "\n".join(lines)}, raw=raw)

@@ -1,0 +1,6 @@
+#include index
+
+fn element(i: u32) -> y_t {
+${body}
+}
+#include elements
