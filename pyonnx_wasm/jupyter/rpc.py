@@ -113,6 +113,7 @@ class Rpc:
     Attributes:
         peers: the pages that said hello, by id; the first one is called.
         on_peers: called when pages come and go.
+        greeted: some page has said hello.
         refusal: why the last hello was not taken.
     """
 
@@ -122,6 +123,7 @@ class Rpc:
         self.widget = widget
         self.peers: dict[str, Peer] = {}
         self.on_peers: Callable[[], None] = lambda: None
+        self.greeted = False
         self.refusal = ""
         self._handlers: dict[str, Callable[[Request], Any]] = {}
         self._calls: dict[str, Call] = {}
@@ -274,7 +276,7 @@ class Rpc:
             tab = str(said.get("tab") or "")[:128]
             self.peers[message.peer] = Peer(message.peer, said.get("info"), time.monotonic(), tab)
             before = [p.id for p in self.peers.values() if tab and p.tab == tab and p.id != message.peer]
-            self.refusal = ""
+            self.greeted, self.refusal = True, ""
             for call in list(self._calls.values()):
                 if call.peer is None:
                     self._dispatch(call)

@@ -25,7 +25,7 @@ import zmq
 from .rpc import Call, Peer, Reply
 
 HELLO_SECONDS = 10.0  # for the first page to say hello
-RELOAD_SECONDS = 8.0  # for a page that said goodbye to come back
+RELOAD_SECONDS = 15.0  # for a page that said goodbye to come back
 CRASH_SECONDS = 2.0  # for another page, after one fell silent
 SILENCE_SECONDS = 4.0  # without a sign of life although asked for one
 IMPATIENT_SECONDS = 1.5  # the same, where another page could do it
@@ -45,7 +45,7 @@ class Watch:
         self.call, self.rpc = call, call.rpc
         self.since = self.checked = self.asked = time.monotonic()
         self.peer: str | None = call.peer
-        self.patience = HELLO_SECONDS
+        self.patience = RELOAD_SECONDS if self.rpc.greeted else HELLO_SECONDS
 
     def check(self) -> None:
         """Asks the page for a sign of life now and then.
@@ -58,8 +58,8 @@ class Watch:
             self.since = now
         self.checked = now
         if self.call.peer != self.peer:
-            if self.peer is not None and self.patience == HELLO_SECONDS:
-                self.patience = RELOAD_SECONDS
+            if self.peer is not None:
+                self.patience = min(self.patience, RELOAD_SECONDS)
             self.peer, self.since = self.call.peer, now
         page = self.rpc.peers.get(self.peer or "")
         if page is None:
@@ -82,7 +82,7 @@ class Watch:
             return
         if self.rpc.refusal:
             raise NoBrowser(f"the page does not fit this kernel: {self.rpc.refusal}")
-        if self.patience == HELLO_SECONDS:
+        if not self.rpc.greeted:
             raise NoBrowser(
                 "no browser is connected: display `session.bridge` in a cell first; where it is displayed, reload the page, and see "
                 "that widgets work there (pip install pyonnx-wasm[jupyter] where JupyterLab runs)"

@@ -6,9 +6,11 @@
         notebook.run_all()
         assert notebook.text(1) == "2"
 
-``Lab``: ``folder`` what it serves, ``url``, ``token``; ``write`` a notebook; ``open`` one in a page; ``close``.
+``Lab``: ``folder`` what it serves, ``url``, ``token``; ``write`` a notebook; ``open`` one in a page;
+``end_kernels``; ``close``.
 ``Notebook``: ``page`` (Playwright); ``run_all``, ``start`` (without waiting), ``finish``, ``run`` one cell, ``text``, ``outputs`` and
-``output`` (an element) of a cell, ``execute`` a command, ``status``, ``interrupt``, ``restart``, ``reload``, ``theme``, ``close``.
+``output`` (an element) of a cell, ``execute`` a command, ``status``, ``idle``, ``interrupt``, ``restart``, ``save``, ``reload``,
+``theme``, ``close``. Pages of one browser context load JupyterLab faster than each in a context of its own.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from playwright.sync_api import Browser, Locator, Page
+from playwright.sync_api import Browser, BrowserContext, Locator, Page
 
 ROOT = Path(__file__).parents[2]
 QUIET = {"checkForUpdates": False, "fetchNews": "false", "doNotDisturbMode": True}
@@ -93,8 +95,7 @@ class Lab:
 
     def _answers(self) -> bool:
         try:
-            with urllib.request.urlopen(f"{self.url}api/status?token={self.token}", timeout=5) as answer:
-                return bool(answer.status == 200)
+            return "started" in self._api("status")
         except OSError:
             return False
 
@@ -106,6 +107,16 @@ class Lab:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    def end_kernels(self) -> None:
+        """Shuts down every kernel."""
+        for session in self._api("sessions"):
+            self._api(f"sessions/{session['id']}", "DELETE")
+
+    def _api(self, path: str, method: str = "GET") -> Any:
+        request = urllib.request.Request(f"{self.url}api/{path}", method=method, headers={"Authorization": f"token {self.token}"})
+        with urllib.request.urlopen(request, timeout=30) as answer:
+            return json.loads(answer.read() or "null")
 
     def write(self, name: str, cells: Sequence[str]) -> Path:
         """A notebook of code cells in the served folder."""
@@ -120,10 +131,11 @@ class Lab:
         path.write_text(json.dumps(notebook))
         return path
 
-    def open(self, browser: Browser, name: str, page: Page | None = None, theme: str = "light") -> Notebook:
+    def open(self, browser: Browser | BrowserContext, name: str, page: Page | None = None, theme: str = "light") -> Notebook:
         """Opens a notebook in a page of its own and waits for its kernel."""
         _write_settings(self.settings, "themes", {"theme": f"JupyterLab {theme.capitalize()}"})
-        page = page or browser.new_page(viewport={"width": 1100, "height": 800})
+        if page is None:
+            page = browser.new_page(viewport={"width": 1100, "height": 800}) if isinstance(browser, Browser) else browser.new_page()
         page.set_default_timeout(30_000)
         workspace = secrets.token_hex(4)
         page.goto(f"{self.url}lab/workspaces/{workspace}/tree/{name}?token={self.token}")
@@ -212,7 +224,12 @@ class Notebook:
         self.page.evaluate(f"{CURRENT}.sessionContext.session.kernel.restart()")
         self.page.wait_for_function(f"() => {CURRENT}.sessionContext.session?.kernel?.status === 'idle'")
 
+    def idle(self, timeout: float = 60) -> None:
+        """Waits until the kernel has nothing to do."""
+        self.page.wait_for_function(f"() => {CURRENT}.sessionContext.session?.kernel?.status === 'idle'", timeout=timeout * 1000)
+
     def save(self) -> None:
+        """Saves the notebook: what a reloaded page shows is what was saved."""
         self.page.evaluate(f"{CURRENT}.context.save()")
 
     def reload(self) -> None:

@@ -1,0 +1,249 @@
+"""Sessions in the browser: JupyterLab, a kernel and Chromium, all real."""
+
+import re
+import secrets
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+from lab import Lab, Notebook
+from onnx import helper, numpy_helper
+from playwright.sync_api import Browser, BrowserContext, Locator, expect
+
+import pyonnx_wasm as ort
+
+ROOT = Path(__file__).parents[2]
+DIGITS = ROOT / "js" / "pages" / "digits" / "digits.onnx"
+BIG_MB = 48
+SETUP = f"""
+import time
+import numpy as np
+import pyonnx_wasm as ort
+session = ort.InferenceSession({str(DIGITS)!r}, providers=["browser"])
+name = session.get_inputs()[0].name
+def feed(k, n=2): return {{name: np.full([d if isinstance(d, int) else n for d in session.get_inputs()[0].shape], k / 10, np.float32)}}
+def show(result): return np.round(result[0].astype(float).sum(), 3)
+session.bridge
+"""
+pytestmark = pytest.mark.browser
+
+
+class Desk:
+    """One JupyterLab and one user's browser for all tests; each begins with an empty cache and no tab."""
+
+    def __init__(self, lab: Lab, context: BrowserContext, big: Path) -> None:
+        self.lab, self.context, self.big = lab, context, big
+
+    def open(self, *cells: str, setup: str = SETUP, script: str = "") -> Notebook:
+        """A new notebook whose first cell makes a session and shows the badge; ``script`` runs in the page before anything else."""
+        name = f"{secrets.token_hex(4)}.ipynb"
+        self.lab.write(name, [setup, *cells])
+        page = self.context.new_page()
+        if script:
+            page.add_init_script(script)
+        notebook = self.lab.open(self.context, name, page)
+        page.evaluate("caches.delete('pyonnx_wasm')")
+        return notebook
+
+    def tab(self, name: str) -> Notebook:
+        """A notebook in one more tab."""
+        return self.lab.open(self.context, name)
+
+
+@pytest.fixture(scope="module")
+def user(tmp_path_factory: pytest.TempPathFactory, browser: Browser) -> Iterator[tuple[Lab, BrowserContext]]:
+    with Lab(tmp_path_factory.mktemp("lab") / "lab") as lab:
+        context = browser.new_context(viewport={"width": 1100, "height": 800})
+        yield lab, context
+        context.close()
+
+
+@pytest.fixture
+def desk(user: tuple[Lab, BrowserContext], big: Path) -> Iterator[Desk]:
+    lab, context = user
+    yield Desk(lab, context, big)
+    for page in context.pages:
+        page.close()
+    lab.end_kernels()
+
+
+@pytest.fixture(scope="module")
+def big(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that takes a while to travel, and to run with many rows."""
+    home = tmp_path_factory.mktemp("big")
+    weights = np.random.default_rng(0).random((1024, BIG_MB * 256), dtype=np.float32)
+    graph = helper.make_graph(
+        [helper.make_node("MatMul", ["x", "w"], ["h"]), helper.make_node("ReduceSum", ["h"], ["y"], keepdims=0)],
+        "big",
+        [helper.make_tensor_value_info("x", 1, ["n", 1024])],
+        [helper.make_tensor_value_info("y", 1, [])],
+        [numpy_helper.from_array(weights, "w")],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), home / "big.onnx")
+    return home / "big.onnx"
+
+
+@pytest.fixture(scope="module")
+def expected() -> Callable[[int], str]:
+    native = ort.InferenceSession(DIGITS)
+    taken = native.get_inputs()[0]
+
+    def expected(k: int) -> str:
+        shape = [d if isinstance(d, int) else 2 for d in taken.shape]
+        return str(np.round(native.run(None, {taken.name: np.full(shape, k / 10, np.float32)})[0].astype(float).sum(), 3))
+
+    return expected
+
+
+def badge(notebook: Notebook) -> Locator:
+    return notebook.output(0).locator(".pyonnx-badge")
+
+
+def until(condition: Callable[[], bool], seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.05)
+
+
+def test_run_all(desk: Desk, expected: Callable[[int], str]) -> None:
+    """Cells that wait, one after the other, in one go."""
+    notebook = desk.open(
+        "print(show(await session.run_async(None, feed(1)))); print(session.providers)",
+        "print(show(session.run(None, feed(2)))); print('after')",
+        "print('nothing to wait for')",
+        "print(*(show(r) for r in session.map(feed(k) for k in range(10))))",
+        "print(*[show(r) async for r in session.map(feed(k) for k in range(10))])",
+        "info = session.browser; print(info['isSecureContext'], info['crossOriginIsolated'], info['adapter'], info['noAdapter'])",
+    )
+    notebook.run_all()
+    assert [notebook.text(k) for k in range(1, 7)] == [
+        f"{expected(1)}\n['browser', 'wasm']",
+        f"{expected(2)}\nafter",
+        "nothing to wait for",
+        " ".join(map(expected, range(10))),
+        " ".join(map(expected, range(10))),
+        "True False None the browser offers no GPU adapter",
+    ]
+    expect(badge(notebook)).to_have_attribute("data-phase", "ready")
+    expect(badge(notebook)).to_contain_text(re.compile(r"digits\.onnx · wasm · [\d.]+ ms"))
+    badge(notebook).locator("summary").press("Enter")
+    expect(badge(notebook)).to_contain_text("one: the page is not cross-origin isolated")
+    expect(badge(notebook)).to_contain_text("none: the browser offers no GPU adapter")
+
+
+def test_a_reloaded_page_has_the_model_in_its_cache(desk: Desk, expected: Callable[[int], str]) -> None:
+    count = "from pyonnx_wasm.jupyter import feed as served\nreads = []\nread = served._read\n"
+    count += "served._read = lambda request: reads.append(request) or read(request)"
+    notebook = desk.open("print(show(session.run(None, feed(1))), len(reads) > 0)", "reads.clear()", setup=f"{count}\n{SETUP}")
+    notebook.run_all()
+    assert notebook.text(1) == f"{expected(1)} True"
+    notebook.save()
+    notebook.reload()
+    assert notebook.run(1) == f"{expected(1)} False"
+    badge(notebook).locator("summary").click()
+    expect(badge(notebook)).to_contain_text("from this browser's cache")
+
+
+def test_two_tabs_and_a_closed_one(desk: Desk, expected: Callable[[int], str]) -> None:
+    first = desk.open("print(show(session.run(None, feed(3))))", "print(show(await session.run_async(None, feed(4))))")
+    first.run_all()
+    first.save()
+    second = desk.tab(first.name)
+    assert second.run(1) == expected(3)
+    expect(badge(second)).to_contain_text("connect")  # the first tab ran it, and only it
+    first.close()
+    begin = time.monotonic()
+    assert second.run(2) == expected(4)
+    assert time.monotonic() - begin < 10
+    expect(badge(second)).to_contain_text("digits.onnx · wasm")
+
+
+def test_reload_in_the_middle_of_an_upload(desk: Desk) -> None:
+    notebook = desk.open(
+        f"big = ort.InferenceSession({str(desk.big)!r}, providers=['browser'])",
+        "print('x', flush=True); result = big.run(None, {'x': np.ones((1, 1024), np.float32)}); print(result[0].shape)",
+        "print(result[0] > 0)",
+    )
+    notebook.run(0)
+    notebook.save()
+    notebook.run(1)
+    notebook.run(2, wait=False)
+    until(lambda: badge(notebook).get_attribute("data-phase") == "loading")
+    notebook.reload()
+    notebook.idle()
+    assert notebook.run(3) == "True"
+
+
+def test_interrupt(desk: Desk, expected: Callable[[int], str]) -> None:
+    notebook = desk.open(
+        f"big = ort.InferenceSession({str(desk.big)!r}, providers=['browser'])",
+        "many = {'x': np.ones((1000, 1024), np.float32)}; big.run(None, {'x': many['x'][:1]})",
+        "big.run(None, many)",
+        "await big.run_async(None, many)",
+        "print('usable')",
+        "print(show(session.run(None, feed(1))))",
+    )
+    for cell in range(3):
+        notebook.run(cell)
+    for cell in (3, 4):
+        notebook.run(cell, wait=False)
+        until(lambda: badge(notebook).get_attribute("data-phase") == "running")
+        notebook.interrupt()
+        notebook.finish()
+        assert notebook.text(cell).startswith(("KeyboardInterrupt", "CancelledError"))
+        assert notebook.run(5) == "usable"
+        until(lambda: badge(notebook).get_attribute("data-phase") == "ready")
+    assert notebook.run(6) == expected(1)
+
+
+def test_the_kernel_restarts_in_the_middle_of_a_run(desk: Desk, expected: Callable[[int], str]) -> None:
+    notebook = desk.open(
+        f"big = ort.InferenceSession({str(desk.big)!r}, providers=['browser'])",
+        "big.run(None, {'x': np.ones((500, 1024), np.float32)})",
+        "print(show(session.run(None, feed(1))))",
+    )
+    notebook.run(0)
+    notebook.run(1)
+    notebook.run(2, wait=False)
+    until(lambda: badge(notebook).get_attribute("data-phase") == "running")
+    notebook.restart()
+    expect(badge(notebook)).to_have_attribute("data-phase", "gone")
+    expect(badge(notebook)).to_contain_text("the kernel was restarted or shut down; run the notebook again")
+    notebook.run(0)
+    assert notebook.run(3) == expected(1)
+    expect(badge(notebook)).to_have_attribute("data-phase", "ready")
+
+
+def test_a_full_cache_only_means_that_the_model_travels_again(desk: Desk, expected: Callable[[int], str]) -> None:
+    full = "Cache.prototype.put = () => Promise.reject(new DOMException('no room', 'QuotaExceededError'))"
+    notebook = desk.open("print(show(session.run(None, feed(1))))", script=full)
+    notebook.run_all()
+    assert notebook.text(1) == expected(1)
+    badge(notebook).locator("summary").click()
+    expect(badge(notebook)).to_contain_text("from the kernel; the browser's cache did not take it: no room")
+
+
+def test_no_page_is_an_error_in_seconds(desk: Desk) -> None:
+    """The tab is closed while the kernel works on; what the cell says is in the file that another tab reads."""
+    notebook = desk.open(
+        "import threading",
+        """
+def late():
+    time.sleep(2)
+    begin = time.monotonic()
+    try:
+        session.run(None, feed(1))
+    except Exception as error:
+        open('outcome.txt', 'w').write(f"{type(error).__name__}: {error} {time.monotonic() - begin < 18}")
+threading.Thread(target=late).start()
+""",
+    )
+    notebook.run_all()
+    notebook.close()
+    outcome = desk.lab.folder / "outcome.txt"
+    until(lambda: outcome.exists() and outcome.read_text() != "", 30)
+    assert re.match("NoBrowser: the page that ran the model was closed.* True", outcome.read_text())
