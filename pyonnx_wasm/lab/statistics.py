@@ -49,6 +49,7 @@ def _table(dtype: DType) -> Floats:
     return values
 
 
+@np.errstate(invalid="ignore")  # signalling NaNs
 def decode(dtype: DType, packed: npt.NDArray[np.uint8], count: int) -> Floats:
     """``count`` elements as float64, from their packed little-endian bytes."""
     codes = unpack(packed, dtype.bits, count) if dtype.bits < 8 else packed
@@ -90,6 +91,7 @@ def _slices(flat: npt.NDArray[Any]) -> Iterator[Floats]:
         yield flat[start : start + CHUNK].astype(np.float64)
 
 
+@np.errstate(over="ignore", invalid="ignore")
 def of_chunks(chunks: Callable[[], Iterator[Floats]], count: int) -> dict[str, Any]:
     """``min``, ``max``, ``mean``, ``std``, ``histogram`` of the finite elements; counts ``nan``, ``inf``, ``zero``; the ``head``."""
     low, high, total, finite, nan, inf, zero = math.inf, -math.inf, 0.0, 0, 0, 0, 0
@@ -110,11 +112,11 @@ def of_chunks(chunks: Callable[[], Iterator[Floats]], count: int) -> dict[str, A
         return {**found, "min": None, "max": None, "mean": None, "std": None, "histogram": []}
     mean, squares = total / finite, 0.0
     bins = np.zeros(BINS, np.int64)
-    width = high - low
+    half = high / 2 - low / 2  # high - low may overflow
     for chunk in chunks():
         kept = chunk[np.isfinite(chunk)]
         squares += float(np.square(kept - mean).sum())
-        place = np.zeros(kept.size, np.int64) if not width else np.minimum((kept - low) / width * BINS, BINS - 1).astype(np.int64)
+        place = np.zeros(kept.size, np.int64) if not half else np.minimum((kept / 2 - low / 2) / half * BINS, BINS - 1).astype(np.int64)
         bins += np.bincount(place, minlength=BINS)
     std = math.sqrt(squares / finite)
     shown = {"min": low, "max": high, "mean": mean, "std": std}

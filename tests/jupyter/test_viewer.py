@@ -1,0 +1,257 @@
+"""The model viewer in a real JupyterLab."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from lab import Lab
+from playwright.sync_api import Browser, expect
+from viewer import Viewer, viewer_lab
+from viewer_models import HOSTILE, blocks, hostile
+
+from pyonnx_wasm import compile, save
+
+pytestmark = pytest.mark.browser
+ROOT = Path(__file__).parents[2]
+DATA = sorted((ROOT / "tests" / "data").glob("*.onnx"))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Models to open."""
+    folder = tmp_path_factory.mktemp("models")
+    digits = ROOT / "js" / "pages" / "digits" / "digits.onnx"
+    for path in (digits, *DATA):
+        shutil.copy(path, folder)
+    save(compile(digits), folder / "digits.ponnx")
+    (folder / "broken.onnx").write_bytes(digits.read_bytes()[:5000])
+    blocks(folder / "large.onnx", 100, lambda layer, k, op: f"/model/layers.{layer}/{'attention' if k < 33 else 'mlp'}/{op}_{k}")
+    hostile(folder / "hostile.onnx")
+    np.save(folder / "ink.npy", np.zeros((3, 1, 8, 8), np.float32))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def lab(tmp_path_factory: pytest.TempPathFactory, folder: Path) -> Iterator[Lab]:
+    with viewer_lab(tmp_path_factory.mktemp("lab")) as lab:
+        shutil.copytree(folder, lab.folder, dirs_exist_ok=True)
+        yield lab
+
+
+@pytest.fixture(scope="module")
+def viewer(lab: Lab, browser: Browser) -> Iterator[Viewer]:
+    """One page for all models."""
+    viewer = Viewer.open(lab, browser, "digits.onnx")
+    yield viewer
+    viewer.page.close()
+    assert not viewer.errors
+
+
+def test_a_model_opens_with_inferred_shapes(viewer: Viewer) -> None:
+    viewer.show("digits.onnx")
+    expect(viewer.status).to_contain_text("11 nodes in")
+    expect(viewer.status).to_contain_text("inferred shapes")
+    details = viewer.panel(".pw-content")
+    expect(details).to_contain_text("Shapes are inferred for every value.")
+    expect(details).to_contain_text("float32[batch, 1, 8, 8]")
+    assert viewer.pixels()[3] > 50
+
+
+@pytest.mark.parametrize("path", DATA, ids=lambda p: p.stem)
+def test_every_kind_of_model_opens(viewer: Viewer, path: Path) -> None:
+    viewer.show(path.name)
+    expect(viewer.status).to_contain_text("inferred shapes")
+    assert 5 <= viewer.boxes <= 300
+
+
+def test_the_node_panel_tells_attributes_types_and_statistics(viewer: Viewer) -> None:
+    viewer.show("digits.onnx")
+    viewer.click("/model/features/features.1/features.1.0/Conv")
+    details = viewer.panel(".pw-content")
+    expect(details).to_contain_text("kernel_shape")
+    expect(details).to_contain_text("[3, 3]")
+    expect(details).to_contain_text("float32[24, 16, 3, 3]")
+    expect(details).to_contain_text("float32[batch, 24, 8, 8]")
+    details.get_by_role("button", name="Statistics").first.click()
+    expect(details.get_by_role("img", name=re.compile("histogram from -"))).to_be_visible()
+    expect(details).to_contain_text("of 3,456")
+    details.get_by_role("button", name=re.compile("^to Relu")).click()
+    expect(details.locator(".pw-kind")).to_have_text("Relu")
+    viewer.panel("canvas").focus()
+    viewer.page.keyboard.press("ArrowUp")
+    expect(details.locator(".pw-kind")).to_have_text("Conv")
+    viewer.page.keyboard.press("Escape")
+    expect(details.locator(".pw-kind")).to_have_text("ONNX model")
+
+
+def test_5000_nodes_open_to_few_boxes_and_groups_open_and_close(viewer: Viewer) -> None:
+    viewer.show("large.onnx")
+    expect(viewer.status).to_contain_text("5,000 nodes")
+    expect(viewer.status).to_contain_text("inferred shapes")
+    closed = viewer.boxes
+    assert 10 <= closed <= 300
+    viewer.click("layers.1", double=True)
+    expect(viewer.panel(f"canvas[data-boxes='{closed + 2}']")).to_be_attached()
+    viewer.click("attention")
+    expect(viewer.panel(".pw-content")).to_contain_text("200 groups" if False else "100 groups of this structure")
+    viewer.panel("canvas").focus()
+    viewer.page.keyboard.press("Enter")
+    expect(viewer.panel(f"canvas[data-boxes='{closed + 35}']")).to_be_attached()
+    assert viewer.place("/model/layers.1/attention/Softmax_31")
+    viewer.tool("Close all")
+    expect(viewer.status).to_contain_text("in 3 boxes")
+    viewer.tool("Open all")
+    assert not viewer.errors
+
+
+def test_search_goes_into_closed_groups(viewer: Viewer) -> None:
+    viewer.show("large.onnx")
+    viewer.panel("canvas").focus()
+    viewer.page.keyboard.press("/")
+    expect(viewer.panel(".pw-search input")).to_be_focused()
+    viewer.page.keyboard.type("layers.77/mlp/gemm")
+    expect(viewer.panel(".pw-count")).to_have_text("0")
+    viewer.search("LAYERS.77/mlp/")
+    expect(viewer.panel(".pw-count")).to_have_text("16")
+    viewer.panel(".pw-search input").press("Enter")
+    expect(viewer.panel(".pw-count")).to_have_text("1 of 16")
+    expect(viewer.panel(".pw-heading .pw-name")).to_have_text(
+        "/model/layers.77/mlp/Tanh_34" if False else re.compile(r"^/model/layers\.77/mlp/\w+_34$")
+    )
+    first = viewer.panel(".pw-heading .pw-name").inner_text()
+    viewer.page.wait_for_timeout(300)
+    at = viewer.place(first)
+    assert at
+    box = viewer.panel("canvas").bounding_box()
+    assert box
+    assert box["x"] < at["x"] < box["x"] + box["width"]
+    assert box["y"] < at["y"] < box["y"] + box["height"]
+    viewer.panel(".pw-search input").press("Shift+Enter")
+    expect(viewer.panel(".pw-count")).to_have_text("16 of 16")
+    viewer.search("")
+
+
+def test_names_are_text_and_never_markup(viewer: Viewer) -> None:
+    viewer.show("hostile.onnx")
+    expect(viewer.status).to_contain_text("inferred shapes")
+    details = viewer.panel(".pw-content")
+    expect(details).to_contain_text("Not supported: Unheard")
+    viewer.search("matmul")
+    viewer.panel(".pw-search input").press("Enter")
+    expect(viewer.panel(".pw-heading .pw-name")).to_have_text(f"{HOSTILE}/{HOSTILE}a")
+    details.get_by_role("button", name="Statistics").first.click()
+    expect(details.get_by_role("img")).to_be_visible()
+    viewer.search("unheard")
+    viewer.panel(".pw-search input").press("Enter")
+    expect(details).to_contain_text("This operator is not supported.")
+    expect(details).to_contain_text(HOSTILE)
+    with viewer.page.expect_download() as download:
+        viewer.tool("SVG")
+    text = Path(download.value.path()).read_text()
+    assert "<img" not in text
+    shown = "".join(ElementTree.fromstring(text).itertext())
+    assert "Unheard" in shown
+    assert HOSTILE[:16] in shown
+    assert viewer.page.evaluate("window.hacked") is None
+    assert viewer.panel("img").count() == 0
+
+
+def test_weights_with_nan_are_marked(viewer: Viewer) -> None:
+    viewer.show("hostile.onnx")
+    viewer.search("Add")
+    viewer.panel(".pw-search input").press("Enter")
+    viewer.panel(".pw-content").get_by_role("button", name="Statistics").click()
+    expect(viewer.panel(".pw-alarm")).to_contain_text("NaN")
+
+
+def test_pictures_can_be_saved(viewer: Viewer) -> None:
+    viewer.show("digits.onnx")
+    with viewer.page.expect_download() as download:
+        viewer.tool("SVG")
+    assert download.value.suggested_filename == "digits.svg"
+    root = ElementTree.parse(download.value.path()).getroot()
+    assert root.tag.endswith("svg")
+    assert "MaxPool" in "".join(root.itertext())
+    with viewer.page.expect_download() as download:
+        viewer.tool("PNG")
+    assert download.value.suggested_filename == "digits.png"
+    data = Path(download.value.path()).read_bytes()
+    assert data.startswith(b"\x89PNG")
+    assert int.from_bytes(data[16:20], "big") > 200
+
+
+def test_the_run_panel(viewer: Viewer) -> None:
+    viewer.show("digits.onnx")
+    viewer.tab("Run")
+    panel = viewer.panel(".pw-run")
+    panel.get_by_label("size of batch").fill("4")
+    panel.get_by_role("button", name="Run").click()
+    result = viewer.panel(".pw-result")
+    expect(result).to_contain_text("float32[4, 10]")
+    expect(result).to_contain_text("Time per step")
+    result.locator(".pw-step").first.click()
+    expect(viewer.panel(".pw-content")).to_contain_text("time")
+    viewer.tab("Run")
+    panel.get_by_label("contents of ink").select_option("file")
+    panel.get_by_label("file for ink").fill("ink.npy")
+    panel.get_by_role("button", name="Run").click()
+    expect(result).to_contain_text("float32[3, 10]")
+    panel.get_by_label("file for ink").fill("../ink.npy")
+    panel.get_by_role("button", name="Run").click()
+    expect(result).to_contain_text("there is no file ../ink.npy")
+
+
+def test_a_compiled_model_shows_its_steps(viewer: Viewer) -> None:
+    viewer.show("digits.ponnx")
+    details = viewer.panel(".pw-content")
+    expect(details).to_contain_text("Compiled model")
+    expect(details).to_contain_text("digits.onnx")
+    viewer.search("conv")
+    viewer.panel(".pw-search input").press("Enter")
+    expect(viewer.panel(".pw-kind")).to_have_text("conv")
+
+
+def test_a_broken_file_says_what_is_wrong(viewer: Viewer) -> None:
+    viewer.show("broken.onnx")
+    failed = viewer.panel(".pw-failed")
+    expect(failed).to_contain_text("This model cannot be shown")
+    expect(failed).to_contain_text("truncated")
+    failed.get_by_role("button", name="Try again").click()
+    expect(failed).to_contain_text("truncated")
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_themes_and_narrow_windows(lab: Lab, browser: Browser, theme: str) -> None:
+    viewer = Viewer.open(lab, browser, "digits.onnx", theme, (620, 760))
+    expect(viewer.status).to_contain_text("inferred shapes")
+    red, green, blue, colours = viewer.pixels()
+    assert colours > 20
+    assert (red + green + blue > 3 * 200) if theme == "light" else (red + green + blue < 3 * 80)
+    stage, side = viewer.panel(".pw-stage").bounding_box(), viewer.panel(".pw-side").bounding_box()
+    assert stage
+    assert side
+    assert side["y"] >= stage["y"] + stage["height"] - 1
+    viewer.page.close()
+    assert not viewer.errors
+
+
+def test_without_the_server_extension_the_browser_reads_the_file(folder: Path, tmp_path: Path, browser: Browser) -> None:
+    with viewer_lab(tmp_path / "lab", server=False) as lab:
+        shutil.copytree(folder, lab.folder, dirs_exist_ok=True)
+        viewer = Viewer.open(lab, browser, "large.onnx")
+        expect(viewer.status).to_contain_text("5,000 nodes in")
+        expect(viewer.status).to_contain_text("read in the browser")
+        expect(viewer.panel(".pw-content")).to_contain_text("Read in the browser: shapes are those that the file declares.")
+        for name, text in (("digits.onnx", "11 nodes"), ("vit.onnx", "nodes"), ("decoder.onnx", "nodes"), ("digits.ponnx", "nodes in")):
+            viewer.show(name)
+            expect(viewer.status).to_contain_text(text)
+        viewer.show("broken.onnx")
+        expect(viewer.panel(".pw-failed")).to_contain_text("truncated")
+        viewer.page.close()
+        assert not viewer.errors

@@ -1,0 +1,108 @@
+"""A JupyterLab with the model viewer, and the viewer in a page."""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lab import CURRENT, Lab, _write_settings
+from playwright.sync_api import Browser, Locator, Page, expect
+
+ROOT = Path(__file__).parents[2]
+EXTENSIONS = ROOT / "pyonnx_wasm" / "lib" / "labextension"
+
+
+def viewer_lab(home: Path, server: bool = True) -> Lab:
+    """A server that has the extension, and its server part unless told otherwise."""
+    assert (EXTENSIONS / "pyonnx-wasm" / "package.json").exists(), "the extension is not built: make build"
+    options = [f"--LabApp.extra_labextensions_path={EXTENSIONS}"]
+    if server:
+        options.append("--ServerApp.jpserver_extensions={'pyonnx_wasm.lab.server': True}")
+    return Lab(home, options=options)
+
+
+class Viewer:
+    """A model that is open in a page."""
+
+    def __init__(self, page: Page) -> None:
+        self.page = page
+        self.errors: list[str] = []
+        page.on("pageerror", lambda error: self.errors.append(str(error)))
+
+    @classmethod
+    def open(cls, lab: Lab, browser: Browser, name: str, theme: str = "light", size: tuple[int, int] = (1280, 800)) -> Viewer:
+        """Opens a file by its path and waits until the graph or an error is shown."""
+        _write_settings(lab.settings, "themes", {"theme": f"JupyterLab {theme.capitalize()}"})
+        page = browser.new_page(viewport={"width": size[0], "height": size[1]})
+        viewer = cls(page)
+        page.goto(f"{lab.url}lab/workspaces/{secrets.token_hex(4)}/tree/{name}?token={lab.token}")
+        viewer.ready()
+        return viewer
+
+    def ready(self) -> None:
+        expect(self.page.locator(".pw-viewer canvas[data-boxes], .pw-viewer .pw-failed").first).to_be_attached(timeout=60_000)
+
+    def show(self, name: str) -> None:
+        """Opens another file in the same page."""
+        self.page.evaluate("path => jupyterapp.commands.execute('docmanager:open', { path })", name)
+        self.page.wait_for_function(f"path => {CURRENT}?.context?.path === path && {CURRENT}.context.isReady", arg=name)
+        expect(self.panel("canvas[data-boxes], .pw-failed").first).to_be_attached()
+
+    def panel(self, selector: str) -> Locator:
+        """Of the current document."""
+        return self.page.locator(f".jp-DocumentWidget:not(.lm-mod-hidden) .pw-viewer :is({selector})")
+
+    @property
+    def status(self) -> Locator:
+        return self.panel(".pw-status")
+
+    @property
+    def boxes(self) -> int:
+        return int(self.panel("canvas").get_attribute("data-boxes") or 0)
+
+    def tab(self, name: str) -> None:
+        self.panel(".pw-tab").get_by_text(name, exact=True).click()
+
+    def tool(self, name: str) -> None:
+        self.panel(".pw-tool").get_by_text(name, exact=True).click()
+
+    def place(self, name: str) -> dict[str, float] | None:
+        """Where a node's or a group's box is on the page."""
+        found: dict[str, float] | None = self.page.evaluate(f"name => {CURRENT}.content.place(name)", name)
+        return found
+
+    def click(self, name: str, double: bool = False) -> None:
+        """On a node's or group's box."""
+        at = self.place(name)
+        assert at, f"{name} is not on show"
+        (self.page.mouse.dblclick if double else self.page.mouse.click)(at["x"] + at["width"] / 2, at["y"] + min(at["height"] / 2, 12))
+
+    def search(self, text: str) -> None:
+        self.panel(".pw-search input").fill(text)
+
+    def pixels(self) -> Sequence[int]:
+        """Mean red, green, blue of the canvas, and how many colours it has."""
+        found: list[int] = self.page.evaluate(
+            """canvas => {
+              const { data } = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height);
+              const sum = [0, 0, 0], seen = new Set();
+              for (let k = 0; k < data.length; k += 4) {
+                for (let c = 0; c < 3; c++) sum[c] += data[k + c];
+                seen.add((data[k] << 16) | (data[k + 1] << 8) | data[k + 2]);
+              }
+              return [...sum.map((s) => Math.round((4 * s) / data.length)), seen.size];
+            }""",
+            self.panel("canvas").element_handle(),
+        )
+        return found
+
+    def fetch(self, what: str, **init: Any) -> dict[str, Any]:
+        """What the server extension answers to the page."""
+        return json.loads(
+            self.page.evaluate(
+                "async ([what, init]) => JSON.stringify(await (await fetch(`/pyonnx-wasm/${what}`, init)).json())", [what, init]
+            )
+        )
