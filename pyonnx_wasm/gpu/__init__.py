@@ -32,6 +32,7 @@ class Call:
         outputs: names of the buffers that are written; they come first in ``values``.
         params: the kernel's ABI parameters by name; arrays as tuples, the variable tail too.
         node: the call itself, for parameters by meaning.
+        starts: where each buffer starts within its storage, in elements; views count from there.
     """
 
     kernel: Kernel
@@ -39,6 +40,7 @@ class Call:
     outputs: tuple[str, ...]
     params: Mapping[str, Any]
     node: Node
+    starts: Mapping[str, DimLike] = field(default_factory=dict)
 
     def __getattr__(self, name: str) -> Any:
         try:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from .. import dims
@@ -128,6 +128,8 @@ class GpuAssembler(Assembler):
         if cases_for is None:
             return None
         call = call_of(seen)
+        whole = call_of(node).values
+        call = replace(call, starts={name: whole[name].offset - value.offset for name, value in call.values.items()})
         if len(call.values) > MAX_STORAGE_BUFFERS:
             return None
         storages = [self.buffer_rows[b][0] for b in bufs]
@@ -137,6 +139,7 @@ class GpuAssembler(Assembler):
         rows = []
         certain = False
         for case in cases_for(call):
+            case = replace(case, guard=dims.product([case.guard, *(dims.eq(call.starts[name] % 4, 0) for name in case.vec4)]))
             known = dims.known(case.guard)
             if known == 0:
                 continue

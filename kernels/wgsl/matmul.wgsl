@@ -1,0 +1,357 @@
+// y = act(alpha a b + bias) + residual, for a batch: large products through tiles, thin ones in one sweep over the large operand.
+#include epilogue
+
+var<private> a_base: i32;
+var<private> b_base: i32;
+var<private> y_base: i32;
+#if residual
+var<private> residual_base: i32;
+#endif
+
+fn enter(batch: u32) {
+  a_base = $aoff;
+  b_base = $boff;
+  y_base = $yoff;
+#if residual
+  residual_base = $res_off;
+#endif
+#if batched
+  var rest = i32(batch);
+  for (var d = ${nb} - 1; d >= 0; d--) {
+    let c = rest % $batch[d];
+    rest /= $batch[d];
+    a_base += c * $abatch[d];
+    b_base += c * $bbatch[d];
+    y_base += c * $ybatch[d];
+#if residual
+    residual_base += c * $resbatch[d];
+#endif
+  }
+#endif
+}
+
+#if y.float32
+fn finish(i: i32, j: i32, sum: f32) -> f32 {
+#if scaled
+  var v = $alpha * sum;
+#else
+  var v = sum;
+#endif
+#if bias
+  v += bias_get(u32(i * $bias_ms + j * $bias_ns));
+#endif
+#if residual after
+  v += residual_get(u32(residual_base + i * $res_rs + j));
+#endif
+  v = activate(v);
+#if residual !after
+  v += residual_get(u32(residual_base + i * $res_rs + j));
+#endif
+  return v;
+}
+#endif
+
+#if tiled
+// 4 x 4 outputs per lane. Tiles of BM rows by BN columns; SLICES teams of lanes share the sum of one tile where there are few.
+const BM = ${bm}u;
+const BN = ${bn}u;
+const BK = ${bk}u;
+const SLICES = ${slices}u;
+const TEAM = BM * BN / 16u;
+const DEEP = BK / 4u;
+const RIGHT = SLICES * DEEP * BM;
+var<workgroup> tile: array<vec4<f32>, ${vectors}>;  // a by (k / 4, row), then b by (k, column / 4)
+
+// Four neighbours along k of one row of a.
+fn left(row: i32, k: i32) -> vec4<f32> {
+  var v = vec4<f32>(0.0);
+  if (row >= $m) { return v; }
+  let at = a_base + row * $a_rs + k * $a_cs;
+#if a4
+  if (k < $k) { v = a_get4(u32(at) / 4u); }
+#else
+  if (k < $k) { v.x = a_get(u32(at)); }
+  if (k + 1 < $k) { v.y = a_get(u32(at + $a_cs)); }
+  if (k + 2 < $k) { v.z = a_get(u32(at + 2 * $a_cs)); }
+  if (k + 3 < $k) { v.w = a_get(u32(at + 3 * $a_cs)); }
+#endif
+  return v;
+}
+
+// Four neighbouring columns of one row of b.
+fn right(k: i32, column: i32) -> vec4<f32> {
+  var v = vec4<f32>(0.0);
+  if (k >= $k) { return v; }
+  let at = b_base + k * $b_rs + column * $b_cs;
+#if b4
+  if (column < $n) { v = b_get4(u32(at) / 4u); }
+#else
+  if (column < $n) { v.x = b_get(u32(at)); }
+  if (column + 1 < $n) { v.y = b_get(u32(at + $b_cs)); }
+  if (column + 2 < $n) { v.z = b_get(u32(at + 2 * $b_cs)); }
+  if (column + 3 < $n) { v.w = b_get(u32(at + 3 * $b_cs)); }
+#endif
+  return v;
+}
+
+fn store(i: i32, j: i32, v: vec4<f32>) {
+  if (i >= $m) { return; }
+  let at = u32(y_base + i * $y_rs + j);
+#if y4
+  if (j < $n) { y_put4(at / 4u, vec4<f32>(finish(i, j, v.x), finish(i, j + 1, v.y), finish(i, j + 2, v.z), finish(i, j + 3, v.w))); }
+#else
+  if (j < $n) { y_put(at, finish(i, j, v.x)); }
+  if (j + 1 < $n) { y_put(at + 1u, finish(i, j + 1, v.y)); }
+  if (j + 2 < $n) { y_put(at + 2u, finish(i, j + 2, v.z)); }
+  if (j + 3 < $n) { y_put(at + 3u, finish(i, j + 3, v.w)); }
+#endif
+}
+
+@compute @workgroup_size(${lanes})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) index: u32) {
+  let g = group(wid, nwg);
+  if (g.z >= u32($grid_z)) { return; }
+  enter(g.z);
+  let lane = index % TEAM;
+  let slice = index / TEAM;
+  let tx = lane % (BN / 4u);
+  let ty = lane / (BN / 4u);
+  let i0 = i32(g.y * BM);
+  let j0 = i32(g.x * BN);
+
+  // What this lane loads: neighbouring lanes read neighbouring elements.
+#if a_columns
+  let a_i = lane % BM;
+  let a_v = lane / BM;
+#else
+  let a_i = lane / DEEP;
+  let a_v = lane % DEEP;
+#endif
+#if b_columns
+  let b_k = lane % BK;
+  let b_j = lane / BK;
+#else
+  let b_k = ty;
+  let b_j = tx;
+#endif
+  var acc0 = vec4<f32>(0.0);
+  var acc1 = vec4<f32>(0.0);
+  var acc2 = vec4<f32>(0.0);
+  var acc3 = vec4<f32>(0.0);
+  for (var k0 = 0; k0 < $k; k0 += i32(BK * SLICES)) {
+    let k = k0 + i32(slice * BK);
+    tile[(slice * DEEP + a_v) * BM + a_i] = left(i0 + i32(a_i), k + i32(a_v * 4u));
+    tile[RIGHT + (slice * BK + b_k) * (BN / 4u) + b_j] = right(k + i32(b_k), j0 + i32(b_j * 4u));
+    workgroupBarrier();
+    for (var v = 0u; v < DEEP; v++) {
+      let p = (slice * DEEP + v) * BM + ty * 4u;
+      let q = RIGHT + (slice * BK + v * 4u) * (BN / 4u) + tx;
+      let l0 = tile[p];
+      let l1 = tile[p + 1u];
+      let l2 = tile[p + 2u];
+      let l3 = tile[p + 3u];
+      let r0 = tile[q];
+      acc0 += l0.x * r0;
+      acc1 += l1.x * r0;
+      acc2 += l2.x * r0;
+      acc3 += l3.x * r0;
+      let r1 = tile[q + BN / 4u];
+      acc0 += l0.y * r1;
+      acc1 += l1.y * r1;
+      acc2 += l2.y * r1;
+      acc3 += l3.y * r1;
+      let r2 = tile[q + BN / 2u];
+      acc0 += l0.z * r2;
+      acc1 += l1.z * r2;
+      acc2 += l2.z * r2;
+      acc3 += l3.z * r2;
+      let r3 = tile[q + 3u * BN / 4u];
+      acc0 += l0.w * r3;
+      acc1 += l1.w * r3;
+      acc2 += l2.w * r3;
+      acc3 += l3.w * r3;
+    }
+    workgroupBarrier();
+  }
+#if sliced
+  for (var half = SLICES / 2u; half > 0u; half /= 2u) {
+    let to = ((slice % half) * 4u) * TEAM + lane;
+    if (slice >= half && slice < 2u * half) {
+      tile[to] = acc0;
+      tile[to + TEAM] = acc1;
+      tile[to + 2u * TEAM] = acc2;
+      tile[to + 3u * TEAM] = acc3;
+    }
+    workgroupBarrier();
+    if (slice < half) {
+      acc0 += tile[to];
+      acc1 += tile[to + TEAM];
+      acc2 += tile[to + 2u * TEAM];
+      acc3 += tile[to + 3u * TEAM];
+    }
+    workgroupBarrier();
+  }
+  if (slice > 0u) { return; }
+#endif
+  let i = i0 + i32(ty * 4u);
+  let j = j0 + i32(tx * 4u);
+  store(i, j, acc0);
+  store(i + 1, j, acc1);
+  store(i + 2, j, acc2);
+  store(i + 3, j, acc3);
+}
+#elif sweep
+// LINES rows (columns) of the thin operand with a block of columns (rows) of the large one: ${large} is read once, whole segments at
+// a time, and the sums of its slices along k meet in workgroup memory.
+const LINES = ${lines}u;
+
+fn thin(line: i32, k: i32) -> f32 {
+  if (k >= $k) { return 0.0; }
+  return ${thin}_get(u32(${thin}_base + min(line, $lines - 1) * $thin_step + k * $thin_k));
+}
+
+fn put(line: i32, at: i32, sum: f32) {
+  if (line >= $lines || at >= $length) { return; }
+#if rows
+  y_put(u32(y_base + line * $y_rs + at), finish(line, at, sum));
+#else
+  y_put(u32(y_base + at * $y_rs + line), finish(at, line, sum));
+#endif
+}
+
+#if across
+// Neighbours of the block lie side by side: 32 of them per workgroup.
+const WIDE = ${wide}u;
+const LANES = 32u / WIDE;
+const SLICES = 256u / LANES;
+alias part = ${part};
+var<workgroup> sums: array<part, 256u * LINES>;
+
+fn large(at: i32, k: i32) -> part {
+  if (at >= $length || k >= $k) { return part(0.0); }
+  let place = u32(${large}_base + at + k * $large_k);
+#if wide
+  return ${large}_get4(place / 4u);
+#else
+  return ${large}_get(place);
+#endif
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) index: u32) {
+  let g = group(wid, nwg);
+  if (g.z >= u32($grid_z)) { return; }
+  enter(g.z);
+  let tx = index % LANES;
+  let slice = index / LANES;
+  let at = i32(g.x * 32u + tx * WIDE);
+  let line = i32(g.y * LINES);
+  var acc: array<part, LINES>;
+  for (var k = i32(slice); k < $k; k += i32(4u * SLICES)) {
+    let w0 = large(at, k);
+    let w1 = large(at, k + i32(SLICES));
+    let w2 = large(at, k + i32(2u * SLICES));
+    let w3 = large(at, k + i32(3u * SLICES));
+    for (var r = 0u; r < LINES; r++) {
+      let i = line + i32(r);
+      acc[r] += thin(i, k) * w0 + thin(i, k + i32(SLICES)) * w1 + thin(i, k + i32(2u * SLICES)) * w2 + thin(i, k + i32(3u * SLICES)) * w3;
+    }
+  }
+  for (var r = 0u; r < LINES; r++) { sums[(r * SLICES + slice) * LANES + tx] = acc[r]; }
+  workgroupBarrier();
+  if (index >= 32u * LINES) { return; }
+  let r = index / 32u;
+  let c = index % 32u;
+  var sum = 0.0;
+  for (var s = 0u; s < SLICES; s++) {
+#if wide
+    sum += sums[(r * SLICES + s) * LANES + c / 4u][c % 4u];
+#else
+    sum += sums[(r * SLICES + s) * LANES + c];
+#endif
+  }
+  put(line + i32(r), i32(g.x * 32u + c), sum);
+}
+#else
+// The sums run along segments: 8 of them per workgroup, 32 lanes each.
+var<workgroup> sums: array<f32, 264u * LINES>;  // rows of 33: a column touches every bank
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) index: u32) {
+  let g = group(wid, nwg);
+  if (g.z >= u32($grid_z)) { return; }
+  enter(g.z);
+  let lane = index % 32u;
+  let c = index / 32u;
+  let at = i32(g.x * 8u + c);
+  let line = i32(g.y * LINES);
+  let row = ${large}_base + min(at, $length - 1) * $large_step;
+  var acc: array<f32, LINES>;
+#if wide
+  for (var k = i32(lane * 4u); k < $k; k += 128) {
+    let w = ${large}_get4(u32(row + k) / 4u);
+    for (var r = 0u; r < LINES; r++) {
+      let i = line + i32(r);
+#if thin4
+      acc[r] += dot(${thin}_get4(u32(${thin}_base + min(i, $lines - 1) * $thin_step + k) / 4u), w);
+#else
+      acc[r] += dot(vec4<f32>(thin(i, k), thin(i, k + 1), thin(i, k + 2), thin(i, k + 3)), w);
+#endif
+    }
+  }
+#else
+  for (var k = i32(lane); k < $k; k += 32) {
+    let w = ${large}_get(u32(row + k * $large_k));
+    for (var r = 0u; r < LINES; r++) { acc[r] += thin(line + i32(r), k) * w; }
+  }
+#endif
+  for (var r = 0u; r < LINES; r++) { sums[(r * 8u + c) * 33u + lane] = acc[r]; }
+  workgroupBarrier();
+  if (index >= 8u * LINES) { return; }
+  var sum = 0.0;
+  for (var s = 0u; s < 32u; s++) { sum += sums[index * 33u + s]; }
+  put(line + i32(index / 8u), i32(g.x * 8u + index % 8u), sum);
+}
+#endif
+#else
+// One output per lane: small products, and those of integers.
+#if wide
+#include int64
+#endif
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  let at = item(wid, nwg, lane);
+  if (at >= u32($count)) { return; }
+  let j = i32(at % u32($n));
+  let i = i32(at / u32($n) % u32($m));
+  enter(at / (u32($n) * u32($m)));
+  let p = a_base + i * $a_rs;
+  let q = b_base + j * $b_cs;
+  var sum = y_t();
+  for (var k = 0; k < $k; k++) {
+#if wide
+    sum = add64(sum, mul64(a_get(u32(p + k * $a_cs)), b_get(u32(q + k * $b_rs))));
+#else
+    sum += a_get(u32(p + k * $a_cs)) * b_get(u32(q + k * $b_rs));
+#endif
+  }
+#if y.float32
+  sum = finish(i, j, sum);
+#elif wide
+#if bias
+  sum = add64(sum, bias_get(u32(i * $bias_ms + j * $bias_ns)));
+#endif
+#if residual
+  sum = add64(sum, residual_get(u32(residual_base + i * $res_rs + j)));
+#endif
+#else
+#if bias
+  sum += bias_get(u32(i * $bias_ms + j * $bias_ns));
+#endif
+#if residual
+  sum += residual_get(u32(residual_base + i * $res_rs + j));
+#endif
+#endif
+  y_put(u32(y_base + i * $y_rs + j), sum);
+}
+#endif

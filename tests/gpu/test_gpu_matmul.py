@@ -1,0 +1,138 @@
+"""Matrix products."""
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from gpu_model import assert_same, both, graph, node, section
+
+
+def draw(*shape: int, dtype: str = "float32") -> np.ndarray:
+    rng = np.random.default_rng(sum(shape))
+    return rng.standard_normal(shape).astype(dtype) if dtype == "float32" else rng.integers(-9 * (dtype[0] != "u"), 9, shape).astype(dtype)
+
+
+def pair(a: tuple[int, ...], b: tuple[int, ...], dtype: str = "float32") -> dict[str, np.ndarray]:
+    return {"a": draw(*a, dtype=dtype), "b": draw(*b, dtype=dtype)}
+
+
+SIZES = [(1, 1, 1), (3, 5, 7), (1, 64, 31), (2, 300, 100), (8, 77, 129), (9, 33, 65), (64, 64, 64), (130, 37, 67), (200, 1, 5),
+         (75, 200, 1),
+         (1, 1000, 1), (500, 129, 3), (65, 0, 9), (0, 4, 4), (33, 4, 0), (700, 24, 1100)]  # fmt: skip
+
+
+def test_any_size() -> None:
+    feeds = [pair((m, k), (k, n)) for m, k, n in SIZES]
+    for pairs in both(node("MatMul", feeds[0]), *feeds):
+        assert_same(pairs, rtol=1e-3)
+
+
+@pytest.mark.parametrize("transposed", [(0, 0), (1, 0), (0, 1), (1, 1)])
+@pytest.mark.parametrize("k", [64, 63])
+def test_weights(k: int, transposed: tuple[int, int]) -> None:
+    def feed(m: int) -> dict[str, np.ndarray]:
+        return {"a": draw(k, m) if transposed[0] else draw(m, k)}
+
+    weights = {"b": draw(100, k) if transposed[1] else draw(k, 100), "c": draw(100)}
+    gemm = onnx.helper.make_node("Gemm", ["a", "b", "c"], ["y0"], transA=transposed[0], transB=transposed[1], alpha=0.5, beta=2.0)
+    feeds = [feed(m) for m in (1, 5, 70, 0, 1040)]
+    for pairs in both(graph([gemm], feeds[0], weights=weights), *feeds):
+        assert_same(pairs, rtol=1e-3)
+
+
+def test_few_columns() -> None:
+    for k, n in ((64, 3), (96, 1), (61, 8)):
+        feeds = [{"a": draw(m, k)} for m in (1, 45, 300)]
+        for pairs in both(graph([onnx.helper.make_node("MatMul", ["a", "b"], ["y0"])], feeds[0], weights={"b": draw(k, n)}), *feeds):
+            assert_same(pairs, rtol=1e-3)
+
+
+BATCHES: list[tuple[tuple[int, ...], tuple[int, ...]]] = [
+    ((3, 33, 20), (3, 20, 40)), ((2, 3, 1, 70), (1, 3, 70, 9)), ((2, 1, 5, 6), (3, 6, 7)), ((7, 50, 24), (24, 36)), ((19,), (4, 19, 2)),
+    ((2, 1, 2, 1, 2, 3, 20, 5), (1, 3, 1, 2, 1, 3, 5, 18)), ((6, 40, 32), (32,)), ((0, 3, 4), (4, 5)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("a", "b"), BATCHES)
+def test_batches(a: tuple[int, ...], b: tuple[int, ...]) -> None:
+    feed = pair(a, b)
+    for pairs in both(node("MatMul", feed, symbolic=False), feed):
+        assert_same(pairs, rtol=1e-3)
+
+
+def test_operands_are_views() -> None:
+    steps = [
+        onnx.helper.make_node("Transpose", ["a"], ["t"], perm=[1, 2, 0]),
+        onnx.helper.make_node("Slice", ["t", "starts", "ends", "axes"], ["s"]),
+        onnx.helper.make_node("MatMul", ["s", "b"], ["y0"]),
+    ]
+    weights = {"starts": np.array([1, 1]), "ends": np.array([9, 100]), "axes": np.array([0, 1])}
+    feeds = [{"a": draw(6, 9, n), "b": draw(1, 6, m)} for n, m in ((5, 7), (40, 48), (3, 1))]
+    for pairs in both(graph(steps, feeds[0], weights=weights), *feeds):
+        assert_same(pairs, rtol=1e-3)
+
+
+def test_parts_that_start_anywhere() -> None:
+    steps = [
+        onnx.helper.make_node("Split", ["x", "lengths"], ["p", "a"], axis=0),
+        onnx.helper.make_node("Reshape", ["a", "shape"], ["m"]),
+        onnx.helper.make_node("MatMul", ["m", "b"], ["y0"]),
+    ]
+    weights = {"lengths": np.array([3, 640]), "shape": np.array([20, 32]), "b": draw(32, 16)}
+    feed = {"x": draw(643)}
+    for pairs in both(graph(steps, feed, weights=weights, symbolic=False), feed):
+        assert_same(pairs, rtol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
+def test_integers(dtype: str) -> None:
+    feeds = [pair((2, 17, 9), (2, 9, 21), dtype), pair((1, 1, 1), (1, 1, 1), dtype), pair((1, 3, 0), (1, 0, 2), dtype)]
+    feeds[0]["a"][0] *= np.array(1 << 24, dtype)
+    for pairs in both(node("MatMul", feeds[0]), *feeds):
+        assert_same(pairs)
+
+
+def test_halves_and_small_integers() -> None:
+    feed = {k: v.astype(np.float16) for k, v in pair((33, 20), (20, 17)).items()}
+    for pairs in both(node("MatMul", feed), feed):
+        assert_same(pairs)
+    small = {"a": draw(9, 20, dtype="int32").astype(np.uint8), "b": draw(20, 5, dtype="int32").astype(np.int8)}
+    for pairs in both(node("MatMulInteger", small), small):
+        assert_same(pairs)
+
+
+ACTIVATIONS: dict[str, dict[str, Any]] = {
+    "Relu": {},
+    "Sigmoid": {},
+    "Tanh": {},
+    "Gelu": {},
+    "LeakyRelu": {"alpha": 0.1},
+    "Elu": {"alpha": 0.7},
+}
+
+
+@pytest.mark.parametrize("kind", ["after", "before", "alone"])
+@pytest.mark.parametrize("op", ACTIVATIONS)
+def test_epilogue(op: str, kind: str) -> None:
+    steps = [onnx.helper.make_node("MatMul", ["x", "w"], ["p"]), onnx.helper.make_node("Add", ["p", "b"], ["c"])]
+    act = ACTIVATIONS[op]
+    if kind == "after":
+        steps += [onnx.helper.make_node("Add", ["c", "r"], ["s"]), onnx.helper.make_node(op, ["s"], ["y0"], **act)]
+    else:
+        steps += [onnx.helper.make_node(op, ["c"], ["a" if kind == "before" else "y0"], **act)]
+        steps += [onnx.helper.make_node("Add", ["a", "r"], ["y0"])] if kind == "before" else []
+    feeds = [{"x": draw(2, m, 24)} | ({"r": draw(2, m, 20)} if kind != "alone" else {}) for m in (1, 3, 33)]
+    model = graph(steps, feeds[0], weights={"w": draw(24, 20), "b": draw(20)})
+    if kind == "alone":
+        assert len(section(model).steps) == 1
+    for pairs in both(model, *feeds):
+        assert_same(pairs, rtol=1e-3)
+
+
+def test_nan_and_infinity_stay_in_their_rows() -> None:
+    for m in (3, 40):
+        a, b = draw(m, 21), draw(21, 40)
+        a[1, 3], a[2, 5], b[4, 7] = np.nan, np.inf, -np.inf
+        for pairs in both(node("MatMul", {"a": a, "b": b}), {"a": a, "b": b}):
+            assert_same(pairs, rtol=1e-3)
