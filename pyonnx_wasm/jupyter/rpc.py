@@ -311,16 +311,20 @@ class Rpc:
             if handler is None:
                 raise LookupError(f"the kernel has no operation {message.op[:40]!r}")
             answer = handler(request)
+            reply = answer if isinstance(answer, Reply) else Reply(answer)
+            outcome = Message("result", message.id, message.peer, "", reply.json, reply.tensors)
         except Exception as error:
-            answer = error
+            outcome = Message("error", message.id, message.peer, error=(type(error).__name__, str(error)))
         with self._lock:
             if self._requests.pop(key, None) is None:
                 return
-            if isinstance(answer, Exception):
-                self._send(Message("error", message.id, message.peer, error=(type(answer).__name__, str(answer))))
+            if outcome.kind == "error":
+                self._send(outcome)
                 return
-            reply = answer if isinstance(answer, Reply) else Reply(answer)
-            self._post(Message("result", message.id, message.peer, "", reply.json, reply.tensors))
+            try:
+                self._post(outcome)
+            except (TypeError, ValueError) as error:  # the answer is no JSON
+                self._send(Message("error", message.id, message.peer, error=(type(error).__name__, str(error))))
 
     def _on_result(self, message: Message) -> None:
         if call := self._call_of(message):

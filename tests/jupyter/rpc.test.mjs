@@ -1,0 +1,211 @@
+/** The page's end of the wire (js/widget, bundled into $BUNDLE); the test is the kernel and sees every frame. */
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { pathToFileURL } from "node:url";
+
+const { Assembler, Rpc, encode, fetchModel, WINDOW } = await import(pathToFileURL(process.env.BUNDLE).href);
+const tick = () => new Promise((resolve) => setTimeout(resolve));
+const hex = (bytes) => Buffer.from(bytes).toString("hex");
+
+class Line {
+  sent = [];
+  constructor(options) {
+    const model = {
+      send: (content, callbacks, buffers) => this.sent.push({ header: content, buffers: buffers.map((b) => new Uint8Array(b)) }),
+      on: (event, callback) => event === "msg:custom" && (this.callback = callback),
+      off: () => (this.callback = () => {}),
+    };
+    this.rpc = new Rpc(model, options);
+    this.peer = this.rpc.peer;
+    assert.equal(this.take().header.kind, "hello");
+  }
+  take() {
+    assert.ok(this.sent.length, "the page sent nothing");
+    return this.sent.shift();
+  }
+  raw(header, buffers = []) {
+    this.callback(header, buffers.map((b) => new DataView(b.buffer, b.byteOffset, b.byteLength)));
+  }
+  give(message, frameBytes) {
+    for (const { header, buffers } of encode({ peer: this.peer, ...message }, frameBytes)) this.raw(header, buffers);
+  }
+}
+
+const bytes = (n) => Uint8Array.from({ length: n }, (_, k) => k % 251);
+const uint8 = (data, name = "") => ({ name, dtype: "uint8", dims: [data.length], data });
+
+test("a call and its answer", async () => {
+  const line = new Line();
+  const answer = line.rpc.call("f", { a: 1 }, [new Float32Array([1, 2])]);
+  const { header, buffers } = line.take();
+  assert.deepEqual([header.op, header.json, header.peer], ["f", { a: 1 }, line.peer]);
+  assert.equal(hex(buffers[0]), "0000803f00000040");
+  line.give({ kind: "result", id: header.id, json: "ok", tensors: [uint8(bytes(10))] }, 4);
+  assert.deepEqual(line.sent.map(({ header: h }) => [h.kind, h.seq]), [["ack", 0], ["ack", 1]]);
+  const reply = await answer;
+  assert.equal(reply.json, "ok");
+  assert.deepEqual(reply.buffers[0], bytes(10));
+});
+
+test("at most a window of frames is on the way", async () => {
+  const line = new Line();
+  const data = bytes(30_000_000);
+  const answer = line.rpc.call("f", null, [data.subarray(1)]);
+  const assembler = new Assembler();
+  let message;
+  let frames = 0;
+  while (!message) {
+    assert.ok(line.sent.length <= WINDOW);
+    const { header, buffers } = line.take();
+    message = assembler.push(header, buffers);
+    frames++;
+    line.give({ kind: "ack", id: header.id, seq: header.seq + 1 });
+    line.give({ kind: "ack", id: header.id, seq: header.seq });
+  }
+  assert.equal(frames, 8);
+  assert.ok(Buffer.from(message.tensors[0].data).equals(Buffer.from(data.subarray(1))));
+  line.give({ kind: "result", id: message.id });
+  await answer;
+});
+
+test("errors, progress, abort", async () => {
+  const line = new Line();
+  const seen = [];
+  const failed = line.rpc.call("f", null, [], { onProgress: (p) => seen.push(p) });
+  const { id } = line.take().header;
+  line.give({ kind: "progress", id, json: 0.5 });
+  line.give({ kind: "error", id, error: { name: "KeyError", message: "'x'" } });
+  await assert.rejects(failed, { name: "KeyError", message: "'x'" });
+  assert.deepEqual(seen, [0.5]);
+  const controller = new AbortController();
+  const aborted = line.rpc.call("f", null, [], { signal: controller.signal });
+  line.take();
+  controller.abort(new Error("enough"));
+  await assert.rejects(aborted, /enough/);
+  assert.equal(line.take().header.kind, "cancel");
+  line.give({ kind: "result", id: "unknown" });
+});
+
+test("a damaged result reaches the caller", async () => {
+  const line = new Line();
+  for (const [change, text] of [
+    [{ tensors: [{ name: "x" }] }, /must be text/],
+    [{ seq: 3 }, /frame 3/],
+    [{ v: 2 }, /wire version 2/],
+  ]) {
+    const answer = line.rpc.call("f");
+    const { id } = line.take().header;
+    line.raw({ v: 1, kind: "result", id, peer: line.peer, seq: 0, last: true, json: null, tensors: [], ...change });
+    await assert.rejects(answer, { name: "WireError", message: text });
+    assert.equal(line.take().header.kind, "cancel");
+  }
+});
+
+test("a damaged call is answered with an error", async () => {
+  const line = new Line();
+  line.rpc.handle("f", () => ({ json: 1 }));
+  const good = { v: 1, kind: "call", id: "k1", peer: line.peer, seq: 0, last: true, op: "f", json: null, tensors: [] };
+  for (const change of [{ op: 5 }, { tensors: null }, { seq: 1 }, { v: 99 }]) {
+    line.raw({ ...good, ...change });
+    const { header } = line.take();
+    assert.deepEqual([header.kind, header.id, header.error.name], ["error", "k1", "WireError"]);
+  }
+  const warn = console.warn;
+  console.warn = () => {};
+  for (const nonsense of [null, 5, "call", [], {}, { v: 1 }, { ...good, id: 5 }, { ...good, kind: "eval" }]) line.raw(nonsense);
+  console.warn = warn;
+  assert.equal(line.sent.length, 0);
+  line.raw({ ...good, peer: "another page" });
+  line.raw(good);
+  await tick();
+  assert.equal(line.take().header.json, 1);
+  assert.equal(line.sent.length, 0);
+});
+
+test("handlers", async () => {
+  const line = new Line();
+  line.rpc.handle("double", ({ buffers, progress }) => {
+    progress("half");
+    return { json: "done", buffers: [buffers[0].map((x) => 2 * x)] };
+  });
+  line.rpc.handle("wait", ({ signal }) => new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason))));
+  line.rpc.handle("bad", () => [].missing.thing);
+  line.give({ kind: "call", id: "k1", op: "double", tensors: [uint8(bytes(3))] });
+  await tick();
+  assert.equal(line.take().header.json, "half");
+  const { header, buffers } = line.take();
+  assert.deepEqual([header.json, hex(buffers[0])], ["done", "000204"]);
+  line.give({ kind: "call", id: "k2", op: "bad" });
+  line.give({ kind: "call", id: "k3", op: "constructor" });
+  line.give({ kind: "call", id: "k4", op: "wait" });
+  await tick();
+  assert.equal(line.take().header.error.name, "TypeError");
+  assert.match(line.take().header.error.message, /no operation "constructor"/);
+  line.give({ kind: "cancel", id: "k4" });
+  await tick();
+  assert.equal(line.sent.length, 0);
+});
+
+test("who, ping, refusal and close", async () => {
+  let refusal = "";
+  const line = new Line({ onRefused: (reason) => (refusal = reason) });
+  line.give({ kind: "who", id: "who", peer: "" });
+  const { header } = line.take();
+  assert.equal(header.kind, "hello");
+  line.give({ kind: "ping", id: "ping" });
+  assert.equal(line.take().header.kind, "pong");
+  line.give({ kind: "error", id: header.id, error: { name: "WireError", message: "too old" } });
+  assert.equal(refusal, "too old");
+  const open = line.rpc.call("f");
+  line.rpc.close("the kernel is gone");
+  await assert.rejects(open, /the kernel is gone/);
+  await assert.rejects(line.rpc.call("f"), /the kernel is gone/);
+});
+
+/** Answers "read" calls with the bytes of `data`. */
+function serve(line, data, change = (answer) => answer) {
+  for (const { header } of line.sent.splice(0)) {
+    if (header.kind !== "call") continue;
+    const { start, end } = header.json;
+    line.give({ kind: "result", id: header.id, tensors: [uint8(change(data.subarray(start, end)))] });
+  }
+}
+
+test("a file is read as it is consumed", async () => {
+  const line = new Line();
+  const data = bytes(3_000_000);
+  const told = [];
+  const stream = await fetchModel(line.rpc, { sha256: "ab", bytes: data.length }, (p) => told.push(p));
+  await tick();
+  assert.equal(line.sent.length, 0);
+  const reader = stream.getReader();
+  const got = [];
+  for (;;) {
+    const next = reader.read();
+    await tick();
+    assert.ok(line.sent.length <= 4);
+    serve(line, data);
+    const { done, value } = await next;
+    if (done) break;
+    got.push(value);
+  }
+  assert.ok(Buffer.concat(got).equals(Buffer.from(data)));
+  assert.equal(told.at(-1).loaded, data.length);
+  assert.match(told[0].uncached, /secure context/);
+});
+
+test("a file that breaks off ends its stream", async () => {
+  const line = new Line();
+  const data = bytes(1_000_000);
+  const stream = await fetchModel(line.rpc, { sha256: "ab", bytes: data.length });
+  const next = stream.getReader().read();
+  await tick();
+  serve(line, data, (piece) => piece.subarray(1));
+  await assert.rejects(next, /the kernel sent \d+ bytes/);
+  const second = await fetchModel(line.rpc, { sha256: "ab", bytes: data.length });
+  const reader = second.getReader();
+  const pending = reader.read();
+  await tick();
+  line.rpc.close("the kernel was restarted");
+  await assert.rejects(pending, /the kernel was restarted/);
+});
