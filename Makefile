@@ -13,6 +13,7 @@ CORE := build/.core
 PLAYER := build/.player
 SITE := build/.site
 WHEEL := build/.wheel
+LITE := build/.lite
 PYODIDE := build/pyodide/pyodide-lock.json
 DIGITS := build/site/digits/digits.ponnx
 MINILM := build/models/minilm.onnx
@@ -25,7 +26,7 @@ COMPILER := $(filter-out pyonnx_wasm/demo.py pyonnx_wasm/server.py,$(wildcard py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test serve bench build site wheel lint format clean
+.PHONY: help demo test serve bench build site wheel lite lint format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 14
@@ -33,7 +34,7 @@ help:  ## this list
 demo: $(BROWSER) $(SITE)  ## run the held-out digits in headless Chromium and report
 	@$(BIN)/python -m pyonnx_wasm.demo
 
-test: lint $(BROWSER) $(SITE) $(DIGITS) $(SEARCH) $(PYODIDE)  ## lint, types, formatting, all tests
+test: lint $(BROWSER) $(SITE) $(DIGITS) $(SEARCH) $(PYODIDE) $(LITE)  ## lint, types, formatting, all tests
 	@$(BIN)/python -m pytest
 
 serve: $(SITE) $(DIGITS) $(SEARCH)  ## open the pages: digits and semantic search
@@ -47,6 +48,8 @@ build: $(CORE) $(PLAYER)  ## the native core, the WebAssembly cores and the play
 site: $(SITE) $(DIGITS)  ## the demo pages, in build/site
 
 wheel: $(WHEEL)  ## two wheels in dist: a pure one for Pyodide and JupyterLite, one with this machine's core
+
+lite: $(LITE)  ## the JupyterLite site with the notebooks, in build/lite
 
 lint: $(VENV) $(NODE)  ## ruff, mypy --strict, tsc --strict, formatting
 	@$(BIN)/ruff check -q
@@ -94,6 +97,10 @@ $(WHEEL): $(PLAYER) hatch_build.py pyproject.toml README.md $(shell find pyonnx_
 	@for kind in pure native; do PYONNX_WASM_WHEEL=$$kind $(BIN)/python -m build --wheel --no-isolation --outdir dist >/dev/null || exit 1; done
 	@rm -f js/dist/*.whl && cp dist/pyonnx_wasm-*-py3-none-any.whl js/dist/
 	@wc -c dist/pyonnx_wasm-*.whl | sed '$$d'
+	@touch $@
+
+$(LITE): $(WHEEL) $(PYODIDE) notebooks/build.py $(wildcard notebooks/*.ipynb)
+	@$(BIN)/python notebooks/build.py dist/pyonnx_wasm-*-py3-none-any.whl build/lite
 	@touch $@
 
 $(PYODIDE): | $(VENV)
