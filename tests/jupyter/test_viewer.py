@@ -99,7 +99,7 @@ def test_5000_nodes_open_to_few_boxes_and_groups_open_and_close(viewer: Viewer) 
     viewer.click("layers.1", double=True)
     expect(viewer.panel(f"canvas[data-boxes='{closed + 2}']")).to_be_attached()
     viewer.click("attention")
-    expect(viewer.panel(".pw-content")).to_contain_text("200 groups" if False else "100 groups of this structure")
+    expect(viewer.panel(".pw-content")).to_contain_text("100 groups of this structure")
     viewer.panel("canvas").focus()
     viewer.page.keyboard.press("Enter")
     expect(viewer.panel(f"canvas[data-boxes='{closed + 35}']")).to_be_attached()
@@ -118,12 +118,10 @@ def test_search_goes_into_closed_groups(viewer: Viewer) -> None:
     viewer.page.keyboard.type("layers.77/mlp/gemm")
     expect(viewer.panel(".pw-count")).to_have_text("0")
     viewer.search("LAYERS.77/mlp/")
-    expect(viewer.panel(".pw-count")).to_have_text("16")
+    expect(viewer.panel(".pw-count")).to_have_text("17")
     viewer.panel(".pw-search input").press("Enter")
-    expect(viewer.panel(".pw-count")).to_have_text("1 of 16")
-    expect(viewer.panel(".pw-heading .pw-name")).to_have_text(
-        "/model/layers.77/mlp/Tanh_34" if False else re.compile(r"^/model/layers\.77/mlp/\w+_34$")
-    )
+    expect(viewer.panel(".pw-count")).to_have_text("1 of 17")
+    expect(viewer.panel(".pw-heading .pw-name")).to_have_text("/model/layers.77/mlp/Add_33")
     first = viewer.panel(".pw-heading .pw-name").inner_text()
     viewer.page.wait_for_timeout(300)
     at = viewer.place(first)
@@ -133,7 +131,7 @@ def test_search_goes_into_closed_groups(viewer: Viewer) -> None:
     assert box["x"] < at["x"] < box["x"] + box["width"]
     assert box["y"] < at["y"] < box["y"] + box["height"]
     viewer.panel(".pw-search input").press("Shift+Enter")
-    expect(viewer.panel(".pw-count")).to_have_text("16 of 16")
+    expect(viewer.panel(".pw-count")).to_have_text("17 of 17")
     viewer.search("")
 
 
@@ -204,7 +202,7 @@ def test_the_run_panel(viewer: Viewer) -> None:
     expect(result).to_contain_text("float32[3, 10]")
     panel.get_by_label("file for ink").fill("../ink.npy")
     panel.get_by_role("button", name="Run").click()
-    expect(result).to_contain_text("there is no file ../ink.npy")
+    expect(result).to_contain_text("../ink.npy is outside")
 
 
 def test_a_compiled_model_shows_its_steps(viewer: Viewer) -> None:

@@ -47,13 +47,13 @@ class Viewer:
 
     def show(self, name: str) -> None:
         """Opens another file in the same page."""
-        self.page.evaluate("path => jupyterapp.commands.execute('docmanager:open', { path })", name)
+        self.page.evaluate("async path => void (await jupyterapp.commands.execute('docmanager:open', { path }))", name)
         self.page.wait_for_function(f"path => {CURRENT}?.context?.path === path && {CURRENT}.context.isReady", arg=name)
         expect(self.panel("canvas[data-boxes], .pw-failed").first).to_be_attached()
 
     def panel(self, selector: str) -> Locator:
         """Of the current document."""
-        return self.page.locator(f".jp-DocumentWidget:not(.lm-mod-hidden) .pw-viewer :is({selector})")
+        return self.page.locator(f".jp-MainAreaWidget:not(.lm-mod-hidden) .pw-viewer :is({selector})")
 
     @property
     def status(self) -> Locator:
