@@ -52,6 +52,9 @@ export class Status {
   }
 }
 
+/** Those that kernels use. */
+const FEATURES = ["shader-f16", "subgroups", "timestamp-query"];
+
 const SAYS: Record<State["phase"], string> = {
   connecting: "connecting to the kernel",
   ready: "ready",
@@ -122,7 +125,10 @@ function rows({ info, from, uncached, runs, total }: State): [string, string][] 
     adapter && (adapter.description || [adapter.vendor, adapter.architecture].filter(Boolean).join(" "));
   found.push(["WebGPU", adapterName ?? `none: ${info.noAdapter}`]);
   if (adapter) {
-    found.push(["Features", adapter.features.join(", ") || "none"]);
+    found.push([
+      "Features",
+      FEATURES.filter((name) => adapter.features.includes(name)).join(", ") || "none that matter",
+    ]);
     found.push(["Largest buffer", size(adapter.limits["maxBufferSize"] ?? 0)]);
   }
   found.push([
