@@ -100,6 +100,38 @@ def test_a_compiled_model_shows_its_steps(tmp_path: Path) -> None:
     assert describe.weight(str(path), weight.name)["count"] == math.prod(weight.shape)
 
 
+def read_in_javascript(path: Path) -> dict[str, Any]:
+    script = ROOT / "tests/jupyter/viewer/describe.mjs"
+    done = subprocess.run(["node", str(script), str(path)], capture_output=True, text=True, check=True)
+    told: dict[str, Any] = json.loads(done.stdout)
+    return told
+
+
+@pytest.mark.parametrize("path", [DIGITS, *sorted((ROOT / "tests" / "data").glob("*.onnx"))], ids=lambda p: p.stem)
+def test_the_browser_reads_the_same_graph(path: Path) -> None:
+    ours, theirs = describe.graph(str(path)), read_in_javascript(path)
+    for side in ("inputs", "outputs"):
+        assert theirs[side] == ours[side]
+    keys = ("name", "op", "domain", "inputs", "outputs")
+    assert [[n[k] for k in keys] for n in theirs["nodes"]] == [[n[k] for k in keys] for n in ours["nodes"]]
+    for theirs_node, ours_node in zip(theirs["nodes"], ours["nodes"], strict=True):
+        assert [a[0] for a in theirs_node["attrs"]] == [a[0] for a in ours_node["attrs"]]
+    assert {n: (w["dtype"], w["shape"], w["bytes"]) for n, w in theirs["weights"].items()} == {
+        n: (w["dtype"], w["shape"], w["bytes"]) for n, w in ours["weights"].items()
+    }
+
+
+def test_the_browser_reads_the_same_steps(tmp_path: Path) -> None:
+    path = tmp_path / "vit.ponnx"
+    save(compile(ROOT / "tests" / "data" / "vit.onnx"), path)
+    ours, theirs = describe.graph(str(path)), read_in_javascript(path)
+    assert theirs["outputs"] == ours["outputs"]
+    assert [(n["name"], n["op"]) for n in theirs["nodes"]] == [(n["name"], n["op"]) for n in ours["nodes"]]
+    assert theirs["weights"] == ours["weights"]
+    for a, b in zip(theirs["nodes"], ours["nodes"], strict=True):
+        assert {v for v in a["inputs"] if v} == {v for v in b["inputs"] if v} - set(a["outputs"])
+
+
 @pytest.mark.parametrize("chunk", [8, 1 << 20])
 def test_statistics_agree_with_numpy(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "CHUNK", chunk)
