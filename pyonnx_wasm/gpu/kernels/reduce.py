@@ -51,8 +51,8 @@ def arithmetic(dtype: DType, kind: str) -> tuple[str, str, str, str, str] | None
         less = "lts64" if dtype.is_signed else "ltu64"
         top, bottom = ("0x7fffffffu", "0x80000000u") if dtype.is_signed else ("0xffffffffu", "0u")
         join = {"max": f"select(a, b, {less}(a, b))", "min": f"select(a, b, {less}(b, a))", "prod": "mul64(a, b)"}.get(kind, "add64(a, b)")
-        none = {"max": f"vec2<u32>(0u, {bottom})", "min": f"vec2<u32>(0xffffffffu, {top})", "prod": "vec2<u32>(1u, 0u)"}
-        return "vec2<u32>", join, none.get(kind, "vec2<u32>(0u, 0u)"), "mul64(v, v)", "abs64(v)" if dtype.is_signed else "v"
+        nothing = {"max": f"vec2<u32>(0u, {bottom})", "min": f"vec2<u32>(0xffffffffu, {top})", "prod": "vec2<u32>(1u, 0u)"}
+        return "vec2<u32>", join, nothing.get(kind, "vec2<u32>(0u, 0u)"), "mul64(v, v)", "abs64(v)" if dtype.is_signed else "v"
     if not dtype.is_int or dtype.bits < 8:
         return None
     join = {"max": "max(a, b)", "min": "min(a, b)", "prod": "a * b"}.get(kind, "a + b")

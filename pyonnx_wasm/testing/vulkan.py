@@ -1,0 +1,38 @@
+"""Makes sure that the backend `gpu` has an adapter; `python -m pyonnx_wasm.testing.vulkan` installs Mesa's software driver if there is none."""
+
+import os
+import shutil
+import subprocess
+
+PACKAGES = ("mesa-vulkan-drivers", "libvulkan1")
+
+
+def adapter() -> str | None:
+    """The name of the adapter, None where there is none."""
+    from ..runtimes import wgpu
+
+    try:
+        return wgpu.adapter_name()
+    except wgpu.GpuError:
+        return None
+
+
+def install() -> str | None:
+    """The adapter's name, after installing a driver where apt works."""
+    found = adapter()
+    if found is None and shutil.which("apt-get") and os.geteuid() == 0:
+        print("Installing Mesa's Vulkan driver", flush=True)
+        quiet = {"stdout": subprocess.DEVNULL, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
+        subprocess.run(["apt-get", "update", "-qq"], check=False, **quiet)  # type: ignore[call-overload]
+        subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES], check=False, **quiet)  # type: ignore[call-overload]
+        found = adapter()
+    return found
+
+
+if __name__ == "__main__":
+    name = install()
+    print(
+        f"GPU: {name}"
+        if name
+        else f"no GPU adapter: install a Vulkan driver ({', '.join(PACKAGES)} on Debian); tests of the backend gpu will fail"
+    )
