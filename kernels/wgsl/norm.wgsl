@@ -1,0 +1,84 @@
+// Rows of n neighbours: y = (x - mean) / sqrt(variance + eps) * scale + bias; a team of lanes per row.
+#include team
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) index: u32) {
+  let g = group(wid, nwg);
+  if (g.z >= u32($grid_z)) { return; }
+  let row = g.x * TEAMS + index / TEAM;
+  let there = row < u32($rows);
+  let lane = index % TEAM;
+  let n = select(0u, u32($n), there);
+  let base = row * u32($n);
+  let per = 1.0 / f32($n);
+
+  // The mean in two parts, so that a mean far above the spread costs no precision.
+  var mean = 0.0;
+  var rest = 0.0;
+#if !rms
+  var total = vec2<f32>(0.0);
+#if wide
+  for (var j = lane * 4u; j < n; j += TEAM * 4u) { total.x += dot(x_get4((base + j) / 4u), vec4<f32>(1.0)); }
+#else
+  for (var j = lane; j < n; j += TEAM) { total.x += x_get(base + j); }
+#endif
+  mean = team_sum(total, index).x * per;
+#endif
+  var moments = vec2<f32>(0.0);
+#if wide
+  for (var j = lane * 4u; j < n; j += TEAM * 4u) {
+    let v = x_get4((base + j) / 4u) - mean;
+    moments += vec2<f32>(dot(v, vec4<f32>(1.0)), dot(v, v));
+  }
+#else
+  for (var j = lane; j < n; j += TEAM) {
+    let v = x_get(base + j) - mean;
+    moments += vec2<f32>(v, v * v);
+  }
+#endif
+  moments = team_sum(moments, index) * per;
+#if !rms
+  rest = moments.x;
+#endif
+  let inverse = 1.0 / sqrt(moments.y - rest * rest + $eps);
+  if (!there) { return; }
+#if mean
+  if (lane == 0u) { mean_put(row, mean + rest); }
+#endif
+#if inv_std
+  if (lane == 0u) { inv_std_put(row, inverse); }
+#endif
+  let first = row % u32($row_mod) * u32($row_mul);
+#if wide
+  for (var j = lane * 4u; j < n; j += TEAM * 4u) {
+    var v = (x_get4((base + j) / 4u) - mean - rest) * inverse;
+#if each
+#if scale
+    v *= scale_get4((first + j) / 4u);
+#endif
+#if bias
+    v += bias_get4((first + j) / 4u);
+#endif
+#else
+#if scale
+    v *= scale_get(first + j / u32($inner));
+#endif
+#if bias
+    v += bias_get(first + j / u32($inner));
+#endif
+#endif
+    y_put4((base + j) / 4u, v);
+  }
+#else
+  for (var j = lane; j < n; j += TEAM) {
+    var v = (x_get(base + j) - mean - rest) * inverse;
+#if scale
+    v *= scale_get(first + j / u32($inner));
+#endif
+#if bias
+    v += bias_get(first + j / u32($inner));
+#endif
+    y_put(base + j, v);
+  }
+#endif
+}

@@ -1,0 +1,16 @@
+"""Softmax: a team of lanes per row, one lane per column where the axis is not the last."""
+
+from __future__ import annotations
+
+from ... import dims
+from .. import F32, WORKGROUP, Call, Case
+from ..teams import team_cases
+
+
+def cases(call: Call) -> list[Case]:
+    if not call.all(F32):
+        return []
+    log = {"log"} if call.log else set()
+    rows = team_cases(call, call.outer, call.n, log | {"rows"}, guard=dims.eq(call.inner, 1))
+    columns = Case((dims.ceildiv(call.outer * call.inner, WORKGROUP),), defines=frozenset(log))
+    return [*rows, columns]
