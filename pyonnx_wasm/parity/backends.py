@@ -38,7 +38,7 @@ window.run = async ({ model, provider, feeds }) => {
   let session;
   try {
     session = await InferenceSession.create(model, { executionProviders: [provider] });
-    if (session.backend !== provider) throw new Error(`the player ran it on ${session.backend} instead`);
+    if (session.backend !== provider) throw new Error(`the player took ${session.backend} instead: ${session.fallback}`);
     const inputs = {};
     for (const { name, type, dims, url } of feeds) {
       const Elements = new Tensor(type, [], [0]).data.constructor;
@@ -105,6 +105,14 @@ class Native(Backend):
             raise Unavailable(
                 f"backend {name!r} is not available: this installation has the providers {', '.join(get_available_providers())}"
             )
+
+        if name == "gpu":
+            from ..runtimes import wgpu
+
+            try:
+                wgpu.device()
+            except wgpu.GpuError as error:
+                raise Unavailable(f"backend {name!r}: {error}") from None
 
     def run(self, model: Path, feed: Mapping[str, np.ndarray]) -> Arrays:
         session = InferenceSession(model, providers=[self.name])

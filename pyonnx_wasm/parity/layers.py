@@ -70,10 +70,12 @@ class Variants:
 
     Attributes:
         fixed: those inputs.
+        gpu: lower for GPUs as well.
     """
 
     def __init__(self, source: str | bytes, feed: Mapping[str, np.ndarray]) -> None:
         self.source, self.feed = source, feed
+        self.gpu = False
         self.fixed: dict[str, np.ndarray] = {}
 
     def compile(self, values: Sequence[str] | None = None) -> Compiled:
@@ -81,7 +83,7 @@ class Variants:
         while True:
             try:
                 shapes = {name: array.shape for name, array in self.fixed.items()}
-                return compiler.compile(self.source, shapes=shapes, constants=self.fixed, outputs=values)
+                return compiler.compile(self.source, shapes=shapes, constants=self.fixed, outputs=values, gpu=self.gpu)
             except NeedsContent as need:
                 new = {name: self.feed[name] for name in need.inputs if name not in self.fixed and name in self.feed}
                 if not new:

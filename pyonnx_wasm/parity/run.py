@@ -131,10 +131,11 @@ def run(
         given = {name: np.asarray(array) for name, array in (inputs or {}).items()}
         feed, described = generate(_inputs(source), graph.graph if graph else None, given, sizes or {}, ranges or {}, seed)
         variants = layer_table.Variants(source, feed)
-        compiled = variants.compile() if graph else ponnx.load(source)
         tell("start", 0.1)
         comparison = _Comparison(source, feed, Tolerance(rtol, atol), stack)
         skipped = comparison.start(backends, against, start or (lambda name: stack.enter_context(backend_table.start(name))))
+        variants.gpu = any("gpu" in backend.name.partition(":")[0] for backend in comparison.running)
+        compiled = variants.compile() if graph else ponnx.load(source)
         tell("run", 0.2)
         outputs = [Output(s.name, s.dtype) for s in compiled.outputs]
         got = comparison.run(compiled, {o.name: o for o in outputs})
