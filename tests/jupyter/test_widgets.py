@@ -20,7 +20,7 @@ from playwright.sync_api import Browser, BrowserType, Locator, Page, expect
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "js" / "pages" / "digits" / "digits.onnx"
 DATA = ROOT / "tests" / "data"
-FIRST = "from pyonnx_wasm.jupyter import *\nimport numpy as np, pyonnx_wasm as ort\n"
+FIRST = "import ipywidgets; ipywidgets.Widget.close_all()\nfrom pyonnx_wasm.jupyter import *\nimport numpy as np, pyonnx_wasm as ort\n"
 PLAYGROUND = f"""w = Playground({str(DIGITS)!r}, labels="0123456789", inputs={{"ink": Image(
     Preprocess(trim=0.12, resize=(8, 8), filter="box", color="L", scale=16 / 255), sources=("draw", "file", "camera"))}})
 w"""

@@ -17,7 +17,7 @@ export default widget(ui + css, ({ model, rpc, host, signal, settled }) => {
   });
   const show = (): void => {
     const steps = model.get!("trace") as readonly Step[];
-    if (steps.length) profile.show(steps, ", from Python");
+    if (steps.length) profile.trace(steps);
   };
   model.on("change:trace", show);
   signal.addEventListener("abort", () => model.off("change:trace", show));

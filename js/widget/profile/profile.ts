@@ -49,6 +49,7 @@ export class Profile {
   #loading = 0;
   #busy = false;
   #again = false;
+  #epoch = 0;
 
   constructor(readonly options: Options) {
     const { spec, signal } = options;
@@ -85,7 +86,13 @@ export class Profile {
     else this.#frame.badge("from Python", "ready");
   }
 
-  /** Shows steps that come from elsewhere. */
+  /** Shows steps that come from Python, whatever runs here. */
+  trace(steps: readonly Step[]): void {
+    this.#epoch++;
+    this.show(steps, ", from Python");
+  }
+
+  /** Shows the steps of a run. */
   show(steps: readonly Step[], source: string): void {
     let at = 0;
     this.#blocks = steps.map((step, index) => {
@@ -129,6 +136,7 @@ export class Profile {
   async #load(backends: readonly string[]): Promise<void> {
     const { host, signal } = this.options;
     const turn = ++this.#loading;
+    const epoch = this.#epoch;
     const before = this.#model;
     this.#model = undefined;
     this.#frame.badge("loading", "busy");
@@ -145,7 +153,7 @@ export class Profile {
       if (!signal.aborted && turn === this.#loading) this.#frame.alert(error);
       return;
     }
-    await this.#run();
+    if (epoch === this.#epoch) await this.#run();
   }
 
   /** Profiles some runs after a first, and shows the mean of each step. */
@@ -158,6 +166,7 @@ export class Profile {
     if (!model || !this.#fills) return;
     const { spec, signal } = this.options;
     this.#busy = true;
+    const epoch = ++this.#epoch;
     try {
       if (!model.profile) throw new Error(`${model.label}: this backend gives no profile.`);
       const feeds = this.#fills.feeds();
@@ -170,9 +179,10 @@ export class Profile {
         (runs.length < spec.runs || (runs.length < MOST_RUNS && performance.now() - begin < ENOUGH_MS))
       ) {
         runs.push(await model.profile(feeds));
+        if (epoch !== this.#epoch) break;
         this.#frame.status.textContent = `Run ${runs.length}`;
       }
-      if (signal.aborted || model !== this.#model) return;
+      if (signal.aborted || model !== this.#model || epoch !== this.#epoch) return;
       const steps = runs[0]!.map(({ start: _, bytes, ...step }, i) => ({
         ...step,
         ms: runs.reduce((sum, run) => sum + (run[i]?.ms ?? 0), 0) / runs.length,

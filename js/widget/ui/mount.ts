@@ -35,7 +35,14 @@ export function widget(css: string, make: (view: View) => HTMLElement) {
   return {
     initialize({ model }: { model: AnyModel }) {
       const connected = connect(model);
-      return () => connected.close("the widget was closed");
+      const lost = (): void => connected.close("the kernel was restarted or shut down; run the cell again");
+      model.on("comm_live_update", lost);
+      model.on("destroy", lost);
+      return () => {
+        model.off("comm_live_update", lost);
+        model.off("destroy", lost);
+        connected.close("the widget was closed");
+      };
     },
     render({ model, el }: { model: AnyModel; el: HTMLElement }) {
       const controller = new AbortController();
