@@ -1,0 +1,314 @@
+// softmax(softcap(scale q k') + mask) v in one sweep over the keys: the largest score so far, the sum and the outputs are kept up to date.
+#include math
+
+var<private> q_base: i32;
+var<private> k_base: i32;
+var<private> v_base: i32;
+var<private> y_base: i32;
+#if mask
+var<private> m_base: i32;
+#endif
+
+fn enter(head: u32) {
+  let b = i32(head) / $heads;
+  let h = i32(head) % $heads;
+  q_base = $qoff + b * $q_b + h * $q_h;
+  k_base = $koff + b * $k_b + h / $rep * $k_h;
+  v_base = $voff + b * $v_b + h / $rep * $v_h;
+  y_base = $yoff + b * $y_b + h * $y_h;
+#if mask
+  m_base = $moff + b * $m_b + h * $m_h;
+#endif
+}
+
+fn lowest() -> f32 { return from_bits(0xff800000u); }
+
+// The score of key j for query i, from their product.
+fn score(i: i32, j: i32, product: f32) -> f32 {
+  if (i >= $sq || j >= $sk) { return lowest(); }
+#if causal
+  if (j > i + $past) { return lowest(); }
+#endif
+  var s = product * $scale;
+#if capped
+  s = $softcap * tanh_f(s / $softcap);
+#endif
+#if mask
+  s += mask_get(u32(m_base + i * $m_q + j * $m_k));
+#endif
+  return s;
+}
+
+// exp(s - top); 0 for a masked key, also while every key is.
+fn weight(s: f32, top: f32) -> f32 { return select(exp(s - top), 0.0, s < -3.4e38); }
+
+fn query4(i: i32, t: i32) -> vec4<f32> {
+  var v = vec4<f32>(0.0);
+  if (i >= $sq) { return v; }
+  let at = q_base + i * $q_s + t;
+#if q4
+  if (t < $d) { v = q_get4(u32(at) / 4u); }
+#else
+  if (t < $d) { v.x = q_get(u32(at)); }
+  if (t + 1 < $d) { v.y = q_get(u32(at + 1)); }
+  if (t + 2 < $d) { v.z = q_get(u32(at + 2)); }
+  if (t + 3 < $d) { v.w = q_get(u32(at + 3)); }
+#endif
+  return v;
+}
+
+fn key4(j: i32, t: i32) -> vec4<f32> {
+  var v = vec4<f32>(0.0);
+  if (j >= $sk) { return v; }
+  let at = k_base + j * $k_s + t * $k_d;
+#if k4
+  if (t < $d) { v = k_get4(u32(at) / 4u); }
+#else
+  if (t < $d) { v.x = k_get(u32(at)); }
+  if (t + 1 < $d) { v.y = k_get(u32(at + $k_d)); }
+  if (t + 2 < $d) { v.z = k_get(u32(at + 2 * $k_d)); }
+  if (t + 3 < $d) { v.w = k_get(u32(at + 3 * $k_d)); }
+#endif
+  return v;
+}
+
+fn value4(j: i32, c: i32) -> vec4<f32> {
+  var v = vec4<f32>(0.0);
+  if (j >= $sk) { return v; }
+  let at = v_base + j * $v_s + c;
+#if v4
+  if (c < $dv) { v = v_get4(u32(at) / 4u); }
+#else
+  if (c < $dv) { v.x = v_get(u32(at)); }
+  if (c + 1 < $dv) { v.y = v_get(u32(at + 1)); }
+  if (c + 2 < $dv) { v.z = v_get(u32(at + 2)); }
+  if (c + 3 < $dv) { v.w = v_get(u32(at + 3)); }
+#endif
+  return v;
+}
+
+fn store(i: i32, c: i32, v: vec4<f32>) {
+  if (i >= $sq) { return; }
+  let at = u32(y_base + i * $y_s + c);
+#if y4
+  if (c < $dv) { y_put4(at / 4u, v); }
+#else
+  if (c < $dv) { y_put(at, v.x); }
+  if (c + 1 < $dv) { y_put(at + 1u, v.y); }
+  if (c + 2 < $dv) { y_put(at + 2u, v.z); }
+  if (c + 3 < $dv) { y_put(at + 3u, v.w); }
+#endif
+}
+
+#if single
+// One query per workgroup, 256 keys at a time: 8 lanes bring in a key, 16 lanes a value.
+const CHUNKS = ${chunks}u;  // of 64 outputs
+var<workgroup> products: array<f32, 2048>;
+var<workgroup> weights: array<f32, 256>;
+var<workgroup> shelf: array<f32, 256>;
+var<workgroup> outs: array<vec4<f32>, 256>;
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  let g = group(wid, nwg);
+  if (g.z >= u32($grid_z)) { return; }
+  enter(g.z);
+  let i = i32(g.y);
+  let team = lane / 16u;
+  let c0 = i32(g.x * CHUNKS * 64u + lane % 16u * 4u);
+  var end = $sk;
+#if causal
+  end = min(end, i + $past + 1);
+#endif
+  var out: array<vec4<f32>, CHUNKS>;
+  var top = lowest();
+  var total = 0.0;
+  for (var j0 = 0; j0 < end; j0 += 256) {
+    let part = lane % 8u;
+    for (var r = lane / 8u; r < 256u; r += 32u) {
+      var sum = 0.0;
+      for (var t = i32(part * 4u); t < $d; t += 32) { sum += dot(query4(i, t), key4(j0 + i32(r), t)); }
+      products[part * 256u + r] = sum;
+    }
+    workgroupBarrier();
+    var product = 0.0;
+    for (var r = 0u; r < 8u; r++) { product += products[r * 256u + lane]; }
+    let s = score(i, j0 + i32(lane), product);
+    shelf[lane] = s;
+    workgroupBarrier();
+    for (var half = 128u; half > 0u; half /= 2u) {
+      if (lane < half) { shelf[lane] = max_nan(shelf[lane], shelf[lane + half]); }
+      workgroupBarrier();
+    }
+    let now = max_nan(top, shelf[0]);
+    let w = weight(s, now);
+    let fade = weight(top, now);
+    top = now;
+    total = total * fade + w;
+    weights[lane] = w;
+    workgroupBarrier();
+    let count = min(256, end - j0);
+    for (var c = 0u; c < CHUNKS; c++) {
+      var sum = out[c] * fade;
+      for (var r = i32(team); r < count; r += 16) { sum += weights[r] * value4(j0 + r, c0 + i32(c * 64u)); }
+      out[c] = sum;
+    }
+  }
+  shelf[lane] = total;
+  workgroupBarrier();
+  for (var half = 128u; half > 0u; half /= 2u) {
+    if (lane < half) { shelf[lane] += shelf[lane + half]; }
+    workgroupBarrier();
+  }
+  let inverse = select(1.0 / shelf[0], 0.0, shelf[0] == 0.0);
+  for (var c = 0u; c < CHUNKS; c++) {
+    outs[lane] = out[c];
+    workgroupBarrier();
+    if (lane < 16u) {
+      var sum = outs[lane];
+      for (var r = 1u; r < 16u; r++) { sum += outs[r * 16u + lane]; }
+      store(i, c0 + i32(c * 64u), sum * inverse);
+    }
+    workgroupBarrier();
+  }
+}
+#else
+// 32 queries per workgroup, 32 keys at a time; a lane has 4 x 4 of their scores, and 4 rows of 4 outputs in every chunk of 32.
+const CHUNKS = ${chunks}u;
+var<workgroup> queries: array<vec4<f32>, 128>;  // by (element / 4, query)
+var<workgroup> keys: array<vec4<f32>, 128>;     // by (element / 4, key)
+var<workgroup> weights: array<vec4<f32>, 256>;  // by (key % 8, query): keys 8 apart
+var<workgroup> values: array<vec4<f32>, 256>;   // by (place of the key in weights, output / 4)
+var<workgroup> shelf: array<f32, 256>;
+
+fn scores(i: i32, j: i32, p: vec4<f32>) -> vec4<f32> {
+  return vec4<f32>(score(i, j, p.x), score(i, j + 8, p.y), score(i, j + 16, p.z), score(i, j + 24, p.w));
+}
+fn largest(v: vec4<f32>) -> f32 { return max_nan(max_nan(v.x, v.y), max_nan(v.z, v.w)); }
+fn weights_of(s: vec4<f32>, top: f32) -> vec4<f32> { return vec4<f32>(weight(s.x, top), weight(s.y, top), weight(s.z, top), weight(s.w, top)); }
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  let g = group(wid, nwg);
+  if (g.z >= u32($grid_z)) { return; }
+  enter(g.z);
+  let tx = lane % 8u;
+  let ty = lane / 8u;
+  let i0 = i32(g.y * 32u);
+  let c0 = i32(g.x * CHUNKS * 32u);
+  let row = vec4<u32>(ty, ty + 8u, ty + 16u, ty + 24u);
+  var end = $sk;
+#if causal
+  end = min(end, i0 + 32 + $past);
+#endif
+  var out: array<vec4<f32>, 4u * CHUNKS>;
+  var top = vec4<f32>(lowest());
+  var total = vec4<f32>(0.0);
+  for (var j0 = 0; j0 < end; j0 += 32) {
+    var s0 = vec4<f32>(0.0);
+    var s1 = vec4<f32>(0.0);
+    var s2 = vec4<f32>(0.0);
+    var s3 = vec4<f32>(0.0);
+    for (var t = 0; t < $d; t += 16) {
+      for (var e = lane; e < 128u; e += 64u) {
+        queries[e % 4u * 32u + e / 4u] = query4(i0 + i32(e / 4u), t + i32(e % 4u * 4u));
+#if k_columns
+        keys[e] = key4(j0 + i32(e % 32u), t + i32(e / 32u * 4u));
+#else
+        keys[e % 4u * 32u + e / 4u] = key4(j0 + i32(e / 4u), t + i32(e % 4u * 4u));
+#endif
+      }
+      workgroupBarrier();
+      for (var v = 0u; v < 128u; v += 32u) {
+        let k0 = keys[v + tx];
+        let k1 = keys[v + tx + 8u];
+        let k2 = keys[v + tx + 16u];
+        let k3 = keys[v + tx + 24u];
+        let q0 = queries[v + row.x];
+        s0 += vec4<f32>(dot(q0, k0), dot(q0, k1), dot(q0, k2), dot(q0, k3));
+        let q1 = queries[v + row.y];
+        s1 += vec4<f32>(dot(q1, k0), dot(q1, k1), dot(q1, k2), dot(q1, k3));
+        let q2 = queries[v + row.z];
+        s2 += vec4<f32>(dot(q2, k0), dot(q2, k1), dot(q2, k2), dot(q2, k3));
+        let q3 = queries[v + row.w];
+        s3 += vec4<f32>(dot(q3, k0), dot(q3, k1), dot(q3, k2), dot(q3, k3));
+      }
+      workgroupBarrier();
+    }
+    let j = j0 + i32(tx);
+    s0 = scores(i0 + i32(row.x), j, s0);
+    s1 = scores(i0 + i32(row.y), j, s1);
+    s2 = scores(i0 + i32(row.z), j, s2);
+    s3 = scores(i0 + i32(row.w), j, s3);
+    shelf[row.x * 8u + tx] = largest(s0);
+    shelf[row.y * 8u + tx] = largest(s1);
+    shelf[row.z * 8u + tx] = largest(s2);
+    shelf[row.w * 8u + tx] = largest(s3);
+    workgroupBarrier();
+    var now = top;
+    for (var x = 0u; x < 8u; x++) {
+      now.x = max_nan(now.x, shelf[row.x * 8u + x]);
+      now.y = max_nan(now.y, shelf[row.y * 8u + x]);
+      now.z = max_nan(now.z, shelf[row.z * 8u + x]);
+      now.w = max_nan(now.w, shelf[row.w * 8u + x]);
+    }
+    let fade = vec4<f32>(weight(top.x, now.x), weight(top.y, now.y), weight(top.z, now.z), weight(top.w, now.w));
+    top = now;
+    s0 = weights_of(s0, now.x);
+    s1 = weights_of(s1, now.y);
+    s2 = weights_of(s2, now.z);
+    s3 = weights_of(s3, now.w);
+    weights[tx * 32u + row.x] = s0;
+    weights[tx * 32u + row.y] = s1;
+    weights[tx * 32u + row.z] = s2;
+    weights[tx * 32u + row.w] = s3;
+    let one = vec4<f32>(1.0);
+    total = total * fade + vec4<f32>(dot(s0, one), dot(s1, one), dot(s2, one), dot(s3, one));
+    for (var c = 0u; c < CHUNKS; c++) {
+      for (var e = lane; e < 256u; e += 64u) {
+        values[e] = value4(j0 + i32(e / 32u + e / 8u % 4u * 8u), c0 + i32(c * 32u + e % 8u * 4u));
+      }
+      workgroupBarrier();
+      var o0 = out[4u * c] * fade.x;
+      var o1 = out[4u * c + 1u] * fade.y;
+      var o2 = out[4u * c + 2u] * fade.z;
+      var o3 = out[4u * c + 3u] * fade.w;
+      for (var k = 0u; k < 8u; k++) {
+        let w0 = weights[k * 32u + row.x];
+        let w1 = weights[k * 32u + row.y];
+        let w2 = weights[k * 32u + row.z];
+        let w3 = weights[k * 32u + row.w];
+        for (var u = 0u; u < 4u; u++) {
+          let v = values[(k * 4u + u) * 8u + tx];
+          o0 += w0[u] * v;
+          o1 += w1[u] * v;
+          o2 += w2[u] * v;
+          o3 += w3[u] * v;
+        }
+      }
+      out[4u * c] = o0;
+      out[4u * c + 1u] = o1;
+      out[4u * c + 2u] = o2;
+      out[4u * c + 3u] = o3;
+      workgroupBarrier();
+    }
+  }
+  shelf[row.x * 8u + tx] = total.x;
+  shelf[row.y * 8u + tx] = total.y;
+  shelf[row.z * 8u + tx] = total.z;
+  shelf[row.w * 8u + tx] = total.w;
+  workgroupBarrier();
+  total = vec4<f32>(0.0);
+  for (var x = 0u; x < 8u; x++) {
+    total += vec4<f32>(shelf[row.x * 8u + x], shelf[row.y * 8u + x], shelf[row.z * 8u + x], shelf[row.w * 8u + x]);
+  }
+  let inverse = select(1.0 / total, vec4<f32>(0.0), total == vec4<f32>(0.0));
+  for (var c = 0u; c < CHUNKS; c++) {
+    let column = c0 + i32(c * 32u + tx * 4u);
+    store(i0 + i32(row.x), column, out[4u * c] * inverse.x);
+    store(i0 + i32(row.y), column, out[4u * c + 1u] * inverse.y);
+    store(i0 + i32(row.z), column, out[4u * c + 2u] * inverse.z);
+    store(i0 + i32(row.w), column, out[4u * c + 3u] * inverse.w);
+  }
+}
+#endif
