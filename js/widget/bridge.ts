@@ -3,8 +3,9 @@ import { arrayOf, isType } from "../player/dtypes.js";
 import { messageOf } from "../player/errors.js";
 import type { InferenceSession, Tensor } from "../player/index.js";
 import { browserInfo, engine, type Engine, type ModelRef, type OpenProgress } from "./engine.js";
+import { addProbes } from "./probe.js";
 import { Rpc, type AnyModel, type Answer, type Request } from "./rpc.js";
-import { renderStatus, Status } from "./status.js";
+import { renderStatus, Status, type State } from "./status.js";
 import type { WireTensor } from "./wire.js";
 
 interface Named extends ModelRef {
@@ -22,6 +23,7 @@ const status = new Status();
 class Bridge {
   readonly rpc: Rpc;
   readonly #open = new Map<string, Promise<InferenceSession>>();
+  readonly #origins = new Map<string, Partial<State>>();
   #engine: Promise<Engine> | undefined;
 
   constructor(model: AnyModel) {
@@ -33,6 +35,7 @@ class Bridge {
       json: described(await this.#session(modelRef(json), progress)),
     }));
     this.rpc.handle("run", (request) => this.#run(request));
+    addProbes(this.rpc);
     this.rpc.handle("close", ({ json }) => this.#close(modelRef(json)));
     void browserInfo().then((info) => {
       status.set({ info });
@@ -76,6 +79,8 @@ class Bridge {
     try {
       const session = await (await this.#started()).open(this.rpc, model, tell);
       status.set({ phase: "ready", backend: session.backend, threads: session.threads });
+      const { loaded, total, from, uncached } = status.state;
+      this.#origins.set(keyOf(model), { loaded, total, from, uncached });
       return session;
     } catch (error) {
       status.set({ phase: "failed", problem: messageOf(error) });
@@ -92,14 +97,15 @@ class Bridge {
     signal.throwIfAborted();
     const { player } = await this.#started();
     const feeds = Object.fromEntries(tensors.map((tensor) => [tensor.name, tensorOf(player.Tensor, tensor)]));
-    status.set({ phase: "running", problem: "", model: ref.name, backend: session.backend, threads: session.threads });
+    const { backend, threads } = session;
+    status.set({ phase: "running", problem: "", model: ref.name, backend, threads, ...this.#origins.get(keyOf(ref)) });
     const begin = performance.now();
     try {
       const results = await session.run(feeds, outputs);
       const ms = performance.now() - begin;
       status.set({ phase: "ready", ms, runs: status.state.runs + 1 });
       const buffers = outputs.map((name) => wireTensor(name, results[name] as Tensor));
-      return { json: { backend: session.backend, threads: session.threads, ms }, buffers };
+      return { json: { backend, threads, ms }, buffers };
     } catch (error) {
       status.set({ phase: "failed", problem: messageOf(error) });
       throw error;

@@ -31,6 +31,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--kernels", action="store_true", help="single operators, eight of each per run, in GFLOPS")
     parser.add_argument("--native", action="store_true", help="against onnxruntime in this process, not onnxruntime-web in Chromium")
     parser.add_argument("--pyodide", action="store_true", help="compile and run inside Pyodide, in Chromium; beside nothing")
+    parser.add_argument("--bridge", action="store_true", help="the line between a Jupyter kernel and the browser, through JupyterLab")
     parser.add_argument("--ep", choices=("wasm", "webgpu"), default="wasm", help="backend of both sides in Chromium (default: %(default)s)")
     parser.add_argument("--threads", type=int, default=1, help="threads of each side (default: %(default)s)")
     parser.add_argument("--runs", type=int, default=100, help="pairs of runs at most (default: %(default)s)")
@@ -49,6 +50,10 @@ def run(args: argparse.Namespace) -> None:
     Raises:
         ValueError: nothing to measure, something needed is not installed, or after all is printed: cases failed.
     """
+    if args.bridge:
+        from . import bridge
+
+        return bridge.run(args.json)
     for name in ("threads", "runs"):
         if getattr(args, name) < 1:
             raise ValueError(f"--{name} must be at least 1, not {getattr(args, name)}")

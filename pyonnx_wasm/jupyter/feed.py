@@ -87,7 +87,7 @@ def asset(name: str) -> Blob:
         raise LookupError(f"there is no asset {name!r}")
     for path in (LIB / "player" / name, LIB / name):
         if path.is_file():
-            return Blob(_Bytes(path.read_bytes()))
+            return Blob(Bytes(path.read_bytes()))
     raise LookupError(f"{LIB / name} is missing: run `make build` in a checkout, or install a wheel")
 
 
@@ -113,7 +113,9 @@ def _field(request: Request, key: str) -> Any:
     return request.json[key]
 
 
-class _Bytes:
+class Bytes:
+    """Bytes in memory as a source."""
+
     def __init__(self, data: bytes) -> None:
         self.data, self.nbytes = memoryview(data), len(data)
 

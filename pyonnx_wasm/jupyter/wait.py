@@ -26,9 +26,9 @@ from .rpc import Call, Peer, Reply
 
 HELLO_SECONDS = 10.0  # for the first page to say hello
 RELOAD_SECONDS = 15.0  # for a page that said goodbye to come back
-CRASH_SECONDS = 2.0  # for another page, after one fell silent
-SILENCE_SECONDS = 4.0  # without a sign of life although asked for one
-IMPATIENT_SECONDS = 1.5  # the same, where another page could do it
+CRASH_SECONDS = 4.0  # for another page, after one fell silent
+SILENCE_SECONDS = 8.0  # without a sign of life although asked for one
+IMPATIENT_SECONDS = 3.0  # the same, where another page could do it
 SLOWEST = 4 << 20  # bytes per second that a line is expected to carry
 COMM = frozenset(("comm_open", "comm_msg", "comm_close"))
 GREETINGS = frozenset(("kernel_info_request", "comm_info_request"))

@@ -160,7 +160,7 @@ def test_pages_come_and_go(front_end: FrontEnd, expected: Callable[[int], str]) 
     assert cell.result() == expected(8)
     assert second.served == ["run"]
 
-    front_end.run("wait.SILENCE_SECONDS = wait.CRASH_SECONDS = wait.RELOAD_SECONDS = 0.7")
+    front_end.run("wait.SILENCE_SECONDS = wait.IMPATIENT_SECONDS = wait.CRASH_SECONDS = wait.RELOAD_SECONDS = 1.2")
     third = front_end.page("page-3")
     second.alive = False
     assert front_end.run("print(show(session.run(None, feed(9))))") == expected(9)
