@@ -10,12 +10,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from lab import Lab
 from playwright.sync_api import Browser, expect
 from viewer import Viewer, viewer_lab
 from viewer_models import HOSTILE, blocks, hostile
 
 from pyonnx_wasm import compile, save
+from pyonnx_wasm.testing.lab import Lab
 
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[2]

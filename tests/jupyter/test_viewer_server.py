@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from lab import Lab
 from viewer import viewer_lab
 from viewer_models import blocks, hostile
+
+from pyonnx_wasm.testing.lab import Lab
 
 ROOT = Path(__file__).parents[2]
 

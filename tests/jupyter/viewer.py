@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
-from lab import CURRENT, Lab, _write_settings
 from playwright.sync_api import Browser, Locator, Page, expect
+
+from pyonnx_wasm.testing.lab import CURRENT, Lab
 
 ROOT = Path(__file__).parents[2]
 EXTENSIONS = ROOT / "pyonnx_wasm" / "lib" / "labextension"
@@ -35,15 +34,17 @@ class Viewer:
     @classmethod
     def open(cls, lab: Lab, browser: Browser, name: str, theme: str = "light", size: tuple[int, int] = (1280, 800)) -> Viewer:
         """Opens a file by its path and waits until the graph or an error is shown."""
-        _write_settings(lab.settings, "themes", {"theme": f"JupyterLab {theme.capitalize()}"})
         page = browser.new_page(viewport={"width": size[0], "height": size[1]})
         viewer = cls(page)
         page.goto(f"{lab.url}lab/workspaces/{secrets.token_hex(4)}/tree/{name}?token={lab.token}")
-        viewer.ready()
+        expect(viewer.page.locator(".pw-viewer canvas[data-boxes], .pw-viewer .pw-failed").first).to_be_attached(timeout=60_000)
+        viewer.theme(theme)
         return viewer
 
-    def ready(self) -> None:
-        expect(self.page.locator(".pw-viewer canvas[data-boxes], .pw-viewer .pw-failed").first).to_be_attached(timeout=60_000)
+    def theme(self, name: str) -> None:
+        """Changes to the theme ``light`` or ``dark``."""
+        self.page.evaluate("theme => jupyterapp.commands.execute('apputils:change-theme', { theme })", f"JupyterLab {name.capitalize()}")
+        self.page.wait_for_function("light => document.body.dataset.jpThemeLight === light", arg=str(name == "light").lower())
 
     def show(self, name: str) -> None:
         """Opens another file in the same page."""
@@ -98,11 +99,3 @@ class Viewer:
             self.panel("canvas").element_handle(),
         )
         return found
-
-    def fetch(self, what: str, **init: Any) -> dict[str, Any]:
-        """What the server extension answers to the page."""
-        return json.loads(
-            self.page.evaluate(
-                "async ([what, init]) => JSON.stringify(await (await fetch(`/pyonnx-wasm/${what}`, init)).json())", [what, init]
-            )
-        )
