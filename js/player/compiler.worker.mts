@@ -42,7 +42,7 @@ import pyonnx_wasm
 def compile_model(source, target, tell):
     """Compiles a file; returns what is wrong with it, or nothing."""
     try:
-        compiled = pyonnx_wasm.compile(source, progress=lambda phase, share: tell(share))
+        compiled = pyonnx_wasm.compile(source, gpu=True, progress=lambda phase, share: tell(share))
         pyonnx_wasm.save(compiled, target, thin=True)
     except MemoryError:
         return "the model does not fit into Pyodide's memory"

@@ -20,8 +20,9 @@ half of a 64-bit one. Raw buffers have ``u32`` (up to 32 bits) or ``vec2<u32>``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from dataclasses import dataclass
+from functools import cache
 
 from ..dtypes import DType
 from ..ir import IRError
@@ -76,31 +77,55 @@ def numbers(call: Call, case: Case) -> Mapping[str, object]:
     return {p.name: call.params[p.name] for p in call.kernel.params if p.count >= 0}
 
 
+@dataclass(frozen=True)
+class _Key:
+    """Everything that a text depends on."""
+
+    kernel: str
+    buffers: tuple[tuple[str, DType], ...]
+    outputs: tuple[str, ...]
+    uniforms: tuple[tuple[str, Uniform], ...]
+    word_count: int
+    defines: frozenset[str]
+    holes: tuple[tuple[str, str], ...]
+    raw: frozenset[str]
+    vec4: frozenset[str]
+    words: frozenset[str]
+    needs: tuple[str, ...]
+
+
 def shaders(call: Call, case: Case) -> list[Shader]:
     """The texts of a case, best first: with native halves where the adapter has them, else without."""
-    halves = any(v.dtype is HALF and name not in case.raw for name, v in call.values.items())
-    plain = Shader(case.needs, _text(call, case, False))
-    return [Shader((*case.needs, "shader-f16"), _text(call, case, True)), plain] if halves else [plain]
-
-
-def _text(call: Call, case: Case, native: bool) -> str:
     uniforms, words = layout(call, case)
-    code = source(call.kernel.name)
+    key = _Key(
+        call.kernel.name, tuple((name, v.dtype) for name, v in call.values.items()), call.outputs, tuple(uniforms.items()), words,
+        case.defines, tuple(case.holes.items()), case.raw, case.vec4, case.words, case.needs,
+    )  # fmt: skip
+    halves = any(dtype is HALF and name not in case.raw for name, dtype in key.buffers)
+    plain = Shader(case.needs, _text(key, False))
+    return [Shader((*case.needs, "shader-f16"), _text(key, True)), plain] if halves else [plain]
+
+
+@cache
+def _text(key: _Key, native: bool) -> str:
+    code = source(key.kernel)
     assert code is not None
     code = _included(code, set())
-    true = set(case.defines) | set(call.values) | {f"{n}.{v.dtype.name}" for n, v in call.values.items()} | set(case.needs)
-    code = _conditions(code, true, call.kernel.name)
-    code = _HOLE.sub(lambda m: case.holes[m[1]], code)
+    dtypes = dict(key.buffers)
+    true = key.defines | set(dtypes) | {f"{n}.{d.name}" for n, d in dtypes.items()} | set(key.needs)
+    code = _conditions(code, true, key.kernel)
+    holes = dict(key.holes)
+    code = _HOLE.sub(lambda m: holes[m[1]], code)
     head = ["enable f16;"] if native else []
-    head += ["enable subgroups;"] if "subgroups" in case.needs else []
-    if any(v.dtype is DType.bfloat16 and n in call.outputs and n not in case.raw for n, v in call.values.items()):
+    head += ["enable subgroups;"] if "subgroups" in key.needs else []
+    if any(d is DType.bfloat16 and n in key.outputs and n not in key.raw for n, d in dtypes.items()):
         head.append(_BF16)
-    head += [f"@group(0) @binding(0) var<uniform> U: array<vec4<u32>, {-(-words // 4)}>;", _GRID]
+    head += [f"@group(0) @binding(0) var<uniform> U: array<vec4<u32>, {-(-key.word_count // 4)}>;", _GRID]
     buffers = [
-        _buffer(name, i + 1, v.dtype, name in call.outputs, name in case.raw, name in case.vec4, name in case.words, native)
-        for i, (name, v) in enumerate(call.values.items())
+        _buffer(name, i + 1, dtype, name in key.outputs, name in key.raw, name in key.vec4, name in key.words, native)
+        for i, (name, dtype) in enumerate(dtypes.items())
     ]
-    return _numbers("\n".join([*head, *buffers, code]), uniforms, call.kernel.name)
+    return _numbers("\n".join([*head, *buffers, code]), dict(key.uniforms), key.kernel)
 
 
 _GRID = f"""fn group(wid: vec3<u32>, nwg: vec3<u32>) -> vec3<u32> {{
@@ -133,7 +158,7 @@ def _included(code: str, seen: set[str]) -> str:
     return _INCLUDE.sub(take, code)
 
 
-def _conditions(code: str, true: set[str], where: str) -> str:
+def _conditions(code: str, true: Set[str], where: str) -> str:
     """The lines whose ``#if`` hold."""
     out: list[str] = []
     stack: list[tuple[bool, bool]] = []  # (this branch is taken, an earlier or this one was)
@@ -157,7 +182,7 @@ def _conditions(code: str, true: set[str], where: str) -> str:
     return "\n".join(out)
 
 
-def _holds(words: str, true: set[str]) -> bool:
+def _holds(words: str, true: Set[str]) -> bool:
     return all((w[1:] not in true) if w.startswith("!") else w in true for w in words.split())
 
 
