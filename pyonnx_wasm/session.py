@@ -26,7 +26,7 @@ from .runtimes import Runtime
 WASM = sys.platform == "emscripten"  # Pyodide: the core is WebAssembly beside it
 PROVIDERS = ("wasm",) if WASM else ("cpu", "gpu")
 ELSEWHERE = () if WASM else ("browser",)  # of the user who displays the notebook
-VARIANTS = 64  # executors kept of a model whose structure depends on contents; the oldest goes first
+VARIANTS = 4 if WASM else 64  # kept of a model whose structure depends on contents; in Pyodide each has weights of its own
 _ALIASES = {"CPUExecutionProvider": PROVIDERS[0]}
 
 
@@ -98,15 +98,13 @@ class InferenceSession:
         else:
             self._inputs, self._outputs = compiled.inputs, compiled.outputs
             self._variants[()] = self._executor(compiled)
-            if WASM:
-                # The weights are in the core; the graph's cycles would keep the file's bytes, and this memory never shrinks.
-                del compiled
-                gc.collect()
+            del compiled
+            _forget()
 
     def _compile(self, constants: Mapping[str, np.ndarray], shapes: Mapping[str, Sequence[int | str]]) -> Compiled:
         if is_compiled(self._source):
             return ponnx.load(self._source)
-        optimise, gpu = self._options.enable_optimisation, self._provider == "gpu"
+        optimise, gpu = self._options.enable_optimisation, self._provider in ("gpu", "browser")
         return compiler.compile(self._source, constants=constants, shapes=shapes, optimise=optimise, gpu=gpu)
 
     def _executor(self, compiled: Compiled) -> Runtime:
@@ -213,6 +211,7 @@ class InferenceSession:
                 del self._variants[next(iter(self._variants))]
             try:
                 self._variants[key] = self._executor(self._compile(fixed, {n: a.shape for n, a in fixed.items()}))
+                _forget()
             except NeedsContent as need:
                 if not set(need.inputs) - set(self._needs):
                     raise
@@ -263,6 +262,12 @@ def unpacked(array: np.ndarray, shape: Sequence[int], dtype: DType) -> np.ndarra
 
 def _empty(shape: Sequence[int], dtype: DType) -> np.ndarray:
     return np.empty(shape if dtype.bits >= 8 else dtype.nbytes(math.prod(shape)), to_numpy(dtype))
+
+
+def _forget() -> None:
+    """In Pyodide the weights are in the core by now: the graph's cycles would keep the file's bytes in memory that never shrinks."""
+    if WASM:
+        gc.collect()
 
 
 def _dtype_of(array: np.ndarray) -> DType | None:

@@ -145,6 +145,5 @@ def _compiled(model: Model) -> Compiled:
     """
     if isinstance(model, Compiled):
         return model
-    if isinstance(model, InferenceSession):
-        return model._compile({}, {})
-    return ponnx.load(model) if is_compiled(model) else compile_model(model)
+    source = model._source if isinstance(model, InferenceSession) else model
+    return ponnx.load(source) if is_compiled(source) else compile_model(source, gpu=True)
