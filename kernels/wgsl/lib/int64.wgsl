@@ -88,3 +88,21 @@ fn f32_to_i64(x: f32) -> vec2<u32> {
   let m = vec2<u32>(u32(a - high * 4294967296.0), u32(high));
   return select(m, neg64(m), x < 0.0);
 }
+fn mins64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return select(b, a, lts64(a, b)); }
+fn maxs64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return select(a, b, lts64(a, b)); }
+fn minu64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return select(b, a, ltu64(a, b)); }
+fn maxu64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> { return select(a, b, ltu64(a, b)); }
+fn pow64(a: vec2<u32>, b: vec2<u32>) -> vec2<u32> {
+  let one = vec2<u32>(1u, 0u);
+  if (neg_sign64(b)) {
+    if (eq64(a, one)) { return one; }
+    return select(vec2<u32>(0u), select(one, a, (b.x & 1u) == 1u), eq64(a, vec2<u32>(0xffffffffu)));
+  }
+  var y = one;
+  var base = a;
+  for (var n = b; any(n != vec2<u32>(0u)); n = shru64(n, 1u)) {
+    if ((n.x & 1u) == 1u) { y = mul64(y, base); }
+    base = mul64(base, base);
+  }
+  return y;
+}

@@ -2,6 +2,10 @@ fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u
 fn is_inf(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) == 0x7f800000u; }
 // Constant expressions may not be infinite or NaN; arguments may.
 fn from_bits(b: u32) -> f32 { return bitcast<f32>(b); }
+fn bf16_round(x: f32) -> f32 {
+  let b = bitcast<u32>(x);
+  return select(bitcast<f32>((b + 0x7fffu + ((b >> 16u) & 1u)) & 0xffff0000u), x, is_nan(x));
+}
 fn min_nan(a: f32, b: f32) -> f32 { return select(b, a, a < b || is_nan(a)); }
 fn max_nan(a: f32, b: f32) -> f32 { return select(b, a, a > b || is_nan(a)); }
 fn clamp_nan(x: f32, lo: f32, hi: f32) -> f32 {

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from ... import dims
 from ...dims import Dim, DimLike
 from .. import Call, Case
 from ..elements import bits_of, elements
 
+WORD = 1 << 32
 LIMIT = 1000  # numbers that fit a uniform binding with room to spare
 
 
@@ -21,8 +21,8 @@ def cases(call: Call) -> list[Case]:
         if isinstance(item, Dim):
             if not y.dtype.is_int:
                 return []
-            low.append(item)
-            high.append(dims.select(dims.lt(item, 0), -1, 0) if y.dtype.is_signed else 0)
+            low.append(item % WORD if wide else item)
+            high.append(item // WORD)
             continue
         bits = bits_of(y.dtype, float(item) if y.dtype.is_float else int(item))
         if bits is None:

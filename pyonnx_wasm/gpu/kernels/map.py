@@ -15,6 +15,7 @@ from ..elements import address, coordinates, elements, linear
 
 FLOATS = {DType.float32, DType.float16, DType.bfloat16}
 WIDE = {DType.int64, DType.uint64}
+WORD = 1 << 32
 
 
 class Unsupported(Exception):
@@ -103,6 +104,10 @@ class Writer:
         self.lines.append(f"  let r{dst} = {text};")
 
     def constant(self, dtype: DType, value: Any) -> str:
+        if isinstance(value, Dim) and dtype in WIDE:
+            self.symbols += [value % WORD, value // WORD]
+            at = len(self.symbols) - 2
+            return f"vec2<u32>(u32($symbols[{at}]), u32($symbols[{at + 1}]))"
         if isinstance(value, Dim):
             self.symbols.append(value)
             return _converted(f"$symbols[{len(self.symbols) - 1}]", DType.int32, dtype)
@@ -128,7 +133,11 @@ class Writer:
                 return f"pow_f({x}, {_converted(y, exponent, F32)})", dtype
             if _word(dtype) and dtype.is_signed and _word(exponent) and exponent.is_signed:
                 return _wrapped(f"pow_i({x}, {y})", dtype), dtype
-            raise Unsupported
+            if not all(d in WIDE or _word(d) for d in (dtype, exponent)):
+                raise Unsupported
+            self.wide = True
+            text = f"pow64({_converted(x, dtype, DType.int64)}, {_converted(y, exponent, DType.int64)})"
+            return _converted(text, DType.int64, dtype), dtype
         if dtype in FLOATS:
             table, key = _FLOAT, name
         elif dtype is DType.bool:
@@ -197,7 +206,9 @@ def _converted(x: str, source: DType, target: DType) -> str:
 
 
 def _rounded(x: str, target: DType) -> str:
-    return x if target is F32 else f"unpack2x16float(pack2x16float(vec2<f32>({x}, 0.0))).x" if target is DType.float16 else x
+    if target is DType.float16:
+        return f"unpack2x16float(pack2x16float(vec2<f32>({x}, 0.0))).x"
+    return f"bf16_round({x})" if target is DType.bfloat16 else x
 
 
 def _zero(dtype: DType) -> str:
@@ -233,8 +244,9 @@ _WIDE: dict[str, Any] = {
     "relu": {True: "select({x}, vec2<u32>(0u), neg_sign64({x}))", False: "{x}"}, "bitnot": "~{x}", "add": "add64({x}, {y})",
     "sub": "sub64({x}, {y})", "mul": "mul64({x}, {y})", "div": {True: "divs64({x}, {y})", False: "divu64({x}, {y})"},
     "mod": {True: "mods64({x}, {y})", False: "modu64({x}, {y})"}, "fmod": {True: "fmods64({x}, {y})", False: "modu64({x}, {y})"},
-    "min": {True: "select({y}, {x}, lts64({x}, {y}))", False: "select({y}, {x}, ltu64({x}, {y}))"},
-    "max": {True: "select({x}, {y}, lts64({x}, {y}))", False: "select({x}, {y}, ltu64({x}, {y}))"},
+    "min": {True: "mins64({x}, {y})", False: "minu64({x}, {y})"}, "max": {True: "maxs64({x}, {y})", False: "maxu64({x}, {y})"},
+    "clamp": {True: "mins64(maxs64({x}, {y}), {z})", False: "minu64(maxu64({x}, {y}), {z})"},
+    "prelu": {True: "select({x}, mul64({x}, {y}), neg_sign64({x}))", False: "{x}"},
     "bitand": "({x} & {y})", "bitor": "({x} | {y})", "bitxor": "({x} ^ {y})", "shl": "shl64({x}, select({y}.x, 64u, {y}.y != 0u))",
     "shr": {True: "shrs64({x}, select({y}.x, 64u, {y}.y != 0u))", False: "shru64({x}, select({y}.x, 64u, {y}.y != 0u))"},
     "eq": "eq64({x}, {y})", "lt": {True: "lts64({x}, {y})", False: "ltu64({x}, {y})"},
