@@ -7,7 +7,7 @@
         assert notebook.text(1) == "2"
 
 ``Lab``: ``folder`` what it serves, ``url``, ``token``; ``write`` a notebook; ``open`` one in a page;
-``end_kernels``; ``close``.
+``sessions``; ``end_kernels``; ``close``.
 ``Notebook``: ``page`` (Playwright); ``run_all``, ``start`` (without waiting), ``finish``, ``run`` one cell, ``text``, ``outputs`` and
 ``output`` (an element) of a cell, ``execute`` a command, ``status``, ``idle``, ``interrupt``, ``restart``, ``save``, ``reload``,
 ``theme``, ``close``. Pages of one browser context load JupyterLab faster than each in a context of its own.
@@ -111,8 +111,13 @@ class Lab:
 
     def end_kernels(self) -> None:
         """Shuts down every kernel."""
-        for session in self._api("sessions"):
+        for session in self.sessions():
             self._api(f"sessions/{session['id']}", "DELETE")
+
+    def sessions(self) -> list[dict[str, Any]]:
+        """The open notebooks with their kernels, as Jupyter's REST interface gives them."""
+        found: list[dict[str, Any]] = self._api("sessions")
+        return found
 
     def _api(self, path: str, method: str = "GET") -> Any:
         request = urllib.request.Request(f"{self.url}api/{path}", method=method, headers={"Authorization": f"token {self.token}"})
