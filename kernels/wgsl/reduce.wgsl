@@ -1,88 +1,56 @@
-// Reductions over any axes of a strided view: one lane per output, or one workgroup where there is much to reduce.
+// Reductions of a strided view: a team of lanes per output, or 8 lanes per output where outputs are neighbours in memory.
 #include math
-#if wide
 #include int64
-#endif
 
-alias acc_t = ${acc};
+fn from_input(v: x_t) -> part { return ${load}; }
+fn merge(a: part, v: part) -> part { return ${merge}; }
+fn to_output(v: part) -> y_t { return ${result}; }
 
-fn load(i: u32) -> acc_t {
-  let v = acc_t(x_get(i));
-#if sumsq
-  return ${square};
-#elif sumabs
-  return ${abs};
+fn kept(i: u32) -> u32 {  // where the elements of output i start
+${kept}
+}
+fn reduced(i: u32) -> u32 {  // how far the i-th of them is from there
+${reduced}
+}
+
+alias part = ${part};
+const RUN = 256u;  // elements that are merged one after another before they join the rest
+#if across
+const TEAM = 8u;
+const STRIDE = 32u;  // lanes of one team are that far apart
 #else
-  return v;
+const TEAM = ${team}u;
+const STRIDE = 1u;
 #endif
-}
-
-fn join(a: acc_t, b: acc_t) -> acc_t { return ${join}; }
-
-fn base_of(output: u32) -> i32 {
-  var rest = output;
-  var at = $xoff;
-  for (var d = ${rank_keep} - 1; d >= 0; d--) {
-    let size = u32($keep_shape[d]);
-    at += i32(rest % size) * $keep_stride[d];
-    rest /= size;
-  }
-  return at;
-}
-
-fn term(base: i32, index: u32) -> acc_t {
-#if row
-  return load(u32(base + i32(index) * $red_stride[0]));
-#else
-  var rest = index;
-  var at = base;
-  for (var d = ${rank_red} - 1; d >= 0; d--) {
-    let size = u32($red_shape[d]);
-    at += i32(rest % size) * $red_stride[d];
-    rest /= size;
-  }
-  return load(u32(at));
-#endif
-}
-
-fn finish(output: u32, total: acc_t) {
-#if mean
-  y_put(output, total / f32($reduced));
-#else
-  y_put(output, y_t(total));
-#endif
-}
-
-#if team
-var<workgroup> parts: array<acc_t, 256>;
+const TEAMS = 256u / TEAM;
+var<workgroup> shelf: array<part, 256>;
 
 @compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-  let output = wid.x + wid.y * nwg.x;
-  if (output >= u32($n)) { return; }
-  let base = base_of(output);
-  var total: acc_t = ${none};
-  for (var i = lane; i < u32($reduced); i += 256u) { total = join(total, term(base, i)); }
-  parts[lane] = total;
-  for (var half = 128u; half > 0u; half >>= 1u) {
-    workgroupBarrier();
-    if (lane < half) { parts[lane] = join(parts[lane], parts[lane + half]); }
-  }
-  if (lane == 0u) { finish(output, parts[0]); }
-}
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) index: u32) {
+  let g = group(wid, nwg);
+  if (g.z >= u32($grid_z)) { return; }
+#if across
+  let lane = index / 32u;
+  let output = g.x * TEAMS + index % 32u;
 #else
-@compute @workgroup_size(64)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-  let output = item(wid, nwg, lane);
-  if (output >= u32($n)) { return; }
-  let base = base_of(output);
-  // Blocks of 64 keep the error of long sums small.
-  var total: acc_t = ${none};
-  for (var i = 0u; i < u32($reduced); i += 64u) {
-    var part: acc_t = ${none};
-    for (var k = i; k < min(i + 64u, u32($reduced)); k++) { part = join(part, term(base, k)); }
-    total = join(total, part);
-  }
-  finish(output, total);
-}
+  let lane = index % TEAM;
+  let output = g.x * TEAMS + index / TEAM;
 #endif
+  let there = output < u32($outputs);
+  let n = select(0u, u32($n), there);
+  var start = u32($xoff);
+  if (there) { start += kept(output); }
+  var all = ${none};
+  for (var first = lane; first < n; first += TEAM * RUN) {
+    var run = ${none};
+    for (var i = first; i < min(n, first + TEAM * RUN); i += TEAM) { run = merge(run, from_input(x_get(start + reduced(i)))); }
+    all = merge(all, run);
+  }
+  shelf[index] = all;
+  workgroupBarrier();
+  for (var half = TEAM / 2u; half > 0u; half /= 2u) {
+    if (lane < half) { shelf[index] = merge(shelf[index], shelf[index + half * STRIDE]); }
+    workgroupBarrier();
+  }
+  if (there && lane == 0u) { y_put(output, to_output(shelf[index])); }
+}

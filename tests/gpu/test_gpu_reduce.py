@@ -1,65 +1,99 @@
-"""Reductions on the GPU."""
+"""Reductions, places of extremes, running sums, top-k."""
+
+from typing import Any
 
 import numpy as np
 import pytest
-from gpu_model import assert_same, both, graph, node
+from gpu_model import Array, assert_same, both, graph, node
 from onnx import helper
 
-OPS = ["ReduceSum", "ReduceMean", "ReduceMax", "ReduceMin", "ReduceProd", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSumExp"]
+REDUCTIONS = ["Sum", "Mean", "Max", "Min", "Prod", "SumSquare", "L1", "L2", "LogSum", "LogSumExp"]
 
 
-@pytest.mark.parametrize("op", OPS)
-@pytest.mark.parametrize("axes", [[-1], [0], [0, 2], [0, 1, 2]])
-def test_axes(op: str, axes: list[int]) -> None:
-    rng = np.random.default_rng(3)
-
-    def draw(*shape: int) -> dict[str, np.ndarray]:
-        return {"x": (rng.standard_normal(shape) * 0.3 + 1).astype(np.float32)}
-
-    feeds = [draw(2, 3, 5), draw(3, 1, 257), draw(2, 65, 3), draw(1, 1, 1)]
-    nodes = [helper.make_node(op, ["x", "axes"], ["y0"], keepdims=0)]
-    model = graph(nodes, feeds[0], weights={"axes": np.array(axes, np.int64)}, opset=18)
-    for pairs in both(model, *feeds):
-        assert_same(pairs)
+def draw(*shape: int, dtype: str = "float32") -> Array:
+    rng = np.random.default_rng(sum(shape))
+    kind = np.dtype(dtype)
+    if kind.kind == "f":
+        return rng.standard_normal(shape).astype(dtype)
+    return rng.integers(0, 2, shape).astype(bool) if kind.kind == "b" else rng.integers(-50 * (kind.kind == "i"), 50, shape).astype(dtype)
 
 
-@pytest.mark.parametrize("dtype", ["int32", "int64", "uint8", "int8", "uint32", "uint64", "float16", "bool"])
-@pytest.mark.parametrize("op", ["ReduceMax", "ReduceMin", "ReduceSum"])
-def test_dtypes(op: str, dtype: str) -> None:
-    if op == "ReduceSum" and dtype in ("uint8", "int8", "bool"):
+@pytest.mark.parametrize("op", REDUCTIONS)
+def test_reduce(op: str) -> None:
+    make = (lambda x: np.abs(x) + 0.5) if op == "LogSum" else (lambda x: x)
+    for axes in ([2], [0], [1], [0, 2], [0, 1, 2]):
+        shapes = [(3, 5, 7), (1, 1, 1), (2, 33, 70), (40, 3, 40)] + ([(0, 4, 3)] if op in ("Sum", "Max", "Min", "Prod") else [])
+        if op == "Prod":
+            shapes = [s for s in shapes if s[0] < 40]
+        feeds = [{"x": make(draw(*s))} for s in shapes]
+        steps = [helper.make_node(f"Reduce{op}", ["x", "axes"], ["y0"], keepdims=len(axes) % 2)]
+        for pairs in both(graph(steps, feeds[0], weights={"axes": np.array(axes)}), *feeds):
+            assert_same(pairs, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "int32", "uint32", "int64", "uint64", "int8", "uint8", "bool"])
+@pytest.mark.parametrize("op", ["Sum", "Mean", "Max", "Min", "Prod"])
+def test_reduce_types(op: str, dtype: str) -> None:
+    ruled_out = {"bool": ("Sum", "Mean", "Prod"), "int8": ("Sum", "Mean", "Prod"), "uint8": ("Sum", "Mean", "Prod")}
+    if op in ruled_out.get(dtype, ()):
         return
-    rng = np.random.default_rng(4)
-    x = rng.integers(0, 2, (3, 200)).astype(bool) if dtype == "bool" else (rng.standard_normal((3, 200)) * 100).astype(dtype)
-    model = graph([helper.make_node(op, ["x", "axes"], ["y0"])], {"x": x}, weights={"axes": np.array([1], np.int64)}, opset=20)
-    for pairs in both(model, {"x": x}, {"x": x[:, :3].copy()}):
+    feeds = [{"x": draw(*s, dtype=dtype)} for s in ((3, 5), (2, 300), (1, 0))][: 2 if op == "Mean" else 3]
+    steps = [helper.make_node(f"Reduce{op}", ["x", "axes"], ["y0"])]
+    for pairs in both(graph(steps, feeds[0], opset=20, weights={"axes": np.array([1])}), *feeds):
         assert_same(pairs)
 
 
-def test_nan_and_nothing() -> None:
-    x = np.array([[1, np.nan, 3], [np.inf, -np.inf, 0], [5, 6, 7]], np.float32)
-    for op in ("ReduceMax", "ReduceMin"):
-        for pairs in both(node(op, {"x": x}, opset=13, axes=[1]), {"x": x}, {"x": x[:0]}):
+def test_reduce_of_long_rows_and_views() -> None:
+    feeds = [{"x": draw(3, 40_001)}, {"x": draw(200, 1100)}]
+    for axis in (0, 1):
+        steps = [helper.make_node("Transpose", ["x"], ["t"]), helper.make_node("ReduceSum", ["t", "axes"], ["y0"])]
+        for pairs in both(graph(steps, feeds[0], weights={"axes": np.array([axis])}), *feeds):
             assert_same(pairs)
 
 
-@pytest.mark.parametrize("dtype", ["float32", "int32", "int64", "uint8"])
-@pytest.mark.parametrize(("op", "last"), [("ArgMax", 0), ("ArgMax", 1), ("ArgMin", 0), ("ArgMin", 1)])
-def test_arg(op: str, last: int, dtype: str) -> None:
-    rng = np.random.default_rng(5)
-    x = rng.integers(0, 4, (3, 67, 5)).astype(dtype)
-    if dtype == "float32" and not last:
-        x[1, 7, 2] = np.nan
-    model = node(op, {"x": x}, opset=13, axis=1, select_last_index=last, keepdims=0)
-    for pairs in both(model, {"x": x}, {"x": x[:1, :1].copy()}, {"x": x[:0]}):
-        assert_same(pairs)
+def test_extremes_of_nan() -> None:
+    x = draw(4, 50)
+    x[1, 3], x[2, 49], x[3, :] = np.nan, np.inf, -np.inf
+    for op in ("ReduceMax", "ReduceMin", "ReduceSum"):
+        steps = [helper.make_node(op, ["x", "axes"], ["y0"])]
+        for pairs in both(graph(steps, {"x": x}, weights={"axes": np.array([1])}), {"x": x}):
+            assert_same(pairs, rtol=1e-3)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int32", "int64", "uint64", "uint8"])
+@pytest.mark.parametrize("last", [0, 1])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_places(axis: int, last: int, dtype: str) -> None:
+    feeds = [{"x": draw(*s, dtype=dtype)} for s in ((3, 5), (1, 1), (7, 1500), (300, 40))]
+    if dtype == "float32":
+        feeds[2]["x"][1, 5], feeds[2]["x"][1, 9], feeds[2]["x"][2, 0] = np.nan, np.nan, np.inf
+    for op in ("ArgMax", "ArgMin"):
+        for pairs in both(node(op, feeds[0], axis=axis, select_last_index=last), *feeds):
+            assert_same(pairs)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "int32", "int64"])
-@pytest.mark.parametrize(("exclusive", "reverse"), [(0, 0), (1, 0), (0, 1), (1, 1)])
-def test_cumulative(exclusive: int, reverse: int, dtype: str) -> None:
-    rng = np.random.default_rng(6)
-    x = (rng.standard_normal((3, 67, 5)) * 9).astype(dtype)
-    nodes = [helper.make_node("CumSum", ["x", "axis"], ["y0"], exclusive=exclusive, reverse=reverse)]
-    model = graph(nodes, {"x": x}, weights={"axis": np.array(1, np.int64)})
-    for pairs in both(model, {"x": x}, {"x": x[:, :1].copy()}):
-        assert_same(pairs)
+@pytest.mark.parametrize("reverse", [0, 1])
+@pytest.mark.parametrize("exclusive", [0, 1])
+def test_running_sums(exclusive: int, reverse: int, dtype: str) -> None:
+    feeds = [{"x": draw(*s, dtype=dtype)} for s in ((3, 5), (1, 1), (2, 700), (300, 3), (2, 0))]
+    for axis in (0, 1):
+        steps = [helper.make_node("CumSum", ["x", "axis"], ["y0"], exclusive=exclusive, reverse=reverse)]
+        for pairs in both(graph(steps, feeds[0], weights={"axis": np.array(axis)}), *feeds):
+            assert_same(pairs)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16", "int64", "int32", "uint8"])
+@pytest.mark.parametrize("largest", [0, 1])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_top_k(axis: int, largest: int, dtype: str) -> None:
+    feeds: list[dict[str, Any]] = []
+    for shape, k in (((5, 5), 3), ((40, 300), 7), ((3, 1000), 1), ((4, 4), 4), ((6, 2), 0)):
+        feeds.append({"x": draw(*shape, dtype=dtype), "k": np.array([min(k, shape[axis])])})
+    if dtype == "float32":
+        feeds[1]["x"][1, 5], feeds[1]["x"][1, 9], feeds[1]["x"][2, 0], feeds[1]["x"][3, :] = np.nan, np.nan, np.inf, -0.0
+    for feed in feeds:
+        steps = [helper.make_node("TopK", ["x", "k"], ["y0", "y1"], axis=axis, largest=largest)]
+        model = graph(steps, {"x": feed["x"]}, 2, weights={"k": feed["k"]})
+        for pairs in both(model, {"x": feed["x"]}):
+            assert_same(pairs)

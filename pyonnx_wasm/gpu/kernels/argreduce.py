@@ -1,26 +1,33 @@
-"""ArgMax and ArgMin, one output per lane."""
+"""Places of extremes: a team of lanes per row, one lane per column where the axis is not the last."""
 
 from __future__ import annotations
 
 from ... import dims
 from ...dtypes import DType
-from .. import WORKGROUP, Call, Case
-from .map import FLOATS
+from .. import Call, Case
+from ..elements import elements
+from ..teams import team_cases
+from .map import FLOATS, WIDE
 
 
 def cases(call: Call) -> list[Case]:
-    x, y = call.values["x"], call.values["y"]
-    dtype = x.dtype
-    if y.dtype is not DType.int64 or dtype is DType.bool or not (dtype in FLOATS or (dtype.is_int and dtype.bits >= 8)):
+    dtype = call.values["x"].dtype
+    if dtype is DType.float64:
         return []
-    a, b = ("b", "a") if call.op == 0 else ("a", "b")
-    if dtype in FLOATS:
-        before = f"{a} < {b} || (is_nan(a) && !is_nan(b))"
-    elif dtype.bits == 64:
-        before = f"{'lts64' if dtype.is_signed else 'ltu64'}({a}, {b})"
-    else:
-        before = f"{a} < {b}"
-    outputs = call.outer * call.inner
-    defines = {name for name, on in (("last", call.select_last), ("wide", dtype.bits == 64)) if on}
-    numbers = {"outputs": outputs, "n": call.n, "inner": call.inner}
-    return [Case((dims.ceildiv(outputs, WORKGROUP),), defines=frozenset(defines), holes={"before": before}, uniforms=numbers)]
+    defines = frozenset({"last"} if call.select_last else ()) | ({"float"} if dtype in FLOATS else {"wide"} if dtype in WIDE else set())
+    holes = {"beats": beats(dtype, "v", "m", largest=call.op == 0)}
+    numbers = {name: call.params[name] for name in ("outer", "n", "inner")}
+    rows = team_cases(call, call.outer, call.n, defines | {"rows"}, guard=dims.eq(call.inner, 1), uniforms=numbers, holes=holes)
+    columns = elements(
+        call, {"axis": call.n, "inner": call.inner}, n=call.outer * call.inner, defines=frozenset(defines), holes=holes
+    )  # fmt: skip
+    return [*rows, *columns] if columns else []
+
+
+def beats(dtype: DType, a: str, b: str, *, largest: bool) -> str:
+    """The text of a > b, or of a < b; neither is NaN."""
+    if not largest:
+        a, b = b, a
+    if dtype in WIDE:
+        return f"{'lts64' if dtype.is_signed else 'ltu64'}({b}, {a})"
+    return f"({a} && !{b})" if dtype is DType.bool else f"{a} > {b}"

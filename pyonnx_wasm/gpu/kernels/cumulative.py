@@ -1,19 +1,26 @@
-"""CumSum and CumProd, one line per lane."""
+"""Running sums and products: a workgroup per row, one lane per column where the axis is not the last."""
 
 from __future__ import annotations
 
 from ... import dims
-from ...dtypes import DType
 from .. import WORKGROUP, Call, Case
-from .reduce import arithmetic
+from .map import FLOATS, WIDE
 
 
 def cases(call: Call) -> list[Case]:
-    found = arithmetic(call.values["x"].dtype, "sum" if call.op == 0 else "prod")
-    if found is None or call.values["x"].dtype is DType.bool:
+    dtype = call.values["x"].dtype
+    product = call.op == 1
+    if dtype in FLOATS:
+        texts = ("a * b", "1.0") if product else ("a + b", "0.0")
+    elif dtype in WIDE:
+        texts = ("mul64(a, b)", "vec2<u32>(1u, 0u)") if product else ("add64(a, b)", "vec2<u32>(0u)")
+    elif dtype.is_int and dtype.bits == 32:
+        texts = ("a * b" if product else "a + b", f"{int(product)}{'' if dtype.is_signed else 'u'}")
+    else:
         return []
-    lines = call.outer * call.inner
-    defines = {name for name in ("exclusive", "reverse") if call.params[name]} | ({"wide"} if call.values["x"].dtype.bits == 64 else set())
-    holes = {"join": found[1], "none": found[2]}
-    numbers = {"lines": lines, "n": call.n, "inner": call.inner}
-    return [Case((dims.ceildiv(lines, WORKGROUP),), defines=frozenset(defines), holes=holes, uniforms=numbers)]
+    exclusive = "vec2<bool>($exclusive != 0)" if dtype in WIDE else "$exclusive != 0"
+    holes = {"merge": texts[0], "none": texts[1], "exclusive": exclusive}
+    return [
+        Case((call.outer,), dims.eq(call.inner, 1), frozenset({"rows"}), holes),
+        Case((dims.ceildiv(call.outer * call.inner, WORKGROUP),), holes=holes),
+    ]

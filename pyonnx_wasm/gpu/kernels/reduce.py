@@ -1,64 +1,88 @@
-"""Reductions: one lane per output, or a workgroup where there is much to reduce."""
+"""Reductions over any axes: teams of lanes whose partial results meet in workgroup memory."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ... import dims
+from ...dims import DimLike
 from ...dtypes import DType
 from ...tensor import REDUCTIONS
-from .. import WORKGROUP, Call, Case
-from .map import FLOATS
-
-TEAM = 128  # elements from which a workgroup shares an output
-LOWEST = {32: -(1 << 31), 16: -(1 << 15), 8: -128}
+from .. import Call, Case
+from ..elements import address, coordinates
+from ..teams import LANES, team_cases
+from .map import FLOATS, WIDE
 
 
 def cases(call: Call) -> list[Case]:
-    x, y = call.values["x"], call.values["y"]
-    kind = REDUCTIONS[call.op]
-    found = arithmetic(x.dtype, kind)
-    if found is None or not y.whole:
+    dtype, op = call.values["x"].dtype, REDUCTIONS[call.op]
+    formulas = _formulas(dtype, op)
+    if formulas is None:
         return []
-    acc, join, none, square, absolute = found
-    kept, reduced = dims.product(call.keep_shape[: call.rank_keep]), dims.product(call.red_shape[: call.rank_red])
-    numbers: dict[str, Any] = {"n": kept, "reduced": reduced, "xoff": call.xoff}
-    for name, rank in (("keep", call.rank_keep), ("red", call.rank_red)):
-        for what in ("shape", "stride"):
-            numbers[f"{name}_{what}"] = call.params[f"{name}_{what}"][: max(rank, 1)]
-    holes = {
-        "acc": acc, "join": join, "none": none, "square": square, "abs": absolute, "rank_keep": str(call.rank_keep),
-        "rank_red": str(call.rank_red),
-    }  # fmt: skip
-    defines = {kind} | ({"wide"} if x.dtype.bits == 64 else set()) | ({"row"} if call.rank_red == 1 else set())
-    few = dims.le(TEAM, reduced)
-    team = Case((kept,), guard=few, defines=frozenset(defines | {"team"}), holes=holes, uniforms=numbers)
-    return [team, Case((dims.ceildiv(kept, WORKGROUP),), defines=frozenset(defines), holes=holes, uniforms=numbers)]
+    kept = _merged(call.keep_shape[: call.rank_keep], call.keep_stride[: call.rank_keep])
+    reduced = _merged(call.red_shape[: call.rank_red], call.red_stride[: call.rank_red])
+    outputs, n = dims.product(call.keep_shape[: call.rank_keep]), dims.product(call.red_shape[: call.rank_red])
+    numbers: dict[str, Any] = {"outputs": outputs, "n": n, "xoff": call.xoff}
+    holes = dict(formulas)
+    for name, (shape, strides) in (("kept", kept), ("reduced", reduced)):
+        if shape:
+            numbers |= {f"{name}_shape": shape, f"{name}_step": strides}
+        holes[name] = "\n".join([*coordinates(len(shape), f"{name}_shape"), f"  return {address(f'{name}_step', strides)};"])
+    columns = bool(kept[1]) and isinstance(kept[1][-1], int) and kept[1][-1] == 1 and not (reduced[1] and _is_one(reduced[1][-1]))
+    if columns:
+        return [Case((dims.ceildiv(outputs, LANES // 8),), 1, frozenset({"across"}), holes, numbers)]
+    return team_cases(call, outputs, n, uniforms=numbers, holes=holes)
 
 
-def arithmetic(dtype: DType, kind: str) -> tuple[str, str, str, str, str] | None:
-    """Accumulator type, how two join, what joins to nothing, squares and magnitudes; None where the core does it."""
+def _is_one(d: DimLike) -> bool:
+    return isinstance(d, int) and d == 1
+
+
+def _merged(shape: Sequence[DimLike], strides: Sequence[DimLike]) -> tuple[list[DimLike], list[DimLike]]:
+    """The axes with neighbours made one where the inner one runs on into the next of the outer one."""
+    sizes: list[DimLike] = []
+    steps: list[DimLike] = []
+    for size, step in zip(shape, strides, strict=True):
+        if isinstance(size, int) and size == 1:
+            continue
+        if sizes and dims.same(steps[-1], step * size):
+            sizes[-1], steps[-1] = sizes[-1] * size, step
+        else:
+            sizes.append(size)
+            steps.append(step)
+    return sizes, steps
+
+
+def _formulas(dtype: DType, op: str) -> dict[str, str] | None:
+    """Texts of the partial result's type, its start, what an element brings in, how two join, and what is written."""
     if dtype in FLOATS:
-        join = {"max": "max_nan(a, b)", "min": "min_nan(a, b)", "prod": "a * b"}.get(kind, "a + b")
-        none = {"max": "from_bits(0xff800000u)", "min": "from_bits(0x7f800000u)", "prod": "1.0"}.get(kind, "0.0")
-        return "f32", join, none, "v * v", "abs(v)"
-    if kind == "mean":
-        return None
+        load = {"sumsq": "v * v", "sumabs": "abs(v)"}.get(op, "v")
+        merge = {"max": "max_nan(a, v)", "min": "min_nan(a, v)", "prod": "a * v"}.get(op, "a + v")
+        none = {"max": "from_bits(0xff800000u)", "min": "from_bits(0x7f800000u)", "prod": "1.0"}.get(op, "0.0")
+        return {"part": "f32", "load": load, "merge": merge, "none": none, "result": "v / f32($n)" if op == "mean" else "v"}
     if dtype is DType.bool:
-        pair = {"max": ("a || b", "false"), "min": ("a && b", "true")}.get(kind)
-        return None if pair is None else ("bool", *pair, "v", "v")
-    if dtype in (DType.int64, DType.uint64):
-        less = "lts64" if dtype.is_signed else "ltu64"
-        top, bottom = ("0x7fffffffu", "0x80000000u") if dtype.is_signed else ("0xffffffffu", "0u")
-        join = {"max": f"select(a, b, {less}(a, b))", "min": f"select(a, b, {less}(b, a))", "prod": "mul64(a, b)"}.get(kind, "add64(a, b)")
-        nothing = {"max": f"vec2<u32>(0u, {bottom})", "min": f"vec2<u32>(0xffffffffu, {top})", "prod": "vec2<u32>(1u, 0u)"}
-        return "vec2<u32>", join, nothing.get(kind, "vec2<u32>(0u, 0u)"), "mul64(v, v)", "abs64(v)" if dtype.is_signed else "v"
-    if not dtype.is_int or dtype.bits < 8:
+        merge = {"max": "a || v", "min": "a && v"}.get(op, "")
+        return {"part": "bool", "load": "v", "merge": merge, "none": "false" if op == "max" else "true", "result": "v"} if merge else None
+    if dtype in WIDE:
+        signed = dtype.is_signed
+        less = "lts64" if signed else "ltu64"
+        load = {"sumsq": "mul64(v, v)", "sumabs": "abs64(v)" if signed else "v"}.get(op, "v")
+        merge = {"max": f"select(a, v, {less}(a, v))", "min": f"select(a, v, {less}(v, a))", "prod": "mul64(a, v)"}.get(op, "add64(a, v)")
+        low, high = ("0u, 0x80000000u", "0xffffffffu, 0x7fffffffu") if signed else ("0u, 0u", "0xffffffffu, 0xffffffffu")
+        none = {"max": f"vec2<u32>({low})", "min": f"vec2<u32>({high})", "prod": "vec2<u32>(1u, 0u)"}.get(op, "vec2<u32>(0u)")
+        result = (
+            f"div{'s' if signed else 'u'}64(v, {'i64_of' if signed else 'u64_of'}({'' if signed else 'u32'}($n)))" if op == "mean" else "v"
+        )
+        return {"part": "vec2<u32>", "load": load, "merge": merge, "none": none, "result": result}
+    if not dtype.is_int or not 8 <= dtype.bits <= 32:
         return None
-    join = {"max": "max(a, b)", "min": "min(a, b)", "prod": "a * b"}.get(kind, "a + b")
-    if dtype.is_signed:
-        low = LOWEST[dtype.bits]
-        none_of = {"max": f"bitcast<i32>({low & 0xFFFFFFFF}u)", "min": f"{-low - 1}", "prod": "1"}
-        return "i32", join, none_of.get(kind, "0"), "v * v", "abs(v)"
-    none_of = {"max": "0u", "min": f"{(1 << dtype.bits) - 1}u", "prod": "1u"}
-    return "u32", join, none_of.get(kind, "0u"), "v * v", "v"
+    signed = dtype.is_signed
+    part = "i32" if signed else "u32"
+    low, high = (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1) if signed else (0, (1 << dtype.bits) - 1)
+    load = {"sumsq": "v * v", "sumabs": "abs(v)"}.get(op, "v")
+    merge = {"max": "max(a, v)", "min": "min(a, v)", "prod": "a * v"}.get(op, "a + v")
+    none = {"max": low, "min": high, "prod": 1}.get(op, 0)
+    text = f"bitcast<i32>({none & 0xFFFFFFFF}u)" if signed else f"{none}u"
+    result = ("div_i(v, $n)" if signed else "div_u(v, u32($n))") if op == "mean" else "v"
+    return {"part": part, "load": load, "merge": merge, "none": text, "result": result}
