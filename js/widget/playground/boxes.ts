@@ -65,9 +65,12 @@ function judgement(
   count: number,
 ): Judge {
   const best = (n: number, value: (c: number) => number): { score: number; label: number } => {
-    let label = 0;
-    for (let c = 1; c < n; c++) if (value(c) > value(label)) label = c;
-    return { score: value(label), label };
+    let [label, score] = [0, -Infinity];
+    for (let c = 0; c < n; c++) {
+      const v = value(c);
+      if (v > score) [label, score] = [c, v];
+    }
+    return { score, label };
   };
   if (scores) {
     const at = reader(scores);

@@ -84,7 +84,6 @@ export class ImagePanel implements InputPanel {
       const observer = new ResizeObserver(() => this.#paintBoard());
       observer.observe(this.#board);
       signal.addEventListener("abort", () => observer.disconnect());
-      onTheme(signal, () => this.#paintBoard());
     }
     if (spec.sources.includes("file"))
       bar.append(tab("still", "Image", "file", () => (this.#mode === "still" ? file.click() : this.#enter("still"))));
@@ -106,6 +105,7 @@ export class ImagePanel implements InputPanel {
       h("div", { class: "pwx-sees" }, this.#seen, h("div", { class: "pwx-soft" }, describe(spec.preprocess))),
       file,
     );
+    if (this.#board) onTheme(this.element, signal, () => this.#paintBoard());
     this.#listen();
     this.#enter(this.#drawing ? "draw" : "still");
     void this.#showExamples();
@@ -126,8 +126,10 @@ export class ImagePanel implements InputPanel {
 
   picture(): Picture | undefined {
     if (!this.#prepared || !this.#source) return undefined;
+    // The frame that was prepared: a video is further by now.
     const { seen, placement } = this.#prepared;
-    return { ...this.#source, seen, placement };
+    const { width, height } = this.#source;
+    return { image: this.#scratch, width, height, seen, placement };
   }
 
   #pixels(): Pixels | undefined {

@@ -144,7 +144,7 @@ export class Timeline {
     const observer = new ResizeObserver(() => this.#paint());
     observer.observe(target);
     signal.addEventListener("abort", () => observer.disconnect());
-    onTheme(signal, () => this.#paint());
+    onTheme(this.element, signal, () => this.#paint());
   }
 
   #key(event: KeyboardEvent): void {

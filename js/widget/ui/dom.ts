@@ -137,15 +137,16 @@ export function colour(element: Element, property: string): string {
   return value;
 }
 
-/** Calls back when the theme changes, of notebook or system. */
-export function onTheme(signal: AbortSignal, callback: () => void): void {
-  const query = matchMedia("(prefers-color-scheme: dark)");
-  query.addEventListener("change", callback, { signal });
-  const observer = new MutationObserver(callback);
-  observer.observe(document.body, {
-    attributes: true,
-    attributeFilter: ["class", "data-jp-theme-light", "data-jp-theme-name", "data-vscode-theme-kind"],
-  });
+/** Calls back when the element's text gets another colour, whichever way theme and style sheets change. */
+export function onTheme(element: Element, signal: AbortSignal, callback: () => void): void {
+  const probe = h("span", { class: "pwx-probe", "aria-hidden": "true" });
+  element.append(probe);
+  probe.addEventListener("transitionend", callback, { signal });
+  // Nothing changes visibly in a cell that is scrolled away.
+  const observer = new IntersectionObserver(
+    (entries) => entries.some(({ isIntersecting }) => isIntersecting) && callback(),
+  );
+  observer.observe(element);
   signal.addEventListener("abort", () => observer.disconnect());
 }
 

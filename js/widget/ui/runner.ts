@@ -51,7 +51,7 @@ export class Runner {
   #count(timing: Timing): void {
     const now = performance.now();
     this.timing = timing;
-    this.#ends = [...this.#ends.filter((end) => now - end < WINDOW), now];
+    this.#ends = [...this.#ends.filter((end, i, all) => now - end < WINDOW || i === all.length - 1), now];
   }
 
   /** Times of the last run, and the rate of a stream of them. */
@@ -60,7 +60,8 @@ export class Runner {
     const { pre, run, post } = this.timing;
     const parts = [`pre ${milliseconds(pre)}`, `run ${milliseconds(run)}`, `post ${milliseconds(post)}`];
     const span = (this.#ends.at(-1) ?? 0) - (this.#ends[0] ?? 0);
-    if (streaming && span > 0) parts.unshift(`${(((this.#ends.length - 1) * 1000) / span).toFixed(0)} fps`);
+    const rate = ((this.#ends.length - 1) * 1000) / span;
+    if (streaming && span > 0) parts.unshift(`${rate.toFixed(rate < 10 ? 1 : 0)} fps`);
     if (streaming && this.#dropped) parts.push(`${this.#dropped} frames dropped`);
     return parts.join(" · ");
   }

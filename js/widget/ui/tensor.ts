@@ -52,7 +52,8 @@ export function store(type: Type, data: TypedArray): (i: number, value: number) 
 export function reader({ type, data }: Tensor): (i: number) => number {
   if (data instanceof Uint16Array && type === "float16") return (i) => fromHalf(data[i]!);
   if (data instanceof Uint16Array && type === "bfloat16") return (i) => fromBrain(data[i]!);
-  return (i) => Number(data[i]);
+  if (data instanceof BigInt64Array || data instanceof BigUint64Array) return (i) => Number(data[i]);
+  return (i) => data[i] as number;
 }
 
 export function numbers(tensor: Tensor): Float64Array {
