@@ -22,13 +22,13 @@ const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"))
 const core = createHash("sha256")
   .update(readFileSync(join(lib, "core.wasm")))
   .digest("hex");
-const scripts = ["index.ts", "worker.mts", "thread.mts", "compile.mts", "compiler.worker.mts"];
+const scripts = ["index.ts", "worker.mts", "gpu.mts", "thread.mts", "compile.mts", "compiler.worker.mts"];
 await build({
   entryPoints: scripts.map((file) => join(root, "js/player", file)),
   outdir: dist,
   outExtension: { ".js": ".mjs" },
   bundle: true,
-  external: ["./worker.mjs", "./compile.mjs"],
+  external: ["./worker.mjs", "./gpu.mjs", "./compile.mjs"],
   define: { VERSION: JSON.stringify(version), CORE: JSON.stringify(core.slice(0, 16)) },
   format: "esm",
   target: ["es2022", "chrome111", "firefox115", "safari16.4"],
@@ -48,6 +48,7 @@ for (const part of ["pyodide", "widget", "lab"]) {
 for (const file of [
   "index.mjs",
   "worker.mjs",
+  "gpu.mjs",
   "thread.mjs",
   "compile.mjs",
   "compiler.worker.mjs",

@@ -19,14 +19,31 @@ export interface PyodideEnv {
   wheelURL?: string | URL | undefined;
 }
 
+/** The device that models run on with the backend `"webgpu"`. Sessions with the same settings share one. */
+export interface WebgpuEnv {
+  powerPreference?: "low-power" | "high-performance" | undefined;
+  /** Ask for the browser's own software adapter. */
+  forceFallbackAdapter?: boolean | undefined;
+  /** Limits to keep to, by WebGPU's names: `{ maxStorageBufferBindingSize: 2 ** 27 }` shows how a model does on a smaller GPU. */
+  limits?: Readonly<Record<string, number>> | undefined;
+  /** The device of sessions that run in the page (`worker: false`) with these settings; a worker's device stays there. */
+  readonly device: Promise<GPUDevice>;
+}
+
 export interface Env {
   logLevel: "verbose" | "info" | "warning" | "error" | "fatal";
   debug: boolean;
   wasm: WasmEnv;
-  webgpu: Record<string, unknown>;
+  webgpu: WebgpuEnv;
   pyodide: PyodideEnv;
   readonly versions: Record<string, string>;
 }
 
+const webgpu: WebgpuEnv = {
+  get device() {
+    return import("./gpu.mjs").then(({ Gpu }) => Gpu.open(this)).then(({ device }) => device);
+  },
+};
+
 /** Settings, read when a session is created. */
-export const env: Env = { logLevel: "warning", debug: false, wasm: {}, webgpu: {}, pyodide: {}, versions: {} };
+export const env: Env = { logLevel: "warning", debug: false, wasm: {}, webgpu, pyodide: {}, versions: {} };

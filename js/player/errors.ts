@@ -3,6 +3,11 @@ export class CoreLost extends Error {
   override name = "CoreLost";
 }
 
+/** By its name: modules that are bundled apart have classes of their own. */
+export function isCoreLost(error: unknown): boolean {
+  return error instanceof Error && error.name === "CoreLost";
+}
+
 export function messageOf(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
 }

@@ -1,11 +1,11 @@
 /** Where engines live: one per page, core and thread count, in a worker or in place. */
 import type { WasmEnv } from "./env.js";
-import { CoreLost } from "./errors.js";
+import { CoreLost, isCoreLost } from "./errors.js";
 import type { Feed, Output, Progress } from "./model.js";
 import { compileCore } from "./module.js";
 import type { StepTime } from "./program.js";
 import { absolute, open, servePort, type ModelSource, type Source } from "./source.js";
-import type { Backend, Engine, Loaded, Remote, Reply, Request } from "./worker.mjs";
+import type { Engine, Loaded, Remote, Reply, Request, Target } from "./worker.mjs";
 
 export interface External {
   readonly path: string;
@@ -17,7 +17,7 @@ export interface Host {
   load(
     source: ModelSource,
     external: readonly External[],
-    backends: readonly Backend[],
+    target: Target,
     onProgress: (p: Progress) => void,
   ): Promise<Loaded>;
   /** Takes a snapshot of the feeds before it returns. Outputs in `keep` stay on the GPU. */
@@ -104,7 +104,7 @@ class LocalHost implements Host {
   async load(
     source: ModelSource,
     external: readonly External[],
-    backends: readonly Backend[],
+    target: Target,
     onProgress: (p: Progress) => void,
   ): Promise<Loaded> {
     const find = (file: string): Promise<Source> | undefined => {
@@ -112,7 +112,7 @@ class LocalHost implements Host {
       return found && open(found.data);
     };
     const opened = await open(source);
-    return this.#watch(() => this.engine.load(opened, { external: find, onProgress }, backends));
+    return this.#watch(() => this.engine.load(opened, { external: find, onProgress }, target));
   }
 
   run(session: number, feeds: readonly Feed[], wanted: readonly number[], keep: readonly number[]): Promise<Output[]> {
@@ -125,7 +125,7 @@ class LocalHost implements Host {
   }
 
   dispose(tensor: number): void {
-    this.engine.dispose(tensor);
+    void this.engine.dispose(tensor);
   }
 
   profile(session: number, feeds: readonly Feed[]): Promise<StepTime[]> {
@@ -149,7 +149,7 @@ class LocalHost implements Host {
     try {
       return await fn();
     } catch (error) {
-      this.lost ||= error instanceof CoreLost;
+      this.lost ||= isCoreLost(error);
       throw error;
     }
   }
@@ -223,11 +223,11 @@ class WorkerHost implements Host {
   async load(
     source: ModelSource,
     external: readonly External[],
-    backends: readonly Backend[],
+    target: Target,
     onProgress: (p: Progress) => void,
   ): Promise<Loaded> {
     const remotes = await Promise.all(external.map(async ({ path, data }) => ({ path, ...(await remoteOf(data)) })));
-    const request: Request = { op: "load", source: await remoteOf(source), external: remotes, backends };
+    const request: Request = { op: "load", source: await remoteOf(source), external: remotes, target };
     const ports = [request.source, ...remotes].flatMap(({ port }) => (port ? [port] : []));
     return (await this.#call(request, ports, onProgress)) as Loaded;
   }
@@ -247,7 +247,7 @@ class WorkerHost implements Host {
   }
 
   dispose(tensor: number): void {
-    if (!this.lost) void this.#call({ op: "dispose", tensor });
+    if (!this.lost) this.#call({ op: "dispose", tensor }).catch(() => {});
   }
 
   async profile(session: number, feeds: readonly Feed[]): Promise<StepTime[]> {
@@ -276,7 +276,7 @@ class WorkerHost implements Host {
     });
   }
 
-  #receive({ id, result, progress, error, lost }: Reply): void {
+  #receive({ id, result, progress, error, name = "Error", lost }: Reply): void {
     const pending = this.#pending.get(id);
     if (!pending) return;
     if (progress) {
@@ -285,7 +285,7 @@ class WorkerHost implements Host {
     }
     this.#pending.delete(id);
     if (error === undefined) pending.resolve(result);
-    else pending.reject(lost ? new CoreLost(error) : new Error(error));
+    else pending.reject(lost ? new CoreLost(error) : Object.assign(new Error(error), { name }));
     if (lost) this.#lose(new CoreLost(error));
   }
 

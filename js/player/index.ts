@@ -1,5 +1,5 @@
 /** pyonnx-wasm: compiled ONNX models in a web page, with onnxruntime-web's surface. */
-export { env, type Env, type PyodideEnv, type WasmEnv } from "./env.js";
+export { env, type Env, type PyodideEnv, type WasmEnv, type WebgpuEnv } from "./env.js";
 export {
   InferenceSession,
   type Feeds,
@@ -14,6 +14,7 @@ export type { CompileProgress } from "./compile.mjs";
 export type { Type } from "./dtypes.js";
 export type { Progress } from "./model.js";
 export type { StepTime } from "./program.js";
+export { traceEvents, type TraceEvent } from "./trace.js";
 export type { AdapterInfo } from "./gpu/device.js";
 export type { ModelSource } from "./source.js";
 

@@ -11,8 +11,8 @@ import {
   type ProgramInfo,
 } from "./format.js";
 import type { Gpu, Pipeline } from "./gpu/device.js";
-import { GpuProgram, makePipelines, readersOf } from "./gpu/program.js";
-import { parseSection, type Section } from "./gpu/section.js";
+import type { GpuProgram } from "./gpu/program.js";
+import type { Section } from "./gpu/section.js";
 import { externalSource, progressOf, range, sourceFiles, stream, type Range } from "./loader.js";
 import { Program, readTables, Staging, weightsOf, type Slot, type StepTime, type Tables } from "./program.js";
 import { Reader, type Source } from "./source.js";
@@ -70,6 +70,7 @@ interface Step {
 }
 
 const HEAD_BYTES = 64;
+const NO_GPU_PART = "this compiled model has no part for GPUs: compile it again, with --gpu";
 
 export class Model {
   readonly #inputs: Staging[];
@@ -120,15 +121,17 @@ export class Model {
     progress("model", reader.position);
 
     const device = header.gpu || !options.gpuOptional ? options.gpu : undefined;
-    if (options.gpu && !device) this.fallback = "the model was compiled without a part for GPUs";
-    const wanted = header.programs.map((_, i) => i === header.init || (i === header.gpu?.program) === !!device);
+    if (options.gpu && !device) this.fallback = NO_GPU_PART;
+    const wanted = header.programs.map(
+      (_, i) => i === header.init || (i === header.gpu?.program ? !!device : !device || !!options.gpuOptional),
+    );
     const code = header.programs.map(({ name, bytes }, i) => (wanted[i] ? this.#own(bytes, `program "${name}"`) : 0));
     const codes = header.programs.flatMap(({ start, bytes }, i) =>
       wanted[i] ? [this.#into(dataStart + start, bytes, code[i] as number)] : [],
     );
-    const gpu = device && (await this.#beginGpu(device, reader, codes, code, dataStart));
-    this.#allocate(gpu);
-    const ranges = gpu ? this.#dataRanges(dataStart) : [...this.#dataRanges(dataStart), ...codes];
+    const gpu = device && (await this.#beginGpu(device, reader, codes, code, dataStart, options.gpuOptional));
+    if (!gpu) this.#allocate(undefined);
+    const ranges = device ? this.#dataRanges(dataStart) : [...this.#dataRanges(dataStart), ...codes];
     await stream(reader, ranges, dataEnd, (at) => progress("model", at));
     let before = dataEnd;
     for (const { name, weights, end } of files) {
@@ -143,7 +146,7 @@ export class Model {
     progress("init", total);
     this.#runInit(code);
     if (gpu) await this.#finishGpu(gpu, code);
-    else
+    if (!gpu)
       for (const { program, inputs, outputs } of header.script)
         this.#steps.push({ program: this.#program(program, code, inputs.length, outputs.length), inputs });
     for (const address of code) this.#disown(address);
@@ -163,6 +166,7 @@ export class Model {
 
   #allocate(gpu: GpuPlan | undefined): void {
     const { weights } = this.header;
+    for (const k of gpu?.uses ?? []) gpu?.gpu.demand(weights[k]!.bytes, `weight "${weights[k]!.name}"`);
     for (const [k, { name, bytes, source }] of weights.entries()) {
       if (source.kind === "over") continue;
       if (gpu && !gpu.inCore.has(k)) {
@@ -201,17 +205,22 @@ export class Model {
     return range(start, bytes, (chunk, at) => this.core.bytes.set(chunk, address + at));
   }
 
-  /** Reads the Programs and the GPU section, which lie ahead of the weights, and sets the shaders compiling. */
+  /**
+   * Reads the Programs and the GPU section, which lie ahead of the weights, sets the shaders compiling and allocates the
+   * weights. Undefined where the GPU's limits are too small for the model and the core may run it.
+   */
   async #beginGpu(
     gpu: Gpu,
     reader: Reader,
     codes: Range[],
     code: readonly number[],
     dataStart: number,
-  ): Promise<GpuPlan> {
+    optional: boolean | undefined,
+  ): Promise<GpuPlan | undefined> {
     const { header } = this;
     const info = header.gpu;
-    if (!info) throw new Error("the model was compiled without a part for GPUs: compile it again");
+    if (!info) throw new Error(NO_GPU_PART);
+    const { parseSection } = await import("./gpu.mjs");
     const text = new Uint8Array(info.bytes);
     const section = range(dataStart + info.start, info.bytes, (chunk, at) => text.set(chunk, at));
     const head = [...codes, section];
@@ -223,23 +232,45 @@ export class Model {
       new Int32Array(this.core.copy(code[i] as number, (header.programs[i] as ProgramInfo).bytes).buffer);
     // Created now, without weights, so that its words are verified before they are read.
     this.#probe(info.program, code);
+    if (header.init !== null) this.#probe(header.init, code);
     const tables = readTables(words(info.program));
     const parsed = parseSection(text, tables);
-    const pipelines = makePipelines(gpu, parsed);
+    try {
+      const plan = await this.#plan(gpu, tables, parsed, words);
+      this.#allocate(plan);
+      return plan;
+    } catch (error) {
+      if (!optional || !(error instanceof Error && error.name === "GpuError")) throw error;
+      this.fallback = error.message;
+      this.#forgetGpu();
+      return undefined;
+    }
+  }
+
+  #forgetGpu(): void {
+    for (const { buffer } of this.#direct.values()) buffer.destroy();
+    this.#direct.clear();
+    for (const address of this.#weights.splice(0)) this.#disown(address);
+    this.#weights.push(...this.header.weights.map(() => 0));
+  }
+
+  async #plan(gpu: Gpu, tables: Tables, section: Section, words: (i: number) => Int32Array): Promise<GpuPlan> {
+    const { header } = this;
+    const { makePipelines, readersOf } = await import("./gpu.mjs");
+    const pipelines = makePipelines(gpu, section);
     pipelines.catch(() => {});
-    const readers = readersOf(tables, parsed);
+    const readers = readersOf(tables, section);
     const weightsIn = (side: ReadonlySet<number>): Set<number> =>
       new Set([...side].flatMap((s) => (tables.storages[s]?.kind === 1 ? [tables.storages[s]!.index] : [])));
     const uses = weightsIn(readers.gpu);
     const home = (k: number): number => homeOf(header.weights, k);
     const inCore = new Set([...weightsIn(readers.core)].map(home));
     if (header.init !== null) {
-      this.#probe(header.init, code);
       for (const k of weightsOf(words(header.init))) inCore.add(home(k));
     }
     for (const [k, { source }] of header.weights.entries())
       if (source.kind === "init" || source.kind === "over") inCore.add(home(k));
-    return { gpu, tables, section: parsed, pipelines, uses, inCore };
+    return { gpu, tables, section, pipelines, uses, inCore };
   }
 
   #probe(index: number, code: readonly number[]): void {
@@ -271,6 +302,7 @@ export class Model {
     const { inputs, outputs } = this.header;
     const program = this.#program(info.program, code, inputs.length, outputs.length);
     try {
+      const { GpuProgram } = await import("./gpu.mjs");
       this.gpu = new GpuProgram(gpu, this.core, program, tables, section, await plan.pipelines, buffers);
     } catch (error) {
       program.free();
@@ -349,8 +381,7 @@ export class Model {
 
   free(): void {
     this.gpu?.free();
-    for (const { buffer } of this.#direct.values()) buffer.destroy();
-    this.#direct.clear();
+    this.#forgetGpu();
     for (const { program } of this.#steps.splice(0)) program.free();
     for (const staging of this.#inputs) staging.free();
     for (const address of this.#owned) this.core.free(address);

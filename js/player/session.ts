@@ -10,7 +10,7 @@ import { sniffed, wasOnnx } from "./sniff.js";
 import { asBytes, type ModelSource } from "./source.js";
 import { Tensor } from "./tensor.js";
 import type { AdapterInfo } from "./gpu/device.js";
-import type { Backend, Loaded } from "./worker.mjs";
+import type { Backend, Loaded, Target } from "./worker.mjs";
 
 /** A value of the signature; a dim is a size or the name of a symbol. */
 export interface ValueMetadata {
@@ -142,7 +142,7 @@ export class InferenceSession {
     const { host, giveBack } = await acquireHost(env.wasm, inWorker, source);
     let loaded: Loaded | undefined;
     try {
-      loaded = await host.load(source, external, backendsOf(options), guarded(options.onProgress));
+      loaded = await host.load(source, external, target(options), guarded(options.onProgress));
       checkOverrides(loaded.inputs, options.freeDimensionOverrides ?? {});
       if (loaded.fallback) console.warn(`pyonnx-wasm: running on ${loaded.backend}: ${loaded.fallback}`);
       return new InferenceSession(host, giveBack, loaded, options);
@@ -243,6 +243,11 @@ function backendsOf({ executionProviders }: SessionOptions): Backend[] {
       `executionProviders [${quoted(names)}]: only "webgpu" and "wasm" are available; add one to the list`,
     );
   return found.length ? found : ["wasm"];
+}
+
+function target(options: SessionOptions): Target {
+  const { powerPreference, forceFallbackAdapter, limits } = env.webgpu;
+  return { backends: backendsOf(options), gpu: { powerPreference, forceFallbackAdapter, limits } };
 }
 
 function keptOutputs({ preferredOutputLocation: location }: SessionOptions, names: readonly string[]): number[] {

@@ -2,13 +2,20 @@
 import { Core } from "./core.js";
 import type { ValueInfo } from "./format.js";
 import { CoreLost, messageOf } from "./errors.js";
-import { Gpu, type AdapterInfo } from "./gpu/device.js";
-import type { GpuFeed, GpuTensor } from "./gpu/program.js";
+import type { AdapterInfo, Gpu, GpuSettings } from "./gpu/device.js";
+import type { GpuFeed, GpuProgram, GpuTensor } from "./gpu/program.js";
 import { Model, type Feed, type LoadOptions, type Output, type Progress } from "./model.js";
 import type { StepTime } from "./program.js";
 import { portSource, urlSource, type Source } from "./source.js";
 
 export type Backend = "wasm" | "webgpu";
+
+/** Where a model is to run. */
+export interface Target {
+  /** In order of preference. */
+  readonly backends: readonly Backend[];
+  readonly gpu?: GpuSettings;
+}
 
 /** A loaded model as the page sees it. */
 export interface Loaded {
@@ -16,7 +23,7 @@ export interface Loaded {
   readonly inputs: readonly ValueInfo[];
   readonly outputs: readonly ValueInfo[];
   readonly threads: number;
-  readonly backend: "wasm" | "webgpu";
+  readonly backend: Backend;
   /** Why the session does not run on the backend that it was to prefer. */
   readonly fallback?: string | undefined;
   readonly adapter?: AdapterInfo | undefined;
@@ -24,7 +31,7 @@ export interface Loaded {
 
 export class Engine {
   readonly #models = new Map<number, Model>();
-  readonly #tensors = new Map<number, GpuTensor & { owner: Gpu }>();
+  readonly #tensors = new Map<number, GpuTensor>();
   #queue: Promise<unknown> = Promise.resolve();
   #next = 1;
   #nextTensor = 1;
@@ -39,19 +46,20 @@ export class Engine {
   async load(
     source: Source,
     options: Omit<LoadOptions, "gpu">,
-    backends: readonly Backend[] = ["wasm"],
+    { backends, gpu: settings }: Target = { backends: ["wasm"] },
   ): Promise<Loaded> {
     let gpu: Gpu | undefined;
     let fallback: string | undefined;
     if (backends[0] === "webgpu") {
       try {
-        gpu = await Gpu.open();
+        gpu = await (await import("./gpu.mjs")).Gpu.open(settings);
       } catch (error) {
         if (!backends.includes("wasm")) throw error;
         fallback = messageOf(error);
       }
     }
-    const model = await Model.load(this.core, source, { ...options, gpu, gpuOptional: backends.includes("wasm") });
+    const gpuOptional = backends.includes("wasm");
+    const model = await Model.load(this.core, source, { ...options, gpu, gpuOptional });
     fallback ??= model.fallback;
     const id = this.#next++;
     this.#models.set(id, model);
@@ -71,12 +79,12 @@ export class Engine {
     return this.#queued(async () => {
       const model = this.#model(id);
       if (!model.gpu) return model.run(await this.#local(feeds), wanted);
-      const results = await model.gpu.run(this.#gpuFeeds(feeds), wanted, new Set(keep));
+      const results = await model.gpu.run(this.#gpuFeeds(feeds, model.gpu), wanted, new Set(keep));
       return results.map((result): Output => {
         if ("data" in result) return result;
         const { type, dims } = result;
         const tensor = this.#nextTensor++;
-        this.#tensors.set(tensor, { ...result, owner: model.gpu!.gpu });
+        this.#tensors.set(tensor, result);
         return { data: new Uint8Array(), type, dims, gpu: tensor };
       });
     });
@@ -85,7 +93,7 @@ export class Engine {
   profile(id: number, feeds: readonly Feed[]): Promise<StepTime[]> {
     return this.#queued(async () => {
       const model = this.#model(id);
-      return model.gpu ? model.gpu.profile(this.#gpuFeeds(feeds)) : model.profile(await this.#local(feeds));
+      return model.gpu ? model.gpu.profile(this.#gpuFeeds(feeds, model.gpu)) : model.profile(await this.#local(feeds));
     });
   }
 
@@ -93,27 +101,32 @@ export class Engine {
   download(tensor: number): Promise<Uint8Array<ArrayBuffer>> {
     return this.#queued(async () => {
       const { owner, buffer, bytes } = this.#tensor(tensor);
-      return (await owner.read([{ buffer, bytes }]))[0] as Uint8Array<ArrayBuffer>;
+      return (await owner.gpu.read([{ buffer, bytes }]))[0] as Uint8Array<ArrayBuffer>;
     });
   }
 
-  /** Gives a tensor's GPU memory back. */
-  dispose(tensor: number): void {
-    this.#tensors.get(tensor)?.buffer.destroy();
-    this.#tensors.delete(tensor);
+  /** Gives a tensor's GPU memory back, after the calls that came before. */
+  dispose(tensor: number): Promise<void> {
+    return this.#queued(async () => {
+      const found = this.#tensors.get(tensor);
+      this.#tensors.delete(tensor);
+      found?.owner.dispose(found);
+    });
   }
 
-  #tensor(tensor: number): GpuTensor & { owner: Gpu } {
+  #tensor(tensor: number): GpuTensor {
     const found = this.#tensors.get(tensor);
     if (!found) throw new Error("the tensor on the GPU was disposed");
     return found;
   }
 
-  #gpuFeeds(feeds: readonly Feed[]): GpuFeed[] {
+  #gpuFeeds(feeds: readonly Feed[], reader: GpuProgram): GpuFeed[] {
     return feeds.map(({ data, type, dims, gpu }) => {
       if (gpu === undefined) return { data, bytes: data.length, type, dims };
       const { buffer, bytes, owner } = this.#tensor(gpu);
-      if (owner.lost) throw owner.lost;
+      if (owner.gpu.lost) throw owner.gpu.lost;
+      if (owner.gpu !== reader.gpu)
+        throw new Error("a feed is on another GPU device; pass a tensor of its data: await getData()");
       return { data: buffer, bytes, type, dims };
     });
   }
@@ -124,7 +137,7 @@ export class Engine {
       feeds.map(async (feed) => {
         if (feed.gpu === undefined) return feed;
         const { owner, buffer, bytes } = this.#tensor(feed.gpu);
-        return { ...feed, data: (await owner.read([{ buffer, bytes }]))[0] as Uint8Array };
+        return { ...feed, data: (await owner.gpu.read([{ buffer, bytes }]))[0] as Uint8Array };
       }),
     );
   }
@@ -149,6 +162,8 @@ export class Engine {
   }
 
   stop(): void {
+    for (const tensor of this.#tensors.values()) tensor.owner.dispose(tensor);
+    this.#tensors.clear();
     this.core.stop();
   }
 
@@ -180,7 +195,7 @@ export type Request =
       readonly op: "load";
       readonly source: Remote;
       readonly external: readonly (Remote & { readonly path: string })[];
-      readonly backends: readonly Backend[];
+      readonly target: Target;
     }
   | {
       readonly op: "run";
@@ -200,6 +215,8 @@ export interface Reply {
   readonly result?: unknown;
   readonly progress?: Progress;
   readonly error?: string;
+  /** Class of the error. */
+  readonly name?: string;
   /** The core cannot be used any more. */
   readonly lost?: boolean;
 }
@@ -230,7 +247,8 @@ function serve(port: MessagePort): void {
       const { result, transfer } = await handle(engine, data, early, (progress) => port.postMessage({ id, progress }));
       port.postMessage({ id, result } satisfies Reply, transfer);
     } catch (error) {
-      port.postMessage({ id, error: messageOf(error), lost: error instanceof CoreLost } satisfies Reply);
+      const name = error instanceof Error ? error.name : "Error";
+      port.postMessage({ id, error: messageOf(error), name, lost: error instanceof CoreLost } satisfies Reply);
     }
   };
 }
@@ -253,7 +271,7 @@ async function handle(
       const result = await engine.load(
         await (begun ?? remote(request.source)),
         { external, onProgress },
-        request.backends,
+        request.target,
       );
       return { result, transfer: [] };
     }
@@ -268,7 +286,7 @@ async function handle(
       return { result, transfer: [result.buffer] };
     }
     case "dispose":
-      return { result: engine.dispose(request.tensor), transfer: [] };
+      return { result: await engine.dispose(request.tensor), transfer: [] };
     case "release":
       return { result: await engine.release(request.session), transfer: [] };
     case "memory":

@@ -18,8 +18,8 @@ TYPES = ["float32", "float64", "float16", "int8", "uint8", "int16", "uint16", "i
 Run = Callable[..., Any]
 
 
-def write(path: Path, nodes: list[Any], inputs: dict[str, Any], outputs: dict[str, Any], **weights: np.ndarray) -> None:
-    """Compiles a graph into `path`; inputs and outputs are {name: (dtype, dims)}."""
+def write(path: Path, nodes: list[Any], inputs: dict[str, Any], outputs: dict[str, Any], gpu: bool = False, **weights: np.ndarray) -> None:
+    """Compiles a graph into `path`, with `gpu` for GPUs too; inputs and outputs are {name: (dtype, dims)}."""
 
     def info(side: dict[str, Any]) -> list[Any]:
         return [helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(t)), dims) for name, (t, dims) in side.items()]
@@ -27,7 +27,7 @@ def write(path: Path, nodes: list[Any], inputs: dict[str, Any], outputs: dict[st
     graph = helper.make_graph(nodes, "g", info(inputs), info(outputs), [numpy_helper.from_array(w, name) for name, w in weights.items()])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, path.with_suffix(".onnx"))
-    pyonnx_wasm.save(pyonnx_wasm.compile(path.with_suffix(".onnx")), path)
+    pyonnx_wasm.save(pyonnx_wasm.compile(path.with_suffix(".onnx"), gpu=gpu), path)
 
 
 DENSE_RNG = np.random.default_rng(7)

@@ -1,4 +1,5 @@
 /** The GPU: one device per worker, with all that the adapter has, and the pipelines made on it. */
+import type { WebgpuEnv } from "../env.js";
 import { messageOf } from "../errors.js";
 
 // What TypeScript's DOM library leaves out of WebGPU: the namespaces of flags.
@@ -35,12 +36,19 @@ const LIMITS = [
   "maxComputeWorkgroupsPerDimension",
 ] as const;
 
-let current: Promise<Gpu> | undefined;
+const STAGING_KEPT = 2 ** 24;
+
+/** What of `env.webgpu` decides which device is asked for. */
+export type GpuSettings = Pick<WebgpuEnv, "powerPreference" | "forceFallbackAdapter" | "limits">;
+
+const opened = new Map<string, Promise<Gpu>>();
 
 export interface Pipeline {
   readonly kernel: string;
   readonly pipeline: GPUComputePipeline;
   readonly layout: GPUBindGroupLayout;
+  /** Pipelines of the same form have the same layout. */
+  readonly form: string;
 }
 
 /** Which shader text a pipeline is made of. */
@@ -59,33 +67,47 @@ export class Gpu {
   /** The first error that no scope caught since it was last taken. */
   #failure: string | undefined;
 
+  /** A buffer for results on their way out, between uses. */
+  #staging: GPUBuffer | undefined;
+
   private constructor(
     readonly device: GPUDevice,
     readonly info: AdapterInfo,
+    /** What buffers and bindings keep to: of the device, or what the page set below that. */
+    readonly limits: Readonly<Record<(typeof LIMITS)[number], number>>,
   ) {
     void device.lost.then(({ reason, message }) => {
       this.lost = new GpuError(
         `the GPU was lost (${message || reason}); its memory is gone with it: create the session again`,
       );
-      current = undefined;
     });
     device.onuncapturederror = ({ error }) => {
       this.#failure ??= error.message;
     };
   }
 
-  /** The device, requested on first use and again after a loss. Rejects with an error that says why there is none. */
-  static async open(powerPreference?: GPUPowerPreference): Promise<Gpu> {
-    current ??= Gpu.#open(powerPreference);
+  /** The device for these settings, requested on first use and again after a loss. Rejects with an error that says why there is none. */
+  static async open(settings: GpuSettings = {}): Promise<Gpu> {
+    const key = JSON.stringify([settings.powerPreference, settings.forceFallbackAdapter, settings.limits]);
+    const known = opened.get(key);
+    if (known) {
+      const gpu = await known;
+      await gpu.#settled();
+      if (!gpu.lost) return gpu;
+      if (opened.get(key) === known) opened.delete(key);
+      return Gpu.open(settings);
+    }
+    const asked = Gpu.#open(settings);
+    opened.set(key, asked);
     try {
-      return await current;
+      return await asked;
     } catch (error) {
-      current = undefined;
+      opened.delete(key);
       throw error;
     }
   }
 
-  static async #open(powerPreference?: GPUPowerPreference): Promise<Gpu> {
+  static async #open({ powerPreference, forceFallbackAdapter, limits }: GpuSettings): Promise<Gpu> {
     const gpu = globalThis.navigator?.gpu as GPU | undefined;
     if (!gpu) {
       const where = globalThis.isSecureContext
@@ -93,9 +115,14 @@ export class Gpu {
         : "WebGPU needs a secure context: serve the page over https, or from localhost";
       throw new GpuError(where);
     }
-    const adapter = await gpu.requestAdapter(powerPreference ? { powerPreference } : {});
+    const adapter = await gpu.requestAdapter({
+      ...(powerPreference && { powerPreference }),
+      ...(forceFallbackAdapter && { forceFallbackAdapter }),
+    });
     if (!adapter) throw new GpuError("WebGPU has no adapter here: the GPU is blocked or its driver is missing");
-    const requiredLimits = Object.fromEntries(LIMITS.map((name) => [name, adapter.limits[name]]));
+    const requiredLimits = Object.fromEntries(
+      LIMITS.map((name) => [name, Math.min(adapter.limits[name], limits?.[name] ?? Infinity)]),
+    ) as Record<(typeof LIMITS)[number], number>;
     const requiredFeatures = FEATURES.filter((name) => adapter.features.has(name));
     let device: GPUDevice;
     try {
@@ -104,11 +131,19 @@ export class Gpu {
       throw new GpuError(`the GPU gives no device: ${messageOf(error)}`);
     }
     const { vendor, architecture, description } = adapter.info;
-    return new Gpu(device, { vendor, architecture, description, features: requiredFeatures });
+    return new Gpu(device, { vendor, architecture, description, features: requiredFeatures }, requiredLimits);
   }
 
-  get limits(): GPUSupportedLimits {
-    return this.device.limits;
+  /** Waits until a loss that happened is known: `device.lost` is told of it by way of the GPU's process. */
+  async #settled(): Promise<void> {
+    this.device.pushErrorScope("validation");
+    await this.device.popErrorScope().catch(() => {});
+  }
+
+  /** Bytes that one buffer can have. */
+  get maxBytes(): number {
+    const { maxStorageBufferBindingSize, maxBufferSize } = this.limits;
+    return Math.floor(Math.min(maxStorageBufferBindingSize, maxBufferSize) / 16) * 16;
   }
 
   /** Throws what went wrong since the last check. */
@@ -121,7 +156,11 @@ export class Gpu {
 
   /** A pipeline, compiled once per text. */
   pipeline(spec: PipelineSpec): Promise<Pipeline> {
-    const key = `${spec.outputs}/${spec.bindings}\n${spec.code}`;
+    const { kernel, bindings } = spec;
+    const most = this.limits.maxStorageBuffersPerShaderStage;
+    if (bindings > most)
+      throw new GpuError(`kernel ${kernel} binds ${bindings} buffers, this GPU binds at most ${most} in one shader`);
+    const key = `${spec.outputs}/${bindings}\n${spec.code}`;
     let found = this.#pipelines.get(key);
     if (!found) {
       found = this.#compile(spec);
@@ -141,7 +180,7 @@ export class Gpu {
         layout: device.createPipelineLayout({ bindGroupLayouts: [layout] }),
         compute: { module, entryPoint: "main" },
       });
-      return { kernel, pipeline, layout };
+      return { kernel, pipeline, layout, form: `${outputs}/${bindings}` };
     } catch (error) {
       if (this.lost) throw this.lost;
       throw new GpuError(`kernel ${kernel}: the shader does not compile: ${messageOf(error)}`);
@@ -153,7 +192,9 @@ export class Gpu {
     let layout = this.#layouts.get(key);
     if (!layout) {
       const visibility = GPUShaderStage.COMPUTE;
-      const entries: GPUBindGroupLayoutEntry[] = [{ binding: 0, visibility, buffer: { type: "uniform" } }];
+      const entries: GPUBindGroupLayoutEntry[] = [
+        { binding: 0, visibility, buffer: { type: "uniform", hasDynamicOffset: true } },
+      ];
       for (let i = 0; i < bindings; i++)
         entries.push({ binding: i + 1, visibility, buffer: { type: i < outputs ? "storage" : "read-only-storage" } });
       layout = this.device.createBindGroupLayout({ entries });
@@ -162,11 +203,17 @@ export class Gpu {
     return layout;
   }
 
-  /** A buffer for `bytes`; throws an error that says for `what` it was when no binding can be so large. */
-  buffer(bytes: number, what: string, mapped = false): GPUBuffer {
+  /** The size of a buffer for `bytes`; throws an error that says for `what` it was when none can be so large. */
+  demand(bytes: number, what: string): number {
     const size = Math.ceil(Math.max(bytes, 16) / 16) * 16;
-    const most = Math.min(this.limits.maxStorageBufferBindingSize, this.limits.maxBufferSize);
+    const most = this.maxBytes;
     if (size > most) throw new GpuError(`${what} needs ${size} bytes in one buffer, this GPU binds at most ${most}`);
+    return size;
+  }
+
+  /** A buffer for `bytes`; throws as `demand` does. */
+  buffer(bytes: number, what: string, mapped = false): GPUBuffer {
+    const size = this.demand(bytes, what);
     const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC;
     try {
       return this.device.createBuffer({ size, usage, label: what, mappedAtCreation: mapped });
@@ -204,34 +251,58 @@ export class Gpu {
     }
   }
 
-  /** Copies the starts of buffers out; one submission and one wait for all. */
-  async read(wanted: readonly { buffer: GPUBuffer; bytes: number }[]): Promise<Uint8Array<ArrayBuffer>[]> {
+  /** Submits `encoder` with copies of the starts of buffers, and gives their bytes: one submission and one wait for all. */
+  async read(
+    wanted: readonly { buffer: GPUBuffer; bytes: number }[],
+    encoder = this.device.createCommandEncoder(),
+  ): Promise<Uint8Array<ArrayBuffer>[]> {
+    const { queue } = this.device;
     let at = 0;
     const places = wanted.map(({ bytes }) => {
       const place = at;
       at += Math.ceil(bytes / 8) * 8;
       return place;
     });
-    if (at === 0) return wanted.map(() => new Uint8Array());
-    const staging = this.device.createBuffer({ size: at, usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST });
-    try {
-      const encoder = this.device.createCommandEncoder();
-      wanted.forEach(({ buffer, bytes }, i) => {
-        if (bytes) encoder.copyBufferToBuffer(buffer, 0, staging, places[i] as number, Math.ceil(bytes / 4) * 4);
-      });
-      this.device.queue.submit([encoder.finish()]);
-      try {
-        await staging.mapAsync(GPUMapMode.READ);
-      } catch (error) {
-        this.check("reading results");
-        throw this.lost ?? new GpuError(`reading results: ${messageOf(error)}`);
-      }
-      const all = staging.getMappedRange();
-      return wanted.map(
-        ({ bytes }, i) => new Uint8Array(all.slice(places[i] as number, (places[i] as number) + bytes)),
-      );
-    } finally {
-      staging.destroy();
+    if (at === 0) {
+      queue.submit([encoder.finish()]);
+      return wanted.map(() => new Uint8Array());
     }
+    const staging = this.#takeStaging(at);
+    wanted.forEach(({ buffer, bytes }, i) => {
+      if (bytes) encoder.copyBufferToBuffer(buffer, 0, staging, places[i]!, Math.ceil(bytes / 4) * 4);
+    });
+    queue.submit([encoder.finish()]);
+    try {
+      await staging.mapAsync(GPUMapMode.READ, 0, at);
+    } catch (error) {
+      staging.destroy();
+      await this.#settled();
+      this.check("reading results");
+      throw new GpuError(`reading results: ${messageOf(error)}`);
+    }
+    const all = staging.getMappedRange(0, at);
+    const read = wanted.map(({ bytes }, i) => new Uint8Array(all.slice(places[i]!, places[i]! + bytes)));
+    staging.unmap();
+    this.#giveStaging(staging);
+    return read;
+  }
+
+  #takeStaging(bytes: number): GPUBuffer {
+    const staging = this.#staging;
+    this.#staging = undefined;
+    if (staging && staging.size >= bytes) return staging;
+    staging?.destroy();
+    // Results that grew once, as a decoder's, will grow again.
+    const ahead = Math.min(Math.ceil((staging?.size ?? 0) / 8) * 16, STAGING_KEPT);
+    return this.device.createBuffer({
+      size: Math.max(bytes, ahead),
+      usage: GPUBufferUsage.MAP_READ | GPUBufferUsage.COPY_DST,
+      label: "results",
+    });
+  }
+
+  #giveStaging(staging: GPUBuffer): void {
+    if (this.#staging || staging.size > STAGING_KEPT) staging.destroy();
+    else this.#staging = staging;
   }
 }

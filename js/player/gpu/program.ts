@@ -1,18 +1,22 @@
-/** A Program on the GPU: buffers and bind groups per sizes, one pass and one submission per run. */
+/** A Program on the GPU: uniforms and bind groups prepared, one pass and one submission per run. */
 import type { Core } from "../core.js";
 import { bytesOf, elements, typeOfCode, type Type } from "../dtypes.js";
 import { Staging, type Program, type Slot, type StepTime, type Tables } from "../program.js";
 import type { Gpu, Pipeline } from "./device.js";
 import { GpuError } from "./device.js";
-import { variantOf, type GpuCase, type Section } from "./section.js";
+import { blockWords, Groups, Kept, Rooms, uniformBlock, type Need } from "./memory.js";
+import { variantOf, type Section } from "./section.js";
 
-const BINDINGS = 4; // sizes whose buffers and bind groups are kept
+const BINDINGS = 4; // sizes whose uniforms are kept
+const GROUPS = 8; // bind groups kept per step
 const UNIFORM_ALIGN = 256;
 const MAX_GROUPS = 65535;
+const MAX_QUERIES = 4096;
 const [ARENA, WEIGHT, INPUT, OUTPUT] = [0, 1, 2, 3];
 
-/** A tensor that stays on the GPU. Whoever holds it destroys the buffer. */
+/** A tensor that stays on the GPU. Whoever holds it gives it back to its `owner`. */
 export interface GpuTensor {
+  readonly owner: GpuProgram;
   readonly buffer: GPUBuffer;
   readonly bytes: number;
   readonly type: Type;
@@ -31,8 +35,9 @@ export interface GpuFeed {
 }
 
 interface Dispatch {
-  readonly pipeline: Pipeline;
+  readonly pipeline: GPUComputePipeline;
   readonly group: GPUBindGroup;
+  readonly uniforms: number;
   readonly x: number;
   readonly y: number;
 }
@@ -41,12 +46,16 @@ interface Dispatch {
 interface Bound {
   readonly sizes: readonly number[];
   readonly shapes: readonly (readonly number[])[];
-  readonly buffers: (GPUBuffer | undefined)[];
-  readonly owned: GPUBuffer[];
-  readonly uniforms: { buffer: GPUBuffer; blocks: readonly { at: number; size: number }[] };
-  readonly cases: readonly ({ pipeline: Pipeline; grid: number } | undefined)[];
-  /** Undone when the caller's own buffers take the place of inputs or outputs. */
+  /** Place of each storage among the rooms, -1 for weights and what no step on the GPU touches. */
+  readonly places: readonly number[];
+  readonly needs: readonly (Need | undefined)[];
+  /** Where its uniforms lie. */
+  readonly slot: number;
+  readonly cases: readonly ({ pipeline: Pipeline; x: number; y: number } | undefined)[];
+  /** Of the last run, with the rooms of this version; `given` are the storages that had other buffers then. */
   dispatches: (Dispatch | undefined)[];
+  version: number;
+  given: readonly number[];
 }
 
 /** Storages that steps of each side touch. */
@@ -80,6 +89,15 @@ export class GpuProgram {
   readonly #readers: Readers;
   readonly #inputs: Staging[];
   readonly #hasCoreSteps: boolean;
+  readonly #rooms: Rooms;
+  readonly #kept: Kept;
+  readonly #groups = new Groups(GROUPS);
+  /** Offset and size of each step's uniforms in a slot. */
+  readonly #blocks: readonly { at: number; bytes: number }[];
+  readonly #slotBytes: number;
+  readonly #uniforms: GPUBuffer;
+  /** Steps on the GPU that touch a storage. */
+  readonly #touching: readonly (readonly number[])[];
 
   /** `weights` are the buffers of the weights that GPU steps read, by index. */
   constructor(
@@ -94,6 +112,25 @@ export class GpuProgram {
     this.#readers = readersOf(tables, section);
     this.#inputs = program.inputs.map(() => new Staging(core));
     this.#hasCoreSteps = section.steps.includes(null);
+    this.#rooms = new Rooms(gpu);
+    this.#kept = new Kept(gpu);
+    let end = 0;
+    this.#blocks = section.steps.map((choices, i) => {
+      const most = (choices ?? []).reduce((n, { uniforms }) => Math.max(n, uniforms.length), 0);
+      const block = { at: end, bytes: choices ? 4 * blockWords(3 + tables.steps[i]!.length, most) : 0 };
+      end += Math.ceil(block.bytes / UNIFORM_ALIGN) * UNIFORM_ALIGN;
+      return block;
+    });
+    this.#slotBytes = end;
+    this.#uniforms = gpu.device.createBuffer({
+      size: Math.max(BINDINGS * end, UNIFORM_ALIGN),
+      usage: GPUBufferUsage.UNIFORM | GPUBufferUsage.COPY_DST,
+      label: "uniforms",
+    });
+    const touching = tables.storages.map(() => new Set<number>());
+    for (const [i, buffers] of tables.steps.entries())
+      if (section.steps[i]) for (const b of buffers) touching[tables.buffers[b]!.storage]!.add(i);
+    this.#touching = touching.map((steps) => [...steps]);
   }
 
   /** Weights that steps on the core read. */
@@ -116,64 +153,78 @@ export class GpuProgram {
     return times;
   }
 
+  /** Takes a tensor's buffer back. */
+  dispose({ buffer }: GpuTensor): void {
+    this.#kept.give(buffer);
+  }
+
   async #run(
     feeds: readonly GpuFeed[],
     wanted: readonly number[],
     keep: ReadonlySet<number>,
     times: StepTime[] | undefined,
   ): Promise<Result[]> {
-    const { gpu, section } = this;
-    gpu.check("the GPU");
+    this.gpu.check("the GPU");
+    this.#kept.begin();
     const slots = await this.#stage(feeds);
-    const bound = await this.#bind(slots);
+    const bound = this.#bind(slots);
     const outputs = this.#hasCoreSteps ? this.program.ready(slots) : [];
-    const kept = this.#place(bound, feeds, keep);
+    const kept = new Map<number, GPUBuffer>();
+    try {
+      const allocated = keep.size ? this.#keep(bound, keep, kept) : undefined;
+      // Waited for at the end: what lacks memory is known by then.
+      allocated?.catch(() => {});
+      const buffers = await this.#place(bound, feeds, kept);
+      const dispatches = this.#dispatches(bound, buffers);
+      const encoder = await this.#execute(bound, buffers, dispatches, outputs, times);
+      if (times) {
+        this.gpu.check("running the model");
+        return [];
+      }
+      const results = await this.#results(bound, buffers, wanted, outputs, kept, encoder);
+      await allocated;
+      return results;
+    } catch (error) {
+      for (const buffer of kept.values()) this.#kept.drop(buffer);
+      throw error;
+    }
+  }
 
+  /** Works off the schedule; returns commands that are still to be submitted. */
+  async #execute(
+    bound: Bound,
+    buffers: readonly (GPUBuffer | undefined)[],
+    dispatches: readonly (Dispatch | undefined)[],
+    outputs: readonly Slot[],
+    times: StepTime[] | undefined,
+  ): Promise<GPUCommandEncoder | undefined> {
+    const { device } = this.gpu;
     let encoder: GPUCommandEncoder | undefined;
-    const flush = (): void => {
-      if (encoder) gpu.device.queue.submit([encoder.finish()]);
-      encoder = undefined;
-    };
     const zero = performance.now();
-    for (const action of section.schedule) {
+    for (const action of this.section.schedule) {
       if (action.on === "gpu") {
-        if (times) await this.#timed(bound, action.first, action.last, times);
-        else this.#encode((encoder ??= gpu.device.createCommandEncoder()), bound, action.first, action.last);
+        if (times) await this.#timed(bound, dispatches, action.first, action.last, times);
+        else encode((encoder ??= device.createCommandEncoder()), dispatches, action.first, action.last);
         continue;
       }
-      flush();
+      if (encoder) device.queue.submit([encoder.finish()]);
+      encoder = undefined;
       const start = performance.now();
       if (action.on === "core") {
         for (let i = action.first; i < action.last; i++) {
           const begin = performance.now();
           this.program.runSteps(i, i + 1);
-          const { kernel = "", origin = "" } = this.program.steps[i] ?? {};
           const ms = performance.now() - begin;
-          times?.push({
-            name: origin || kernel,
-            kernel,
-            backend: "wasm",
-            start: begin - zero,
-            ms,
-            bytes: this.#bytes(bound, i),
-          });
+          times?.push({ ...this.#step(bound, i), backend: "wasm", start: begin - zero, ms });
         }
         continue;
       }
-      await this.#copy(action.on, action.storages, bound, outputs);
+      await this.#copy(action.on, action.storages, bound, buffers, outputs);
       const bytes = action.storages.reduce((n, s) => n + (bound.sizes[s] ?? 0), 0);
-      times?.push({
-        name: action.on,
-        kernel: "copy",
-        backend: "copy",
-        start: start - zero,
-        ms: performance.now() - start,
-        bytes,
-      });
+      const ms = performance.now() - start;
+      times?.push({ name: action.on, kernel: "copy", backend: "copy", start: start - zero, ms, bytes });
     }
-    flush();
-    if (times) return [];
-    return this.#results(bound, wanted, outputs, kept);
+    return encoder;
   }
 
   /** Feeds that the core reads, in its memory; the others with address 0. */
@@ -196,200 +247,192 @@ export class GpuProgram {
     return this.tables.storages.some((s, i) => s.kind === kind && s.index === index && this.#readers.core.has(i));
   }
 
-  async #bind(slots: readonly Slot[]): Promise<Bound> {
+  #bind(slots: readonly Slot[]): Bound {
     const sizesKey = slots.map(({ dims }) => dims.join()).join(";");
-    const quick = this.tables.elements.size === 0 ? this.#bound.get(sizesKey) : undefined;
-    if (quick) {
-      this.#bound.delete(sizesKey);
-      this.#bound.set(sizesKey, quick);
-      return quick;
-    }
-    const registers = this.program.evaluate(slots, this.tables.registers);
-    const key = this.tables.elements.size === 0 ? sizesKey : registers.join();
-    let bound = this.#bound.get(key);
+    const fixed = this.tables.elements.size === 0;
+    const quick = fixed ? this.#bound.get(sizesKey) : undefined;
+    const registers = quick ? undefined : this.program.evaluate(slots, this.tables.registers);
+    const key = registers && !fixed ? registers.join() : sizesKey;
+    let bound = quick ?? this.#bound.get(key);
     if (!bound) {
-      for (const [old, { owned }] of this.#bound) {
-        if (this.#bound.size < BINDINGS) break;
-        this.#bound.delete(old);
-        for (const buffer of owned) buffer.destroy();
-      }
-      bound = await this.#make(registers);
-    } else {
-      this.#bound.delete(key);
+      if (this.#bound.size >= BINDINGS) this.#bound.delete(this.#bound.keys().next().value as string);
+      const taken = [...this.#bound.values()].map(({ slot }) => slot);
+      const slot = [...Array(BINDINGS).keys()].find((i) => !taken.includes(i)) as number;
+      bound = this.#make(registers as BigInt64Array, slot);
     }
+    this.#bound.delete(key);
     this.#bound.set(key, bound);
     return bound;
   }
 
-  async #make(registers: BigInt64Array): Promise<Bound> {
+  #make(registers: BigInt64Array, slot: number): Bound {
     const { gpu, tables, section, pipelines } = this;
     const at = (r: number): number => Number(registers[r]);
     const sizes = tables.storages.map(({ size }) => at(size));
     const shapes = tables.outputDims.map((dims) => dims.map(at));
-    const blocks: { at: number; size: number }[] = [];
-    const words: Uint32Array[] = [];
-    let end = 0;
+    const uniforms = new Uint8Array(this.#slotBytes);
     const cases = section.steps.map((choices, i) => {
       if (!choices) return undefined;
-      const chosen = choices.find(({ guard }) => guard < 0 || registers[guard] !== 0n) as GpuCase;
+      const chosen = choices.find(({ guard }) => guard < 0 || registers[guard] !== 0n);
+      if (!chosen) throw new GpuError(`${this.#name(i)}: no shader takes these sizes; run this shape on wasm`);
       const grid = chosen.grid.map(at);
       const groups = grid.reduce((n, g) => n * g, 1);
       if (groups === 0) return undefined;
-      const buffers = tables.steps[i] as readonly number[];
-      const offsets = buffers.map((b) => {
+      const offsets = tables.steps[i]!.map((b) => {
         const row = tables.buffers[b]!;
         return at(row.offset) / bytesOf(typeOfCode(row.dtype) as Type, 1);
       });
       const pipeline = pipelines[chosen.pipeline] as Pipeline;
       const block = uniformBlock(pipeline.kernel, [...grid, ...offsets], chosen.uniforms, registers);
-      words.push(block);
-      blocks.push({ at: end, size: block.byteLength });
-      end += Math.ceil(block.byteLength / UNIFORM_ALIGN) * UNIFORM_ALIGN;
-      return { pipeline, grid: groups };
+      uniforms.set(new Uint8Array(block.buffer), this.#blocks[i]!.at);
+      return { pipeline, x: Math.min(groups, MAX_GROUPS), y: Math.ceil(groups / MAX_GROUPS) };
     });
-    return gpu.guarded("memory for these sizes", () => {
-      const owned: GPUBuffer[] = [];
-      const own = (bytes: number, what: string): GPUBuffer => {
-        const buffer = gpu.buffer(bytes, what);
-        owned.push(buffer);
-        return buffer;
-      };
-      const buffers = tables.storages.map(({ kind, index }, i) => {
-        if (!this.#readers.gpu.has(i)) return undefined;
-        if (kind === WEIGHT) return this.weights.get(index);
-        if (kind === INPUT) return own(sizes[i] as number, `input ${index}`);
-        if (kind === OUTPUT) return own(sizes[i] as number, `output ${index}`);
-        return undefined;
-      });
-      this.#planArena(sizes, buffers, own);
-      const buffer = gpu.device.createBuffer({
-        size: Math.max(end, 16),
-        usage: GPUBufferUsage.UNIFORM,
-        mappedAtCreation: true,
-        label: "uniforms",
-      });
-      owned.push(buffer);
-      const mapped = new Uint8Array(buffer.getMappedRange());
-      words.forEach((block, i) => mapped.set(new Uint8Array(block.buffer), blocks[i]?.at ?? 0));
-      buffer.unmap();
-      return { sizes, shapes, buffers, owned, uniforms: { buffer, blocks }, cases, dispatches: [] };
-    });
+    if (this.#slotBytes) gpu.device.queue.writeBuffer(this.#uniforms, slot * this.#slotBytes, uniforms);
+    return { sizes, shapes, slot, cases, ...this.#plan(sizes), dispatches: [], version: -1, given: [] };
   }
 
-  /** Buffers for the arena's storages: largest first, each into the first buffer that is free over its life. */
-  #planArena(
-    sizes: readonly number[],
-    buffers: (GPUBuffer | undefined)[],
-    own: (bytes: number, what: string) => GPUBuffer,
-  ): void {
+  /** A place per input and output, then places of the arena: largest first, each where it is free over its life. */
+  #plan(sizes: readonly number[]): Pick<Bound, "places" | "needs"> {
     const { storages } = this.tables;
-    const slabs: { buffer: GPUBuffer; lives: { first: number; last: number }[] }[] = [];
+    const [inputs, outputs] = [this.program.inputs.length, this.program.outputs.length];
+    const needs: (Need | undefined)[] = new Array<undefined>(inputs + outputs).fill(undefined);
+    const places = storages.map(({ kind, index }, i) => {
+      if (!this.#readers.gpu.has(i) || (kind !== INPUT && kind !== OUTPUT)) return -1;
+      const place = kind === INPUT ? index : inputs + index;
+      needs[place] = { bytes: sizes[i]!, what: `${kind === INPUT ? "input" : "output"} ${index}` };
+      return place;
+    });
+    const lives: { first: number; last: number }[][] = [];
     const wanted = [...storages.keys()].filter((i) => storages[i]!.kind === ARENA && this.#readers.gpu.has(i));
     wanted.sort((a, b) => sizes[b]! - sizes[a]!);
     for (const i of wanted) {
       const { first, last } = storages[i]!;
-      let slab = slabs.find(({ lives }) => lives.every((l) => last < l.first || first > l.last));
-      if (!slab) {
-        const { origin = "", kernel = "" } = this.program.steps[first] ?? {};
-        slab = { buffer: own(sizes[i]!, `the output of ${origin || kernel}`), lives: [] };
-        slabs.push(slab);
+      let place = lives.findIndex((all) => all.every((l) => last < l.first || first > l.last));
+      if (place < 0) {
+        place = lives.push([]) - 1;
+        needs.push({ bytes: sizes[i]!, what: `the output of ${this.#name(first)}` });
       }
-      slab.lives.push({ first, last });
-      buffers[i] = slab.buffer;
+      lives[place]!.push({ first, last });
+      places[i] = inputs + outputs + place;
     }
+    return { places, needs };
   }
 
-  /** Feeds the inputs, makes fresh buffers for outputs that stay, and bind groups where buffers changed. */
-  #place(bound: Bound, feeds: readonly GpuFeed[], keep: ReadonlySet<number>): Map<number, GPUBuffer> {
-    const kept = new Map<number, GPUBuffer>();
-    let changed = bound.dispatches.length === 0;
-    const buffers = [...bound.buffers];
-    for (const [i, { kind, index }] of this.tables.storages.entries()) {
-      const own = bound.buffers[i];
-      if (!own) continue;
-      if (kind === INPUT) {
-        const { data } = feeds[index] as GpuFeed;
-        if (data instanceof Uint8Array) this.gpu.write(own, data);
-        else {
-          buffers[i] = data;
-          changed = true;
-        }
-      } else if (kind === OUTPUT && keep.has(index) && !this.section.onCore.has(index)) {
-        const fresh = this.gpu.buffer(bound.sizes[i] as number, `output ${index}`);
-        buffers[i] = fresh;
-        kept.set(index, fresh);
-        changed = true;
+  #keep(bound: Bound, keep: ReadonlySet<number>, kept: Map<number, GPUBuffer>): Promise<void> {
+    return this.gpu.guarded("outputs that stay on the GPU", () => {
+      for (const index of keep) {
+        const storage = this.#output(index);
+        const bytes = storage < 0 ? this.#described(bound, index).bytes : bound.sizes[storage]!;
+        kept.set(index, this.#kept.take(bytes, `output ${index}`));
       }
-    }
-    if (changed) {
-      const dispatches = this.#groups(bound, buffers);
-      const borrowed = buffers.some((b, i) => b !== bound.buffers[i]);
-      this.#current = dispatches;
-      if (!borrowed) bound.dispatches = dispatches;
-    } else {
-      this.#current = bound.dispatches;
-    }
-    return kept;
-  }
-
-  #current: (Dispatch | undefined)[] = [];
-
-  #groups(bound: Bound, buffers: readonly (GPUBuffer | undefined)[]): (Dispatch | undefined)[] {
-    let block = 0;
-    return bound.cases.map((found, i) => {
-      if (!found) return undefined;
-      const { pipeline, grid } = found;
-      const { at, size } = bound.uniforms.blocks[block++]!;
-      const entries: GPUBindGroupEntry[] = [
-        { binding: 0, resource: { buffer: bound.uniforms.buffer, offset: at, size } },
-      ];
-      for (const [k, b] of (this.tables.steps[i] as readonly number[]).entries())
-        entries.push({ binding: k + 1, resource: { buffer: buffers[this.tables.buffers[b]!.storage] as GPUBuffer } });
-      const group = this.gpu.device.createBindGroup({ label: pipeline.kernel, layout: pipeline.layout, entries });
-      return { pipeline, group, x: Math.min(grid, MAX_GROUPS), y: Math.ceil(grid / MAX_GROUPS) };
     });
   }
 
-  #encode(
-    encoder: GPUCommandEncoder,
-    _bound: Bound,
-    first: number,
-    last: number,
-    timestamps?: GPUComputePassTimestampWrites,
-  ): void {
-    const pass = encoder.beginComputePass(timestamps ? { timestampWrites: timestamps } : {});
-    let set: Pipeline | undefined;
-    for (let i = first; i < last; i++) {
-      const dispatch = this.#current[i];
-      if (!dispatch) continue;
-      if (dispatch.pipeline !== set) pass.setPipeline((set = dispatch.pipeline).pipeline);
-      pass.setBindGroup(0, dispatch.group);
-      pass.dispatchWorkgroups(dispatch.x, dispatch.y);
+  /** The buffer of each storage for this run, with the feeds in it. */
+  async #place(
+    bound: Bound,
+    feeds: readonly GpuFeed[],
+    kept: ReadonlyMap<number, GPUBuffer>,
+  ): Promise<(GPUBuffer | undefined)[]> {
+    const { storages } = this.tables;
+    const needs = [...bound.needs];
+    const given = new Map<number, GPUBuffer>();
+    for (const [i, { kind, index }] of storages.entries()) {
+      const data = kind === INPUT ? feeds[index]!.data : undefined;
+      const buffer = data instanceof Uint8Array ? undefined : (data ?? this.#keptIn(kind, index, kept));
+      if (!buffer || bound.places[i]! < 0) continue;
+      given.set(i, buffer);
+      needs[bound.places[i]!] = undefined;
     }
-    pass.end();
+    await this.#rooms.fit(needs);
+    return storages.map(({ kind, index }, i) => {
+      if (!this.#readers.gpu.has(i)) return undefined;
+      if (kind === WEIGHT) return this.weights.get(index);
+      const buffer = given.get(i) ?? this.#rooms.at(bound.places[i]!);
+      const data = kind === INPUT ? feeds[index]!.data : undefined;
+      if (data instanceof Uint8Array) this.gpu.write(buffer as GPUBuffer, data);
+      return buffer;
+    });
   }
 
-  #bytes(bound: Bound, step: number): number {
+  #keptIn(kind: number, index: number, kept: ReadonlyMap<number, GPUBuffer>): GPUBuffer | undefined {
+    return kind === OUTPUT && !this.section.onCore.has(index) ? kept.get(index) : undefined;
+  }
+
+  /** What to dispatch; only steps whose buffers changed are looked at. */
+  #dispatches(bound: Bound, buffers: readonly (GPUBuffer | undefined)[]): readonly (Dispatch | undefined)[] {
+    const { places, dispatches } = bound;
+    const given = [...buffers.keys()].filter((i) => places[i]! >= 0 && buffers[i] !== this.#rooms.at(places[i]!));
+    const whole = bound.version !== this.#rooms.version;
+    const steps = whole ? bound.cases.keys() : new Set([...bound.given, ...given].flatMap((i) => this.#touching[i]!));
+    for (const i of steps) dispatches[i] = this.#dispatch(bound, i, buffers);
+    bound.version = this.#rooms.version;
+    bound.given = given;
+    return dispatches;
+  }
+
+  #dispatch(bound: Bound, step: number, all: readonly (GPUBuffer | undefined)[]): Dispatch | undefined {
+    const found = bound.cases[step];
+    if (!found) return undefined;
+    const { pipeline, x, y } = found;
+    const { at, bytes } = this.#blocks[step]!;
+    const buffers = this.tables.steps[step]!.map((b) => all[this.tables.buffers[b]!.storage] as GPUBuffer);
+    const group = this.#groups.get(step, pipeline.form, buffers, () =>
+      this.gpu.device.createBindGroup({
+        label: pipeline.kernel,
+        layout: pipeline.layout,
+        entries: [
+          { binding: 0, resource: { buffer: this.#uniforms, size: bytes } },
+          ...buffers.map((buffer, k) => ({ binding: k + 1, resource: { buffer } })),
+        ],
+      }),
+    );
+    return { pipeline: pipeline.pipeline, group, uniforms: bound.slot * this.#slotBytes + at, x, y };
+  }
+
+  #name(step: number): string {
+    const { origin = "", kernel = "" } = this.program.steps[step] ?? {};
+    return origin || kernel;
+  }
+
+  #step(bound: Bound, step: number): { name: string; kernel: string; bytes: number } {
     const storages = (this.tables.steps[step] ?? []).map((b) => this.tables.buffers[b]!.storage);
-    return [...new Set(storages)].reduce((n, s) => n + (bound.sizes[s] ?? 0), 0);
+    const bytes = [...new Set(storages)].reduce((n, s) => n + (bound.sizes[s] ?? 0), 0);
+    return { name: this.#name(step), kernel: this.program.steps[step]?.kernel ?? "", bytes };
+  }
+
+  /** The storage of an output that steps on the GPU touch, or -1. */
+  #output(index: number): number {
+    return this.tables.storages.findIndex((s, i) => s.kind === OUTPUT && s.index === index && this.#readers.gpu.has(i));
+  }
+
+  #described(bound: Bound, index: number): { type: Type; dims: readonly number[]; bytes: number } {
+    const type = typeOfCode(this.program.outputs[index]?.code ?? 0) as Type;
+    const dims = bound.shapes[index] as readonly number[];
+    return { type, dims, bytes: bytesOf(type, elements(dims)) };
   }
 
   /** Runs steps one by one: with timestamps where the adapter has them, else waiting for each. */
-  async #timed(bound: Bound, first: number, last: number, times: StepTime[]): Promise<void> {
+  async #timed(
+    bound: Bound,
+    dispatches: readonly (Dispatch | undefined)[],
+    first: number,
+    last: number,
+    times: StepTime[],
+  ): Promise<void> {
     const { device, info } = this.gpu;
     const base = times.at(-1);
     let clock = base ? base.start + base.ms : 0;
     const push = (i: number, ms: number): void => {
-      const { kernel = "", origin = "" } = this.program.steps[i] ?? {};
-      times.push({ name: origin || kernel, kernel, backend: "webgpu", start: clock, ms, bytes: this.#bytes(bound, i) });
+      times.push({ ...this.#step(bound, i), backend: "webgpu", start: clock, ms });
       clock += ms;
     };
     const n = last - first;
-    if (!info.features.includes("timestamp-query") || n > 2048) {
+    if (!info.features.includes("timestamp-query") || n > MAX_QUERIES / 2) {
       for (let i = first; i < last; i++) {
         const start = performance.now();
         const encoder = device.createCommandEncoder();
-        this.#encode(encoder, bound, i, i + 1);
+        encode(encoder, dispatches, i, i + 1);
         device.queue.submit([encoder.finish()]);
         await device.queue.onSubmittedWorkDone();
         push(i, performance.now() - start);
@@ -403,7 +446,7 @@ export class GpuProgram {
     });
     const encoder = device.createCommandEncoder();
     for (let i = 0; i < n; i++)
-      this.#encode(encoder, bound, first + i, first + i + 1, {
+      encode(encoder, dispatches, first + i, first + i + 1, {
         querySet,
         beginningOfPassWriteIndex: 2 * i,
         endOfPassWriteIndex: 2 * i + 1,
@@ -421,6 +464,7 @@ export class GpuProgram {
     on: "upload" | "download",
     storages: readonly number[],
     bound: Bound,
+    buffers: readonly (GPUBuffer | undefined)[],
     outputs: readonly Slot[],
   ): Promise<void> {
     const place = (s: number): number => {
@@ -430,72 +474,73 @@ export class GpuProgram {
     if (on === "upload") {
       for (const s of storages) {
         const bytes = bound.sizes[s] as number;
-        this.gpu.write(bound.buffers[s] as GPUBuffer, this.core.copy(place(s), bytes));
+        this.gpu.write(buffers[s] as GPUBuffer, this.core.copy(place(s), bytes));
       }
       return;
     }
     const read = await this.gpu.read(
-      storages.map((s) => ({ buffer: bound.buffers[s] as GPUBuffer, bytes: bound.sizes[s] as number })),
+      storages.map((s) => ({ buffer: buffers[s] as GPUBuffer, bytes: bound.sizes[s] as number })),
     );
     storages.forEach((s, i) => this.core.bytes.set(read[i] as Uint8Array, place(s)));
   }
 
   async #results(
     bound: Bound,
+    buffers: readonly (GPUBuffer | undefined)[],
     wanted: readonly number[],
     outputs: readonly Slot[],
     kept: ReadonlyMap<number, GPUBuffer>,
+    encoder: GPUCommandEncoder | undefined,
   ): Promise<Result[]> {
-    const describe = (index: number): { type: Type; dims: readonly number[]; bytes: number } => {
-      const type = typeOfCode(this.program.outputs[index]?.code ?? 0) as Type;
-      const dims = bound.shapes[index] as readonly number[];
-      return { type, dims, bytes: bytesOf(type, elements(dims)) };
-    };
-    const reads = wanted.filter((index) => !kept.has(index) && !this.section.onCore.has(index));
-    const storage = (index: number): GPUBuffer => {
-      const i = this.tables.storages.findIndex((s) => s.kind === OUTPUT && s.index === index);
-      return bound.buffers[i] as GPUBuffer;
-    };
-    const data = await this.gpu.read(reads.map((index) => ({ buffer: storage(index), bytes: describe(index).bytes })));
+    const { onCore } = this.section;
+    const reads = wanted.filter((index) => !kept.has(index) && !onCore.has(index));
+    const data = await this.gpu.read(
+      reads.map((index) => ({
+        buffer: buffers[this.#output(index)] as GPUBuffer,
+        bytes: this.#described(bound, index).bytes,
+      })),
+      encoder,
+    );
     this.gpu.check("running the model");
-    return wanted.map((index) => {
-      const { type, dims, bytes } = describe(index);
+    return wanted.map((index): Result => {
+      const { type, dims, bytes } = this.#described(bound, index);
       const buffer = kept.get(index);
-      if (buffer) return { buffer, bytes, type, dims };
       const at = reads.indexOf(index);
       if (at >= 0) return { data: data[at] as Uint8Array<ArrayBuffer>, type, dims };
-      return { data: this.core.copy((outputs[index] as Slot).address, bytes), type, dims };
+      const plain = onCore.has(index) ? this.core.copy((outputs[index] as Slot).address, bytes) : undefined;
+      if (!buffer) return { data: plain as Uint8Array<ArrayBuffer>, type, dims };
+      if (plain) this.gpu.write(buffer, plain);
+      return { owner: this, buffer, bytes, type, dims };
     });
   }
 
   free(): void {
-    for (const { owned } of this.#bound.values()) for (const buffer of owned) buffer.destroy();
     this.#bound.clear();
+    this.#rooms.free();
+    this.#kept.free();
+    this.#uniforms.destroy();
     for (const buffer of this.weights.values()) buffer.destroy();
     for (const staging of this.#inputs) staging.free();
     this.program.free();
   }
 }
 
-/** 32-bit integers, and float32 where the register holds the bits of an f64. */
-function uniformBlock(
-  kernel: string,
-  head: readonly number[],
-  numbers: readonly number[],
-  registers: BigInt64Array,
-): Uint32Array {
-  const block = new Uint32Array(Math.ceil((head.length + numbers.length) / 4) * 4);
-  const floats = new Float32Array(block.buffer);
-  const doubles = new Float64Array(registers.buffer);
-  const put = (i: number, value: number): void => {
-    if (value < -(2 ** 31) || value >= 2 ** 32)
-      throw new GpuError(`kernel ${kernel}: the size ${value} does not fit in 32 bits; run this shape on wasm`);
-    block[i] = value;
-  };
-  head.forEach((value, i) => put(i, value));
-  numbers.forEach((r, i) => {
-    if (r >= 0) put(head.length + i, Number(registers[r]));
-    else floats[head.length + i] = doubles[~r] as number;
-  });
-  return block;
+/** One pass over steps `first` up to `last`. */
+function encode(
+  encoder: GPUCommandEncoder,
+  dispatches: readonly (Dispatch | undefined)[],
+  first: number,
+  last: number,
+  timestamps?: GPUComputePassTimestampWrites,
+): void {
+  const pass = encoder.beginComputePass(timestamps ? { timestampWrites: timestamps } : {});
+  let set: GPUComputePipeline | undefined;
+  for (let i = first; i < last; i++) {
+    const dispatch = dispatches[i];
+    if (!dispatch) continue;
+    if (dispatch.pipeline !== set) pass.setPipeline((set = dispatch.pipeline));
+    pass.setBindGroup(0, dispatch.group, [dispatch.uniforms]);
+    pass.dispatchWorkgroups(dispatch.x, dispatch.y);
+  }
+  pass.end();
 }
