@@ -82,9 +82,25 @@ function freeze(from: HTMLElement, to: HTMLElement): void {
   for (const [original, copy] of pairs("canvas")) {
     const { width, height } = original as HTMLCanvasElement;
     if (!width || !height) continue;
-    copy.replaceWith(imageOf(original as HTMLCanvasElement, copy));
+    copy.replaceWith(imageOf(backed(original as HTMLCanvasElement), copy));
   }
   for (const [, copy] of pairs("video")) copy.remove();
+}
+
+/** The canvas on what lies behind it: its colours may be those of a dark theme. */
+function backed(canvas: HTMLCanvasElement): HTMLCanvasElement {
+  const copy = document.createElement("canvas");
+  [copy.width, copy.height] = [canvas.width, canvas.height];
+  const context = copy.getContext("2d")!;
+  for (let behind: Element | null = canvas; behind; behind = behind.parentElement) {
+    const { backgroundColor } = getComputedStyle(behind);
+    if (/^rgba\(.*, 0\)$|^transparent$/.test(backgroundColor)) continue;
+    context.fillStyle = backgroundColor;
+    context.fillRect(0, 0, copy.width, copy.height);
+    break;
+  }
+  context.drawImage(canvas, 0, 0);
+  return copy;
 }
 
 function imageOf(canvas: HTMLCanvasElement, like: HTMLElement): HTMLImageElement {
