@@ -140,6 +140,10 @@ class InferenceSession:
         """The backends in use, first the one that runs."""
         return [self._provider]
 
+    def kernels_on_core(self) -> tuple[str, ...]:
+        """The kernels that the core runs beside a GPU; none where everything runs on the GPU, or on another backend."""
+        return tuple(sorted({name for executor in self._variants.values() for name in getattr(executor, "kernels_on_core", ())}))
+
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None) -> list[np.ndarray]:
         """Runs the model.
 

@@ -19,6 +19,7 @@ from ..program import ARENA, INPUT, OUTPUT, WEIGHT, Weight, step_rows
 from .core import Core
 
 BINDINGS = 4  # sizes whose buffers and bind groups are kept
+PIPELINES = 1024  # compiled shaders that are kept for models to come
 UNIFORM_ALIGN = 256
 MAX_GROUPS = 65535
 MAX_QUERIES = 4096
@@ -33,6 +34,7 @@ class GpuError(RuntimeError):
 
 _lock = threading.Lock()
 _device: Any = None
+_pipelines: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()  # pipeline and layout, by device, text and bindings
 
 
 def device() -> Any:
@@ -125,6 +127,11 @@ class GpuExecutor:
             if row[0] == WEIGHT and i in self.on_gpu
         }
 
+    @property
+    def kernels_on_core(self) -> tuple[str, ...]:
+        """The kernels without a shader for their call, each once: the core runs them."""
+        return tuple(sorted({s.kernel for s, cases in zip(self.steps, self.section.steps, strict=True) if cases is None}))
+
     def _readers(self) -> tuple[set[int], set[int]]:
         """The storages that steps on the GPU touch, and those that steps on the core touch."""
         gpu: set[int] = set()
@@ -140,13 +147,19 @@ class GpuExecutor:
         variant = next((v for v in row["variants"] if all(NEEDS.get(n, n) in have for n in v["needs"])), None)
         if variant is None:
             raise GpuError(f"kernel {row['kernel']}: this adapter has none of {[v['needs'] for v in row['variants']]}")
+        code = self.section.modules[variant["module"]]
+        key = (self.device, code, row["outputs"], row["bindings"])
+        with _lock:
+            if key in _pipelines:
+                _pipelines.move_to_end(key)
+                return *_pipelines[key], row["kernel"]
         entries = [{"binding": 0, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": "uniform"}}]
         for i in range(row["bindings"]):
             kind = "storage" if i < row["outputs"] else "read-only-storage"
             entries.append({"binding": i + 1, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}})
         try:
             layout = self.device.create_bind_group_layout(entries=entries)
-            module = self.device.create_shader_module(code=self.section.modules[variant["module"]], label=row["kernel"])
+            module = self.device.create_shader_module(code=code, label=row["kernel"])
             pipeline = self.device.create_compute_pipeline(
                 layout=self.device.create_pipeline_layout(bind_group_layouts=[layout]),
                 compute={"module": module, "entry_point": "main"},
@@ -154,6 +167,10 @@ class GpuExecutor:
             )
         except Exception as error:
             raise GpuError(f"kernel {row['kernel']}: the shader does not compile: {error}") from None
+        with _lock:
+            _pipelines[key] = pipeline, layout
+            while len(_pipelines) > PIPELINES:
+                _pipelines.popitem(last=False)
         return pipeline, layout, row["kernel"]
 
     def _buffer(self, nbytes: int, what: str) -> Any:

@@ -37,10 +37,10 @@ const tensor = ({ type, dims, data }) => {
   const like = (arrays[type] ??= new Tensor(type, [], [0]).data.constructor);
   return new Tensor(type, new like(bytes(data).buffer), dims);
 };
-const one = async ({ model, feeds }) => {
+const one = async ({ model, feeds, executionProviders }) => {
   let session;
   try {
-    session = await InferenceSession.create(bytes(model));
+    session = await InferenceSession.create(bytes(model), { executionProviders });
     const results = await session.run(Object.fromEntries(feeds.map((feed) => [feed.name, tensor(feed)])));
     return { outputs: session.outputNames.map((n) => ({ type: results[n].type, dims: results[n].dims, data: text(results[n].data) })) };
   } catch (error) {
@@ -62,14 +62,14 @@ class PlayerError(RuntimeError):
 
 
 @contextmanager
-def player_page() -> Iterator[Any]:
+def player_page(webgpu: bool = False) -> Iterator[Any]:
     """A Playwright page that has the player loaded as ``runBatch``."""
     from playwright.sync_api import sync_playwright
 
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "index.html").write_text(PAGE)
         with Server({"/": folder, "/dist/": DIST}) as server, sync_playwright() as playwright:
-            browser = playwright.chromium.launch(**launch_options())
+            browser = playwright.chromium.launch(**launch_options(webgpu=webgpu))
             try:
                 page = browser.new_page()
                 page.set_default_timeout(120_000)
@@ -80,14 +80,17 @@ def player_page() -> Iterator[Any]:
                 browser.close()
 
 
-def run_browser(chosen: Sequence[Case], optimise: bool, watch: Callable[[Case, Exception | None], None]) -> None:
+def run_browser(
+    chosen: Sequence[Case], optimise: bool, watch: Callable[[Case, Exception | None], None], providers: Sequence[str] = ("wasm",)
+) -> None:
     """Compiles cases here, runs them in one page; tells ``watch`` each outcome."""
-    with player_page() as page:
+    gpu = "webgpu" in providers
+    with player_page(gpu) as page:
         batch: list[tuple[Case, dict[str, Any]]] = []
         size = 0
         for case in chosen:
             try:
-                job = _job(case, optimise)
+                job = _job(case, optimise, gpu) | {"executionProviders": list(providers)}
             except Exception as error:
                 watch(case, error)
                 continue
@@ -99,8 +102,8 @@ def run_browser(chosen: Sequence[Case], optimise: bool, watch: Callable[[Case, E
         _run(page, batch, watch)
 
 
-def _job(case: Case, optimise: bool) -> dict[str, Any]:
-    compiled = specialise(case, optimise)
+def _job(case: Case, optimise: bool, gpu: bool = False) -> dict[str, Any]:
+    compiled = specialise(case, optimise, gpu)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.ponnx")
         ponnx.save(compiled, path)

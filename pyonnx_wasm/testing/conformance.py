@@ -28,13 +28,15 @@ from ..session import InferenceSession, SessionOptions
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = ROOT / "tests" / "conformance" / "unsupported.txt"
+ON_CORE = ROOT / "tests" / "conformance" / "on_core.txt"
 README = ROOT / "README.md"
 KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted", "real")
-CONFIGS = ("cpu", "cpu-plain", "wasm", "wasm-plain")  # plain: optimisation off
+CONFIGS = ("cpu", "cpu-plain", "wasm", "wasm-plain", "gpu")  # plain: optimisation off
 PEER = {"onnxruntime-web 1.30, wasm": 1493}  # measured in the same Chromium
 
 WRONG = "wrong result"  # in the list, a cause may be written behind it by hand: it is kept
 Results = dict[str, str]  # reason by the name of each case that fails
+Watch = Callable[["Case", Exception | None], None]
 
 
 @dataclass(frozen=True)
@@ -159,13 +161,13 @@ def _shown(bits: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return bits.view(dtype)
 
 
-def specialise(case: Case, optimise: bool) -> Compiled:
+def specialise(case: Case, optimise: bool, gpu: bool = False) -> Compiled:
     """The compiled model, with those inputs fixed as constants that its structure depends on."""
     fixed: dict[str, np.ndarray] = {}
     while True:
         try:
             shapes = {name: array.shape for name, array in fixed.items()}
-            return compiler.compile(case.model, constants=fixed, shapes=shapes, optimise=optimise)
+            return compiler.compile(case.model, constants=fixed, shapes=shapes, optimise=optimise, gpu=gpu)
         except NeedsContent as need:
             new = {n: case.feeds[n] for n in need.inputs if n not in fixed and n in case.feeds}
             if not new:
@@ -173,12 +175,18 @@ def specialise(case: Case, optimise: bool) -> Compiled:
             fixed |= new
 
 
-def run_native(chosen: Sequence[Case], optimise: bool, watch: Callable[[Case, Exception | None], None]) -> None:
-    """Runs cases through InferenceSession on ``cpu``; tells ``watch`` each outcome."""
+def run_native(
+    chosen: Sequence[Case], optimise: bool, watch: Watch, provider: str = "cpu", on_core: dict[str, tuple[str, ...]] | None = None
+) -> None:
+    """Runs cases through InferenceSession on ``cpu`` or ``gpu``; tells ``watch`` each outcome.
+
+    Args:
+        on_core: takes the kernels that the core ran beside a GPU, by the name of each case that passes with its help.
+    """
     options = SessionOptions(intra_op_num_threads=1, enable_optimisation=optimise)
     for case in chosen:
         try:
-            session = InferenceSession(case.model, options)
+            session = InferenceSession(case.model, options, [provider])
             names = {i.name for i in session.get_inputs()}
             arrays = session.run(None, {n: a for n, a in case.feeds.items() if n in names})
             types = [o.type.removeprefix("tensor(").removesuffix(")") for o in session.get_outputs()]
@@ -188,17 +196,36 @@ def run_native(chosen: Sequence[Case], optimise: bool, watch: Callable[[Case, Ex
             watch(case, error)
         else:
             watch(case, None)
+            kernels = session.kernels_on_core() if provider == "gpu" else ()
+            if on_core is not None and kernels:
+                on_core[case.name] = kernels
 
 
-def run(config: str, chosen: Sequence[Case] | None = None, trace: bool = False) -> Results:
+def read_on_core(path: Path = ON_CORE) -> dict[str, tuple[str, ...]]:
+    """Cases that pass on ``gpu``, but not without the core: the kernels it runs. Lines: name, kernels joined by commas."""
+    lines = [line.split("\t") for line in path.read_text().splitlines() if line and not line.startswith("#")] if path.exists() else []
+    return {name: tuple(kernels.split(",")) for name, kernels in lines}
+
+
+def write_on_core(found: Mapping[str, tuple[str, ...]], path: Path = ON_CORE) -> None:
+    rows = sorted((kernels, name) for name, kernels in found.items())
+    head = "# Cases of the ONNX backend suite that need the core beside a GPU: name, the kernels it runs.\n"
+    path.write_text(head + "".join(f"{name}\t{','.join(kernels)}\n" for kernels, name in rows))
+
+
+def run(
+    config: str, chosen: Sequence[Case] | None = None, trace: bool = False, on_core: dict[str, tuple[str, ...]] | None = None
+) -> Results:
     """Runs one configuration of :data:`CONFIGS`.
 
     Args:
         trace: print each failure as it happens, with the whole text.
+        on_core: see :func:`run_native`.
     Returns:
         A reason for each case that fails.
     """
     backend, _, mode = config.partition("-")
+    chosen = cases() if chosen is None else chosen
     failed: Results = {}
 
     def watch(case: Case, error: Exception | None) -> None:
@@ -211,9 +238,9 @@ def run(config: str, chosen: Sequence[Case] | None = None, trace: bool = False) 
     if backend == "wasm":
         from .browser import run_browser
 
-        run_browser(cases() if chosen is None else chosen, mode != "plain", watch)
+        run_browser(chosen, mode != "plain", watch)
     else:
-        run_native(cases() if chosen is None else chosen, mode != "plain", watch)
+        run_native(chosen, mode != "plain", watch, backend, on_core)
     return failed
 
 
@@ -284,17 +311,33 @@ def against_list(config: str, failed: Results, names: Iterable[str]) -> list[str
     return wrong + [f"{name} is listed, but is no case of the suite" for name in sorted(listed - {c.name for c in cases()})]
 
 
+def against_on_core(found: Mapping[str, tuple[str, ...]], failed: Results, names: Iterable[str]) -> list[str]:
+    """What contradicts the record of cases that need the core beside a GPU, among those that pass."""
+    passed = set(names) - set(failed)
+    told = {name: kernels for name, kernels in read_on_core().items() if name in passed}
+    return [
+        f"{name}: the core runs {', '.join(found.get(name, ())) or 'nothing'}, recorded is {', '.join(told.get(name, ())) or 'nothing'}"
+        for name in sorted(told.keys() | found.keys())
+        if told.get(name) != found.get(name)
+    ]
+
+
 def table() -> str:
     """The support table, from the list."""
     listed = read_list()
     every = cases()
-    titles = {"cpu": "cpu", "cpu-plain": "cpu, not optimised", "wasm": "wasm in Chromium", "wasm-plain": "wasm, not optimised"}
-    lines = [f"| backend | {' | '.join(KINDS)} | passed of {len(every):,} |", f"|---|{'---|' * (len(KINDS) + 1)}"]
+    titles = {
+        "cpu": "cpu", "cpu-plain": "cpu, not optimised", "wasm": "wasm in Chromium", "wasm-plain": "wasm, not optimised",
+        "gpu": "gpu, through wgpu",
+    }  # fmt: skip
+    lines = [f"| backend | {' | '.join(KINDS)} | passed of {len(every):,} | wholly on the GPU |", f"|---|{'---|' * (len(KINDS) + 2)}"]
+    with_core = read_on_core()
     for config in CONFIGS:
         passed = [c for c in every if config not in listed.get(c.name, ((), ""))[0]]
         counts = [f"{sum(c.kind == k for c in passed):,}" for k in KINDS]
-        lines.append(f"| {titles[config]} | {' | '.join(counts)} | **{len(passed):,}** |")
-    lines += [f"| {name} | {' | '.join([''] * len(KINDS))} | {count:,} |" for name, count in PEER.items()]
+        wholly = f"{sum(c.name not in with_core for c in passed):,}" if config == "gpu" else ""
+        lines.append(f"| {titles[config]} | {' | '.join(counts)} | **{len(passed):,}** | {wholly} |")
+    lines += [f"| {name} | {' | '.join([''] * len(KINDS))} | {count:,} | |" for name, count in PEER.items()]
     why = collections.Counter(text for _, text in listed.values())
     lines += ["", "The most frequent reasons: " + "; ".join(f"{text} ({n})" for text, n in why.most_common(8)) + "."]
     return "\n".join(lines)
@@ -325,8 +368,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     results, wrong = {}, []
     for config in args.config or CONFIGS:
         start = time.perf_counter()
-        failed = results[config] = run(config, chosen, args.verbose)
+        beside: dict[str, tuple[str, ...]] = {}
+        failed = results[config] = run(config, chosen, args.verbose, beside)
         print(f"{config}: {len(chosen) - len(failed):,} of {len(chosen):,} pass, {time.perf_counter() - start:.0f} s", flush=True)
+        if config == "gpu":
+            print(f"{len(chosen) - len(failed) - len(beside):,} of them wholly on the GPU", flush=True)
+            if args.update:
+                write_on_core(beside)
+            else:
+                wrong += against_on_core(beside, failed, [c.name for c in chosen])
         wrong += [] if args.update else [f"{config}: {line}" for line in against_list(config, failed, [c.name for c in chosen])]
     if args.update:
         write_list(results)
