@@ -28,6 +28,9 @@ from ..dtypes import DType
 from ..ir import IRError
 from . import WORKGROUP, Call, Case, source
 
+_COMMENT = re.compile(r"//[^\n]*")
+_FUNCTION = re.compile(r"^fn (\w+)\(", re.M)
+_WORD = re.compile(r"\w+")
 _INCLUDE = re.compile(r"^#include (\S+)$", re.M)
 _NUMBER = re.compile(r"\$(\w+)")
 _HOLE = re.compile(r"\$\{(\w+)\}")
@@ -125,7 +128,31 @@ def _text(key: _Key, native: bool) -> str:
         _buffer(name, i + 1, dtype, name in key.outputs, name in key.raw, name in key.vec4, name in key.words, native)
         for i, (name, dtype) in enumerate(dtypes.items())
     ]
-    return _numbers("\n".join([*head, *buffers, code]), dict(key.uniforms), key.kernel)
+    return _pruned(_numbers("\n".join([*head, *buffers, code]), dict(key.uniforms), key.kernel))
+
+
+def _pruned(code: str) -> str:
+    """The text without comments, and without the functions that nothing calls."""
+    code = "\n".join(line for line in _COMMENT.sub("", code).split("\n") if line.strip())
+    functions: dict[str, tuple[int, int]] = {}
+    for match in _FUNCTION.finditer(code):
+        functions[match[1]] = match.start(), _closing(code, code.index("{", match.end()), "{}") + 1
+    outside, at = [], 0
+    for start, end in functions.values():
+        outside.append(code[at:start])
+        at = end
+    used: set[str] = set()
+    todo = ["main\n" + "\n".join([*outside, code[at:]])]
+    while todo:
+        for word in set(_WORD.findall(todo.pop())) & functions.keys() - used:
+            used.add(word)
+            todo.append(code[slice(*functions[word])])
+    kept, at = [], 0
+    for name, (start, end) in functions.items():
+        kept.append(code[at:start])
+        kept.append(code[start:end] if name in used else "")
+        at = end
+    return "\n".join(line for line in "".join([*kept, code[at:]]).split("\n") if line.strip())
 
 
 _GRID = f"""fn group(wid: vec3<u32>, nwg: vec3<u32>) -> vec3<u32> {{
@@ -213,13 +240,14 @@ def _fixed(word: int) -> str:
     return f"U[{word // 4}].{'xyzw'[word % 4]}"
 
 
-def _closing(code: str, at: int) -> int:
+def _closing(code: str, at: int, pair: str = "[]") -> int:
+    """Where the bracket that opens at ``at`` closes."""
     depth = 0
     for i in range(at, len(code)):
-        depth += (code[i] == "[") - (code[i] == "]")
+        depth += (code[i] == pair[0]) - (code[i] == pair[1])
         if depth == 0:
             return i
-    raise IRError("a [ is not closed")
+    raise IRError(f"a {pair[0]} is not closed")
 
 
 def _buffer(name: str, binding: int, dtype: DType, written: bool, raw: bool, vec4: bool, words: bool, native: bool) -> str:
