@@ -34,7 +34,9 @@ window.missing = async (provider) => {
   const error = await InferenceSession.create(new Uint8Array(), { executionProviders: [provider] }).catch(text);
   return error.startsWith("executionProviders") ? error : "";
 };
-window.run = async ({ model, provider, feeds }) => {
+const late = (ms) => new Promise((resolve) => setTimeout(resolve, ms, { error: `no answer within ${ms / 1000} seconds` }));
+window.run = (job) => Promise.race([run(job), late(job.limit)]);
+const run = async ({ model, provider, feeds }) => {
   let session;
   try {
     session = await InferenceSession.create(model, { executionProviders: [provider] });
@@ -216,7 +218,8 @@ class Page(Backend):
             (self.folder / f"{k}.bin").write_bytes(packed(np.ascontiguousarray(feed[s.name]), s.dtype).tobytes())
             feeds.append({"name": s.name, "type": s.dtype.name, "dims": list(feed[s.name].shape), "url": f"/{k}.bin"})
         address = f"{self.server.url}model/{model.name}"
-        answer = self.page.evaluate("job => window.run(job)", {"model": address, "provider": self.provider, "feeds": feeds})
+        job = {"model": address, "provider": self.provider, "feeds": feeds, "limit": TIMEOUT_MS}
+        answer = self.page.evaluate("job => window.run(job)", job)
         if "error" in answer:
             raise BackendError(answer["error"].replace(address, model.name))
         return {o["name"]: self._take(o) for o in answer["outputs"]}
