@@ -79,10 +79,10 @@ def _formulas(dtype: DType, op: str) -> dict[str, str] | None:
         return None
     signed = dtype.is_signed
     part = "i32" if signed else "u32"
-    low, high = (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1) if signed else (0, (1 << dtype.bits) - 1)
+    least, most = (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1) if signed else (0, (1 << dtype.bits) - 1)
     load = {"sumsq": "v * v", "sumabs": "abs(v)"}.get(op, "v")
     merge = {"max": "max(a, v)", "min": "min(a, v)", "prod": "a * v"}.get(op, "a + v")
-    none = {"max": low, "min": high, "prod": 1}.get(op, 0)
-    text = f"bitcast<i32>({none & 0xFFFFFFFF}u)" if signed else f"{none}u"
+    start = {"max": least, "min": most, "prod": 1}.get(op, 0)
+    none = f"bitcast<i32>({start & 0xFFFFFFFF}u)" if signed else f"{start}u"
     result = ("div_i(v, $n)" if signed else "div_u(v, u32($n))") if op == "mean" else "v"
-    return {"part": part, "load": load, "merge": merge, "none": text, "result": result}
+    return {"part": part, "load": load, "merge": merge, "none": none, "result": result}
