@@ -69,10 +69,14 @@ export class Source {
       }
     }
     const { size } = await this.contents.get(this.path, { content: false });
-    const stream = await Stream.open(() => this.address(), signal, size ?? null, progress);
-    const name = this.contents.localPath(this.path).split("/").at(-1)!;
+    const open = (address: () => Promise<string>): Promise<Stream> =>
+      Stream.open(address, signal, size ?? null, progress);
+    const stream = await open(() => this.contents.getDownloadUrl(this.path)).catch((error: unknown) => {
+      if (signal.aborted) throw error;
+      return open(() => this.inline());
+    });
     try {
-      return await describe(stream, name);
+      return await describe(stream, this.local.split("/").at(-1)!);
     } finally {
       stream.close();
     }
@@ -95,9 +99,8 @@ export class Source {
     return this.contents.localPath(this.path);
   }
 
-  private async address(): Promise<string> {
-    const url = await this.contents.getDownloadUrl(this.path).catch(() => "");
-    if (url) return url;
+  /** The file as an address, for drives whose files have none. */
+  private async inline(): Promise<string> {
     const { content } = await this.contents.get(this.path, { content: true, type: "file", format: "base64" });
     return `data:application/octet-stream;base64,${String(content)}`;
   }
@@ -107,11 +110,11 @@ export class Source {
   }
 
   private async request<T>(what: string, init: RequestInit): Promise<T> {
-    const response = await ServerConnection.makeRequest(
-      `${this.settings.baseUrl}pyonnx-wasm/${what}`,
-      init,
-      this.settings,
-    );
+    const address = `${this.settings.baseUrl}pyonnx-wasm/${what}`;
+    const response = await ServerConnection.makeRequest(address, init, this.settings).catch((error: unknown) => {
+      if (init.signal?.aborted) throw error;
+      throw new Unavailable("the Jupyter server does not answer");
+    });
     const isJson = response.headers.get("Content-Type")?.includes("json") ?? false;
     const answer: unknown = isJson ? await response.json() : null;
     if (response.ok && isJson) return answer as T;

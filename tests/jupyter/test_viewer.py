@@ -205,6 +205,63 @@ def test_the_run_panel(viewer: Viewer) -> None:
     expect(result).to_contain_text("../ink.npy is outside")
 
 
+def test_a_run_can_be_stopped(viewer: Viewer) -> None:
+    viewer.show("large.onnx")
+    viewer.tab("Run")
+    panel = viewer.panel(".pw-run")
+    panel.get_by_label("size of n").fill("1000000")
+    panel.get_by_role("button", name="Run").click()
+    panel.get_by_role("button", name="Stop").click()
+    expect(viewer.panel(".pw-result")).to_have_text("Stopped.")
+    panel.get_by_label("size of n").fill("2")
+    panel.get_by_role("button", name="Run").click()
+    expect(viewer.panel(".pw-result")).to_contain_text("float32[2, 16]")
+
+
+def test_pointer_wheel_keys_and_fingers_move_and_zoom(viewer: Viewer) -> None:
+    viewer.show("digits.onnx")
+    viewer.tool("Fit")
+    viewer.page.wait_for_timeout(400)
+    name = "/model/Flatten"
+
+    def place() -> dict[str, float]:
+        viewer.page.wait_for_timeout(60)
+        found = viewer.place(name)
+        assert found
+        return found
+
+    canvas = viewer.panel("canvas").bounding_box()
+    assert canvas
+    x, y = canvas["x"] + 40, canvas["y"] + 200
+    mouse, keyboard = viewer.page.mouse, viewer.page.keyboard
+    before = place()
+    mouse.move(x, y)
+    mouse.down()
+    mouse.move(x + 50, y + 30, steps=3)
+    mouse.up()
+    moved = place()
+    assert (moved["x"] - before["x"], moved["y"] - before["y"]) == pytest.approx((50, 30), abs=1)
+    mouse.wheel(0, -240)
+    zoomed = place()
+    assert zoomed["width"] > 1.2 * moved["width"]
+    mouse.wheel(30, 10)
+    panned = place()
+    assert (panned["x"] - zoomed["x"], panned["y"] - zoomed["y"]) == pytest.approx((-30, -10), abs=1)
+    viewer.panel("canvas").focus()
+    keyboard.press("-")
+    assert place()["width"] == pytest.approx(0.8 * panned["width"])
+    keyboard.press("ArrowRight")
+    keyboard.press("0")
+    viewer.page.wait_for_timeout(400)
+    assert place() == pytest.approx(before, abs=1)
+    touch = viewer.page.context.new_cdp_session(viewer.page)
+    for kind, *spots in (("touchStart", 0), ("touchStart", 0, 60), *(("touchMove", -d, 60 + d) for d in (10, 20, 30)), ("touchEnd",)):
+        points = [{"x": x + dx, "y": y, "id": k} for k, dx in enumerate(spots)]
+        touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+    touch.detach()
+    assert place()["width"] == pytest.approx(2 * before["width"], rel=0.15)
+
+
 def test_a_compiled_model_shows_its_steps(viewer: Viewer) -> None:
     viewer.show("digits.ponnx")
     details = viewer.panel(".pw-content")
