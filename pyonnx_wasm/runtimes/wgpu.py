@@ -6,8 +6,10 @@ import math
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -45,8 +47,8 @@ def device() -> Any:
     """
     global _device
     with _lock:
-        if _device is not None and not _device[1]["lost"]:
-            return _device[0]
+        if _device is not None and _alive(_device):
+            return _device
         try:
             import wgpu
         except ImportError:
@@ -64,10 +66,47 @@ def device() -> Any:
             )
         features = [f for f in FEATURES if f in adapter.features]
         limits = {k: v for k, v in adapter.limits.items() if k in _WANTED}
-        state = {"lost": False}
-        made = adapter.request_device_sync(required_features=features, required_limits=limits)
-        _device = made, state
-        return made
+        try:
+            _device = adapter.request_device_sync(required_features=features, required_limits=limits)
+        except Exception as error:
+            raise GpuError(f"the GPU gives no device: {error}") from None
+        return _device
+
+
+def _alive(on: Any) -> bool:
+    """Whether a device was not lost: one that was refuses buffers."""
+    import wgpu
+
+    try:
+        on.create_buffer(size=16, usage=wgpu.BufferUsage.COPY_DST)
+    except wgpu.GPUError:
+        return False
+    return True
+
+
+def _explained(error: Exception, on: Any, what: str) -> GpuError:
+    """What a failure on a device means; a device that was lost is asked for anew by the next session."""
+    global _device
+    text = " ".join(str(error).split())
+    if "lost" not in text:
+        return GpuError(f"{what}: {text}")
+    with _lock:
+        if _device is on:
+            _device = None
+        for key in [k for k in _pipelines if k[0] is on]:
+            del _pipelines[key]
+    return GpuError(f"the GPU was lost ({text}); its memory is gone with it: create the session again")
+
+
+@contextmanager
+def _explaining(on: Any, what: str) -> Iterator[None]:
+    """Failures of wgpu become errors that say what was being done."""
+    import wgpu
+
+    try:
+        yield
+    except wgpu.GPUError as error:
+        raise _explained(error, on, what) from None
 
 
 _WANTED = {
@@ -146,7 +185,10 @@ class GpuExecutor:
         have = set(self.device.features)
         variant = next((v for v in row["variants"] if all(NEEDS.get(n, n) in have for n in v["needs"])), None)
         if variant is None:
-            raise GpuError(f"kernel {row['kernel']}: this adapter has none of {[v['needs'] for v in row['variants']]}")
+            raise GpuError(f"kernel {row['kernel']}: this GPU has none of {', '.join('+'.join(v['needs']) for v in row['variants'])}")
+        most = self.device.limits["max-storage-buffers-per-shader-stage"]
+        if row["bindings"] > most:
+            raise GpuError(f"kernel {row['kernel']} binds {row['bindings']} buffers, this GPU binds at most {most} in one shader")
         code = self.section.modules[variant["module"]]
         key = (self.device, code, row["outputs"], row["bindings"])
         with _lock:
@@ -166,7 +208,7 @@ class GpuExecutor:
                 label=row["kernel"],
             )
         except Exception as error:
-            raise GpuError(f"kernel {row['kernel']}: the shader does not compile: {error}") from None
+            raise _explained(error, self.device, f"kernel {row['kernel']}: the shader does not compile") from None
         with _lock:
             _pipelines[key] = pipeline, layout
             while len(_pipelines) > PIPELINES:
@@ -177,18 +219,19 @@ class GpuExecutor:
         import wgpu
 
         size = -(-max(nbytes, 16) // 16) * 16
-        limit = self.device.limits["max-storage-buffer-binding-size"]
-        if size > limit:
-            raise GpuError(f"{what} needs {size:,} bytes in one buffer, this adapter binds at most {limit:,}")
+        most = min(self.device.limits["max-storage-buffer-binding-size"], self.device.limits["max-buffer-size"])
+        if size > most:
+            raise GpuError(f"{what} needs {size} bytes in one buffer, this GPU binds at most {most}")
         usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
         try:
             return self.device.create_buffer(size=size, usage=usage, label=what)
         except Exception as error:
-            raise GpuError(f"{what}: no memory for {size:,} bytes on the GPU: {error}") from None
+            raise _explained(error, self.device, f"out of GPU memory: {what} needs {size} bytes") from None
 
     def _upload(self, data: np.ndarray, what: str) -> Any:
-        buffer = self._buffer(data.nbytes, f"weight {what!r}")
-        self._write(buffer, data)
+        buffer = self._buffer(data.nbytes, f'weight "{what}"')
+        with _explaining(self.device, "the model's weights"):
+            self._write(buffer, data)
         return buffer
 
     def _write(self, buffer: Any, data: np.ndarray) -> None:
@@ -209,7 +252,8 @@ class GpuExecutor:
         else:
             while len(self.bound) >= BINDINGS:
                 self.bound.popitem(last=False)
-            self.bound[key] = self._bind(registers, [tuple(int(registers[r]) for r in dims) for dims in self.output_dims])
+            with _explaining(self.device, "memory for these sizes"):
+                self.bound[key] = self._bind(registers, [tuple(int(registers[r]) for r in dims) for dims in self.output_dims])
         self.current = self.bound[key]
         if any(step is None for step in self.section.steps):
             self.core.bind(flat, inputs)
@@ -232,7 +276,8 @@ class GpuExecutor:
                 chosen.append(None)
                 continue
             case = next((c for c in cases if c["guard"] < 0 or registers[c["guard"]]), None)
-            assert case is not None
+            if case is None:
+                raise GpuError(f"{self._origin(len(chosen))}: no shader takes these sizes; run this shape on the cpu")
             grid = [int(registers[r]) for r in case["grid"]]
             groups = math.prod(grid)
             if not groups:
@@ -245,13 +290,13 @@ class GpuExecutor:
             chosen.append((case, present, groups))
         arena = b"".join(b.ljust(-(-len(b) // UNIFORM_ALIGN) * UNIFORM_ALIGN, b"\0") for b in blocks) or b"\0" * 16
         uniforms = self.device.create_buffer_with_data(data=arena, usage=wgpu.BufferUsage.UNIFORM)
-        at = 0
+        at, block_of = 0, iter(blocks)
         for found in chosen:
             if found is None:
                 bound.dispatches.append(None)
                 continue
             case, present, groups = found
-            block = blocks[sum(d is not None for d in bound.dispatches)]
+            block = next(block_of)
             pipeline, layout, kernel = self.pipelines[case["pipeline"]]
             entries = [{"binding": 0, "resource": {"buffer": uniforms, "offset": at, "size": len(block)}}]
             for i, b in enumerate(present):
@@ -282,12 +327,14 @@ class GpuExecutor:
 
     def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """Runs the bound Program; inputs and outputs are contiguous and of the bound shapes."""
-        self._run(inputs, outputs, None)
+        with _explaining(self.device, "running the model"):
+            self._run(inputs, outputs, None)
 
     def profile(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[StepTime]:
         """Like ``run``, each step in a pass of its own between two timestamps."""
         times: list[StepTime] = []
-        self._run(inputs, outputs, times)
+        with _explaining(self.device, "running the model"):
+            self._run(inputs, outputs, times)
         return times
 
     def _run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], times: list[StepTime] | None) -> None:
@@ -319,17 +366,18 @@ class GpuExecutor:
                     name, kernel, size = self._described(i) if i >= 0 else (action, "copy", sum(bound.sizes[s] for s in what[0]))
                     backend = "cpu" if i >= 0 else "copy"
                     times.append(StepTime(name, kernel, backend, (start - zero) * 1e3, (time.perf_counter() - start) * 1e3, size))
-        if encoder is not None:
-            self.device.queue.submit([encoder.finish()])
-        for i, row in enumerate(self.storages):
-            if row[0] == OUTPUT and row[1] not in self.section.on_core:
-                outputs[row[1]].reshape(-1).view(np.uint8)[:] = self._read(bound.buffers[i], bound.sizes[i])
+        left = [i for i, row in enumerate(self.storages) if row[0] == OUTPUT and row[1] not in self.section.on_core]
+        read = self._read([(bound.buffers[i], bound.sizes[i]) for i in left], encoder)
+        for i, raw in zip(left, read, strict=True):
+            outputs[self.storages[i][1]].reshape(-1).view(np.uint8)[:] = raw
 
     def _copy(self, action: str, storages: Sequence[int], bound: _Bound, outputs: Sequence[np.ndarray]) -> None:
-        for s in storages:
-            if action == "download":
-                self._view(s, bound, outputs)[:] = self._read(bound.buffers[s], bound.sizes[s])
-            else:
+        if action == "download":
+            read = self._read([(bound.buffers[s], bound.sizes[s]) for s in storages])
+            for s, raw in zip(storages, read, strict=True):
+                self._view(s, bound, outputs)[:] = raw
+        else:
+            for s in storages:
                 self._write(bound.buffers[s], self._view(s, bound, outputs))
 
     def _described(self, step: int) -> tuple[str, str, int]:
@@ -354,8 +402,7 @@ class GpuExecutor:
                 marks = {"query_set": queries, "beginning_of_pass_write_index": 2 * k, "end_of_pass_write_index": 2 * k + 1}
                 self._encode(encoder, bound, range(i, i + 1), marks)
             encoder.resolve_query_set(queries, 0, 2 * len(steps), resolved, 0)
-            self.device.queue.submit([encoder.finish()])
-            ticks = np.frombuffer(self.device.queue.read_buffer(resolved), np.uint64).reshape(-1, 2).astype(np.int64)
+            ticks = self._read([(resolved, 16 * len(steps))], encoder)[0].view(np.uint64).reshape(-1, 2).astype(np.int64)
             taken = [max(0, int(end - start)) / 1e6 for start, end in ticks]
         else:
             for i in steps:
@@ -363,7 +410,7 @@ class GpuExecutor:
                 encoder = self.device.create_command_encoder()
                 self._encode(encoder, bound, range(i, i + 1))
                 self.device.queue.submit([encoder.finish()])
-                self.device.queue.on_submitted_work_done_sync()
+                self.device.queue.read_buffer(next(iter(bound.buffers.values())), 0, 16)
                 taken.append((time.perf_counter() - start) * 1e3)
         for i, ms in zip(steps, taken, strict=True):
             name, kernel, size = self._described(i)
@@ -385,11 +432,25 @@ class GpuExecutor:
             compute.dispatch_workgroups(min(groups, MAX_GROUPS), -(-groups // MAX_GROUPS))
         compute.end()
 
-    def _read(self, buffer: Any, nbytes: int) -> np.ndarray:
-        if nbytes == 0:
-            return np.empty(0, np.uint8)
-        raw = self.device.queue.read_buffer(buffer, 0, -(-nbytes // 4) * 4)
-        return np.frombuffer(raw, np.uint8)[:nbytes]
+    def _read(self, wanted: Sequence[tuple[Any, int]], encoder: Any = None) -> list[np.ndarray]:
+        """Submits ``encoder`` with copies of the starts of buffers, and gives their bytes: one submission and one wait for all."""
+        import wgpu
+
+        places = [0, *accumulate(-(-size // 8) * 8 for _, size in wanted)]
+        if places[-1] == 0:
+            if encoder is not None:
+                self.device.queue.submit([encoder.finish()])
+            return [np.empty(0, np.uint8) for _ in wanted]
+        staging = self.device.create_buffer(size=places[-1], usage=wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST)
+        encoder = encoder or self.device.create_command_encoder()
+        for (buffer, size), at in zip(wanted, places, strict=False):
+            if size:
+                encoder.copy_buffer_to_buffer(buffer, 0, staging, at, -(-size // 4) * 4)
+        self.device.queue.submit([encoder.finish()])
+        staging.map_sync(wgpu.MapMode.READ)
+        raw = np.frombuffer(staging.read_mapped(copy=True), np.uint8)
+        staging.destroy()
+        return [raw[at : at + size] for (_, size), at in zip(wanted, places, strict=False)]
 
     def _view(self, storage: int, bound: _Bound, outputs: Sequence[np.ndarray]) -> np.ndarray:
         """A storage in the core's memory, as bytes."""

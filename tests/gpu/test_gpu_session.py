@@ -13,6 +13,7 @@ from onnx import helper
 import pyonnx_wasm as ort
 from pyonnx_wasm import ponnx
 from pyonnx_wasm.gpu.lower import GpuSection
+from pyonnx_wasm.runtimes import wgpu
 
 X = np.linspace(-3, 3, 35, dtype=np.float32).reshape(5, 7)
 
@@ -99,3 +100,35 @@ def test_without_a_driver_the_error_says_what_to_install() -> None:
     done = subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent)], env=env, capture_output=True, text=True, check=False)
     assert done.stdout.startswith("GpuError no GPU adapter was found"), done
     assert "mesa-vulkan-drivers" in done.stdout
+
+
+def test_a_tensor_too_large_for_this_gpu_leaves_the_session_usable() -> None:
+    device = wgpu.device()
+    most = min(device.limits["max-storage-buffer-binding-size"], device.limits["max-buffer-size"])
+    side = int((most / 4) ** 0.5) + 8
+    a, b = np.ones((1, 2), np.float32), np.full((3, 1), 2, np.float32)
+    model = node("Add", {"a": a, "b": b})
+    session = ort.InferenceSession(model, providers=["gpu"])
+    np.testing.assert_array_equal(session.run(None, {"a": a, "b": b})[0], a + b)
+    with pytest.raises(wgpu.GpuError, match=f"in one buffer, this GPU binds at most {most}"):
+        session.run(None, {"a": np.ones((1, side), np.float32), "b": np.ones((side, 1), np.float32)})
+    np.testing.assert_array_equal(session.run(None, {"a": a, "b": b})[0], a + b)
+    np.testing.assert_array_equal(session.run(None, {"a": a, "b": a[:, :1]})[0], a + 1)
+
+
+def test_a_lost_device_ends_the_session_and_a_new_one_works() -> None:
+    model = node("Softplus", {"x": X})
+    session = ort.InferenceSession(model, providers=["gpu"])
+    want = session.run(None, {"x": X})
+    device = wgpu.device()
+    device.destroy()
+    for feed in ({"x": X}, {"x": X[:1]}, {"x": X}):
+        with pytest.raises(wgpu.GpuError, match=r"the GPU was lost .*: create the session again"):
+            session.run(None, feed)
+    with pytest.raises(wgpu.GpuError, match="create the session again"):
+        session.profile({"x": X})
+    again = ort.InferenceSession(model, providers=["gpu"])
+    np.testing.assert_array_equal(again.run(None, {"x": X})[0], want[0])
+    assert wgpu.device() is not device
+    wgpu.device().destroy()
+    np.testing.assert_array_equal(ort.InferenceSession(model, providers=["gpu"]).run(None, {"x": X})[0], want[0])
