@@ -6,7 +6,7 @@
 import { Core } from "../player/core.js";
 import { bytesOf, elements, typeOfCode, type Type } from "../player/dtypes.js";
 import { hasRelaxedSimd } from "../player/module.js";
-import { Program, Staging, type Slot } from "../player/program.js";
+import { Program, Staging, type Slot, type StepTime } from "../player/program.js";
 
 declare const THREAD_SCRIPT: string;
 
@@ -61,6 +61,7 @@ function coreOf(threads: number): Core {
   if (!core || core.lost) {
     if (!compiled) throw new Error("the core was not compiled");
     threadScript ??= URL.createObjectURL(new Blob([THREAD_SCRIPT], { type: "text/javascript" }));
+    core?.stop();
     core = Core.startNow(compiled, threads, threadScript);
     cores.set(threads, core);
   }
@@ -68,7 +69,9 @@ function coreOf(threads: number): Core {
 }
 
 function defaultThreads(): number {
-  return Math.max(1, Math.min(4, Math.floor((navigator.hardwareConcurrency || 1) / 2)));
+  // Node 20 has no navigator.
+  const cores = (globalThis.navigator as Navigator | undefined)?.hardwareConcurrency ?? 1;
+  return Math.max(1, Math.min(4, Math.floor(cores / 2)));
 }
 
 /** A model in core memory. Frames hold, per input, its address, its bytes and its dims, then per output the same. */
@@ -151,6 +154,15 @@ export class Executor {
       heap.set(this.#core.bytes.subarray(address, address + bytes), to);
       word += 2 + dims.length;
     }
+  }
+
+  /** Runs step by step; as JSON what each took, and the first `count` registers. */
+  profile(count: number): string {
+    const { main, inputs } = this.#take();
+    const registers = Array.from(main.evaluate(inputs, count), Number);
+    const steps: StepTime[] = [];
+    main.profile(inputs, steps);
+    return JSON.stringify({ steps, registers });
   }
 
   /** Copies the inputs that the frame names into the core. */

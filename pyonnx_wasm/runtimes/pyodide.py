@@ -17,7 +17,8 @@ import numpy as np
 
 from ..dtypes import DType
 from ..ponnx import weight_bytes
-from ..program import SHAPE_OPS, Program, Weight
+from ..profile import StepTime
+from ..program import SHAPE_OPS, Program, Weight, step_bytes
 from .errors import CoreError
 
 LIB = Path(__file__).resolve().parents[1] / "lib"
@@ -29,11 +30,17 @@ MOST_BYTES = (1 << 31) - 1  # of an array in Pyodide
 def _glue() -> Any:
     """The JavaScript side (``js/pyodide/glue.ts``), with the core compiled."""
     from pyodide.code import run_js
+    from pyodide.ffi import JsException
 
     script = LIB / "pyodide" / "glue.js"
     if not script.exists():
         raise ImportError(f"{script} is missing: this wheel is not the one that `make wheel` builds")
-    glue = run_js(script.read_text())
+    try:
+        glue = run_js(script.read_text())
+    except JsException as error:
+        if error.name != "EvalError":
+            raise
+        raise ImportError("the page's Content-Security-Policy forbids to start the core: add 'unsafe-eval' to its script-src") from None
     with _told():
         glue.compile(np.frombuffer((LIB / "player" / glue.coreFile()).read_bytes(), np.uint8))
     return glue
@@ -75,7 +82,7 @@ class Executor:
                     self._js.write(k, data)
             self._js.start(_words(main).view(np.uint8), None if init is None else _words(init).view(np.uint8))
             # The core has verified the words by now.
-            code = _words(main)
+            code = self._code = _words(main)
             self._inputs, self._outputs = _ports(code, 5, False), _ports(code, 7, True)
             self._by_content = bool((code[code[10] : code[10] + 4 * code[9]].reshape(-1, 4)[:, 0] == SHAPE_OPS["elem"]).any())
             self._shapes: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
@@ -115,6 +122,18 @@ class Executor:
             at += 2 + rank
         with _told():
             self._js.run()
+
+    def profile(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[StepTime]:
+        """Like ``run``, one step after the other, and what each took; ``outputs`` are left alone."""
+        self._place(self._bound, inputs)
+        with _told():
+            found = json.loads(self._js.profile(int(self._code[9])))
+        times: list[StepTime] = []
+        start = 0.0
+        for step, nbytes in zip(found["steps"], step_bytes(self._code, np.array(found["registers"], float)), strict=True):
+            times.append(StepTime(step["name"], step["kernel"], "wasm", start, step["ms"], nbytes))
+            start += step["ms"]
+        return times
 
     def close(self) -> None:
         """Frees the model's memory; closing twice is fine."""

@@ -31,19 +31,19 @@ SOURCE = "open-webui==0.12.4"
 SHA256 = "02e9caba96234db3fa17a92e56163b3f7f2b8ca8227fa886b85c178d696483f6"
 FOLDER = "open_webui/frontend/pyodide/"
 
-PAGE = """<!doctype html><link rel="icon" href="data:,"><title>Pyodide</title><script type="module">
-import { start } from "/boot.mjs";
+PAGE = """<!doctype html><meta http-equiv="Content-Security-Policy" content="POLICY"><link rel="icon" href="data:,"><title>Pyodide</title>
+<script type="module" src="/page.mjs"></script>"""
+IN_PAGE = """import { start } from "/boot.mjs";
 globalThis.call = await start();
-</script>"""
-WORKER_PAGE = """<!doctype html><link rel="icon" href="data:,"><title>Pyodide in a worker</title><script type="module">
-const worker = new Worker("/worker.mjs", { type: "module" });
+"""
+IN_WORKER = """const worker = new Worker("/worker.mjs", { type: "module" });
 const next = () => new Promise((done, failed) => {
   worker.onmessage = ({ data }) => ("error" in data ? failed(new Error(data.error)) : done(data.result));
   worker.onerror = (event) => failed(new Error(event.message));
 });
 await next();
 globalThis.call = (...args) => { const answer = next(); worker.postMessage(args); return answer; };
-</script>"""
+"""
 WORKER = """import { start } from "/boot.mjs";
 const call = await start();
 onmessage = async ({ data }) => {
@@ -124,29 +124,37 @@ class Pyodide:
 
 @contextmanager
 def opened(
-    browser: Any, wheel: Path, *, worker: bool = False, isolated: bool = False, mounts: Mapping[str, Path | str] | None = None
+    browser: Any,
+    wheel: Path,
+    *,
+    worker: bool = False,
+    isolated: bool = False,
+    policy: str = "",
+    mounts: Mapping[str, Path | str] | None = None,
 ) -> Iterator[Pyodide]:
     """Opens a page of a Playwright browser and starts Pyodide in it.
 
     Args:
         worker: start it in a worker of the page.
         isolated: with the headers that let threads share memory.
+        policy: the page's Content-Security-Policy.
         mounts: further folders for the server, by URL prefix.
     """
     with tempfile.TemporaryDirectory() as folder:
         helpers = HELPERS.replace("WHEEL", wheel.name)
-        files = {"index.html": WORKER_PAGE if worker else PAGE, "worker.mjs": WORKER, "boot.mjs": BOOT, "helpers.py": helpers}
+        page, script = PAGE.replace("POLICY", policy), IN_WORKER if worker else IN_PAGE
+        files = {"index.html": page, "page.mjs": script, "worker.mjs": WORKER, "boot.mjs": BOOT, "helpers.py": helpers}
         for name, text in files.items():
             Path(folder, name).write_text(text)
         folders = {"/": folder, "/pyodide/": distribution(), "/wheel/": wheel.parent, **(mounts or {})}
         with Server(folders, isolated=isolated) as server:
-            page = browser.new_page()
+            opened = browser.new_page()
             try:
-                page.goto(server.url)
-                page.wait_for_function("() => globalThis.call", timeout=120_000)
-                yield Pyodide(page)
+                opened.goto(server.url)
+                opened.wait_for_function("() => globalThis.call", timeout=120_000)
+                yield Pyodide(opened)
             finally:
-                page.close()
+                opened.close()
 
 
 def encoded(feed: Mapping[str, np.ndarray]) -> list[dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 import base64
 import hashlib
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -11,10 +12,11 @@ import onnx
 import pytest
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
+from playwright.sync_api import Browser
 
 import pyonnx_wasm as ort
 from pyonnx_wasm.bench.cases import Case
-from pyonnx_wasm.testing import conformance
+from pyonnx_wasm.testing import conformance, pyodide
 from pyonnx_wasm.testing.browser import PlayerError
 from pyonnx_wasm.testing.pyodide import Pyodide, PythonError, decoded, encoded
 
@@ -241,6 +243,15 @@ def test_run_async(python: Pyodide) -> None:
     assert python.run(code) is True
 
 
+def test_profile(python: Pyodide) -> None:
+    x = np.random.default_rng(0).random((4, 1, 8, 8), np.float32)
+    code = SESSION.format("await fetched('digits/digits.onnx')") + "s.run(None, received(given))\ns.profile(received(given)).rows()"
+    rows, native = python.run(code, encoded({"ink": x})), ort.InferenceSession(DIGITS).profile({"ink": x}).rows()
+    assert [(r["name"], r["kernel"], r["bytes"]) for r in rows] == [(r["name"], r["kernel"], r["bytes"]) for r in native]
+    assert {r["backend"] for r in rows} == {"wasm"}
+    assert all(b["start_ms"] >= a["start_ms"] >= 0 for a, b in itertools.pairwise(rows))
+
+
 def test_one_call_makes_a_run_and_inputs_may_lie_anywhere(python: Pyodide) -> None:
     code = SESSION.format("await fetched('digits/digits.onnx')") + (
         "class Counted:\n"
@@ -290,6 +301,14 @@ def test_threads_where_the_page_is_isolated(isolated: Pyodide) -> None:
     threads, got, same = isolated.run(code, encoded(arrays))
     assert (threads, same) == (3, True)
     close(decoded(got), native.run(None, arrays))
+
+
+def test_a_page_that_forbids_eval_is_told_the_cure(browser: Browser, wheel: Path) -> None:
+    with (
+        pyodide.opened(browser, wheel, policy="script-src 'self' 'wasm-unsafe-eval'", mounts={"/digits/": DIGITS.parent}) as python,
+        pytest.raises(PythonError, match=r"ImportError: the page's Content-Security-Policy .* add 'unsafe-eval' to its script-src"),
+    ):
+        python.run(SESSION.format("await fetched('digits/digits.onnx')"))
 
 
 def test_one_thread_elsewhere(python: Pyodide) -> None:
