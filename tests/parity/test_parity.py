@@ -11,8 +11,9 @@ import pytest
 from broken_core import Broken
 
 import pyonnx_wasm
-from pyonnx_wasm import parity
+from pyonnx_wasm import gpu, parity
 from pyonnx_wasm.cli import main
+from pyonnx_wasm.gpu import wgsl
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -51,7 +52,7 @@ def test_a_broken_kernel_is_found_and_its_layer_named(classifier: Path, broken: 
 
 
 @pytest.mark.parametrize("name", ["vit", "detector", "mobilenet", "decoder"])
-def test_models_agree_layer_by_layer(name: str) -> None:
+def test_models_agree(name: str) -> None:
     report = parity.run(DATA / f"{name}.onnx", backends=["cpu", "wasm"], against="onnxruntime", layers=name in ("vit", "decoder"))
     assert report.agrees, report.table()
 
@@ -151,3 +152,23 @@ def test_the_plugin_is_light() -> None:
     """Every test session of its users loads it."""
     code = "import sys, pyonnx_wasm.parity.plugin; print([m for m in ('playwright', 'onnxruntime', 'onnx') if m in sys.modules])"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
+
+
+def test_all_four_backends_agree(classifier: Path) -> None:
+    report = parity.run(classifier, against="onnxruntime")
+    assert (report.backends, report.skipped) == (["cpu", "wasm", "webgpu", "gpu"], {})
+    assert report.agrees, report.table()
+
+
+def test_a_broken_shader_is_found_and_its_layer_named(classifier: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    right, wrong = "let scale = 1.0 / total.x;", "let scale = 1.01 / total.x;"
+    text = gpu.source("softmax")
+    assert text is not None
+    assert text.count(right) == 1
+    monkeypatch.setattr(wgsl, "source", lambda name: text.replace(right, wrong) if name == "softmax" else gpu.source(name))
+    report = parity.run(classifier, backends=["cpu", "webgpu", "gpu"], layers=True, sizes={"batch": 3})
+    for name in ("webgpu", "gpu"):
+        layer = report.first_divergence(name)
+        assert layer is not None, report.table()
+        assert (layer.node, layer.value) == ("attend/Softmax", "h3")
+        assert layer.differences[name].max_rel == pytest.approx(0.01, rel=1e-3)
