@@ -60,6 +60,7 @@ def main() -> None:
             str(contents),
             "--output-dir",
             str(args.output.resolve()),
+            f"--LiteBuildConfig.federated_extensions={args.wheel.resolve()}",
         ]
         done = subprocess.run(
             [sys.executable, "-m", *command, "--apps", "lab", "--no-sourcemaps"], cwd=folder, capture_output=True, text=True
