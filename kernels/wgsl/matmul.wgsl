@@ -52,12 +52,10 @@ fn finish(i: i32, j: i32, sum: f32) -> f32 {
 #endif
 
 #if tiled
-// 4 x 4 outputs per lane. Tiles of BM rows by BN columns; SLICES teams of lanes share the sum of one tile where there are few.
 const BM = ${bm}u;
 const BN = ${bn}u;
 const BK = ${bk}u;
 const SLICES = ${slices}u;
-const TEAM = BM * BN / 16u;
 const DEEP = BK / 4u;
 const RIGHT = SLICES * DEEP * BM;
 var<workgroup> tile: array<vec4<f32>, ${vectors}>;  // a by (k / 4, row), then b by (k, column / 4)
@@ -106,6 +104,63 @@ fn store(i: i32, j: i32, v: vec4<f32>) {
   if (j + 3 < $n) { y_put(at + 3u, finish(i, j + 3, v.w)); }
 #endif
 }
+
+#if large
+// 8 x 8 outputs per lane: four rows and four columns in every quarter of a tile of 128 by 128.
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
+  let g = group(wid, nwg);
+  if (g.z >= u32($grid_z)) { return; }
+  enter(g.z);
+  let tx = lane % 16u;
+  let ty = lane / 16u;
+  let i0 = i32(g.y * BM);
+  let j0 = i32(g.x * BN);
+#if a_columns
+  let a_i = lane % BM;
+  let a_v = lane / BM;
+#else
+  let a_i = lane / DEEP;
+  let a_v = lane % DEEP;
+#endif
+#if b_columns
+  let b_k = lane % BK;
+  let b_j = lane / BK;
+#else
+  let b_k = lane / (BN / 4u);
+  let b_j = lane % (BN / 4u);
+#endif
+  var near: array<vec4<f32>, 8>;  // columns of the left half
+  var far: array<vec4<f32>, 8>;
+  for (var k = 0; k < $k; k += i32(BK)) {
+    tile[a_v * BM + a_i] = left(i0 + i32(a_i), k + i32(a_v * 4u));
+    tile[RIGHT + b_k * (BN / 4u) + b_j] = right(k + i32(b_k), j0 + i32(b_j * 4u));
+    workgroupBarrier();
+    for (var v = 0u; v < DEEP; v++) {
+      var l: array<vec4<f32>, 8>;
+      for (var r = 0u; r < 8u; r++) { l[r] = tile[v * BM + r / 4u * 64u + ty * 4u + r % 4u]; }
+      for (var u = 0u; u < 4u; u++) {
+        let q = RIGHT + (v * 4u + u) * (BN / 4u) + tx;
+        let r0 = tile[q];
+        let r1 = tile[q + 16u];
+        for (var r = 0u; r < 8u; r++) {
+          near[r] += l[r][u] * r0;
+          far[r] += l[r][u] * r1;
+        }
+      }
+    }
+    workgroupBarrier();
+  }
+  let j = j0 + i32(tx * 4u);
+  for (var r = 0u; r < 8u; r++) {
+    let i = i0 + i32(r / 4u * 64u + ty * 4u + r % 4u);
+    store(i, j, near[r]);
+    store(i, j + 64, far[r]);
+  }
+}
+#else
+// 4 x 4 outputs per lane; SLICES teams of lanes share the sum of one tile where there are few.
+const TEAM = BM * BN / 16u;
 
 @compute @workgroup_size(${lanes})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) index: u32) {
@@ -200,6 +255,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   store(i + 2, j, acc2);
   store(i + 3, j, acc3);
 }
+#endif
 #elif sweep
 // LINES rows (columns) of the thin operand with a block of columns (rows) of the large one: ${large} is read once, whole segments at
 // a time, and the sums of its slices along k meet in workgroup memory.

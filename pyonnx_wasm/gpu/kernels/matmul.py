@@ -95,10 +95,18 @@ def _tiled(call: Call, numbers: dict[str, Any], defines: set[str], holes: dict[s
     defines |= {"a_columns"} if _is_one(call.a_rs) and not _is_one(call.a_cs) else set()
     defines |= {"b_columns"} if _is_one(call.b_rs) and not _is_one(call.b_cs) else set()
     found = []
-    for bm, bn, bk, slices in ((64, 64, 16, 1), (32, 32, 8, 4)):
+    for bm, bn, bk, slices in ((128, 128, 8, 1), (64, 64, 16, 1), (32, 32, 8, 4)):
         grid = (dims.ceildiv(call.n, bn), dims.ceildiv(call.m, bm), dims.product(call.batch[: call.nb]))
         busy = dims.ge(dims.product(grid), BUSY) if slices == 1 else 1
-        text = {"bm": bm, "bn": bn, "bk": bk, "slices": slices, "vectors": slices * bk * (bm + bn) // 4, "lanes": bm * bn // 16 * slices}
-        switches = defines | ({"sliced"} if slices > 1 else set())
+        busy = dims.product([busy, dims.ge(dims.dmin(call.m, call.n), bm)]) if bm == 128 else busy
+        text = {
+            "bm": bm,
+            "bn": bn,
+            "bk": bk,
+            "slices": slices,
+            "vectors": slices * bk * (bm + bn) // 4,
+            "lanes": min(256, bm * bn // 16 * slices),
+        }
+        switches = defines | ({"sliced"} if slices > 1 else {"large"} if bm == 128 else set())
         found.append(Case(grid, busy, frozenset(switches), holes | {n: str(v) for n, v in text.items()}, numbers, vec4=vec4))
     return found
