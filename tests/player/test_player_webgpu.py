@@ -62,6 +62,7 @@ def gpu_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     row = ({"x": ("float32", ["n", 67])}, {"y": ("float32", ["n", 31])})
     for name in ("dense", "core_only"):
         write(root / f"{name}.ponnx", layers, *row, gpu=name == "dense", w=W, b=B, shift=SHIFT)
+    write(root / "soft.ponnx", [node("Softplus", ["x"], ["y"])], {"x": ("float32", ["n", 67])}, {"y": ("float32", ["n", 67])}, gpu=True)
     matrix = ("float32", ["n", "m"])
     write(
         root / "pair.ponnx",
@@ -385,7 +386,7 @@ def test_profiles_become_the_traces_that_python_makes(run: Run) -> None:
 
 def test_strict_content_security_policy(gpu_page: Page, gpu_server: Server) -> None:
     run = runner(gpu_page, f"{gpu_server.url}csp.html")
-    assert run('const s = await gpu("dense.ponnx"); return [(await s.run({ x: x(2) })).y.dims, s.backend]') == [[2, 31], "webgpu"]
+    assert run('const s = await gpu("soft.ponnx"); return [(await s.run({ x: x(2) })).y.dims, s.backend]') == [[2, 67], "webgpu"]
 
 
 def test_wasm_does_not_fetch_what_it_does_not_need(run: Run, gpu_server: Server) -> None:
@@ -393,9 +394,9 @@ def test_wasm_does_not_fetch_what_it_does_not_need(run: Run, gpu_server: Server)
         return any(t.path.endswith("gpu.mjs") for t in gpu_server.transfers)
 
     gpu_server.transfers.clear()
-    assert run('return (await create("dense.ponnx")).backend') == "wasm"
+    assert run('return (await create("soft.ponnx")).backend') == "wasm"
     assert not fetched()
-    assert run('return (await gpu("dense.ponnx")).backend') == "webgpu"
+    assert run('return (await gpu("soft.ponnx")).backend') == "webgpu"
     assert fetched()
 
 
@@ -450,7 +451,7 @@ def test_fallback_where_limits_are_too_small(run: Run, limits: dict[str, int], t
 
 def test_a_shader_that_does_not_compile_names_the_kernel(run: Run, gpu_models: Path) -> None:
     (gpu_models / "broken.ponnx").write_bytes((gpu_models / "dense.ponnx").read_bytes().replace(b"fn main(", b"fn moin("))
-    got = run('return [await error(gpu("broken.ponnx")), (await gpu("dense.ponnx")).backend]')
+    got = run('return [await error(gpu("broken.ponnx")), (await gpu("soft.ponnx")).backend]')
     assert "broken.ponnx: kernel " in got[0]
     assert "the shader does not compile" in got[0]
     assert got[1] == "webgpu"
@@ -477,7 +478,7 @@ def test_sizes_that_do_not_fit_leave_the_session_usable(run: Run) -> None:
 def test_a_lost_device_ends_the_session_and_a_new_one_works(run: Run, when: str) -> None:
     got = run(
         """
-          const session = await gpu("dense.ponnx", { worker: false });
+          const session = await gpu("soft.ponnx", { worker: false });
           const device = await env.webgpu.device;
           const first = (await session.run({ x: x(3) })).y.dims;
           if (arg === "before") device.destroy();
@@ -485,7 +486,7 @@ def test_a_lost_device_ends_the_session_and_a_new_one_works(run: Run, when: str)
           if (arg === "during") setTimeout(() => device.destroy(), 0);
           const settled = await Promise.allSettled(runs.concat(arg === "during" ? [] : [session.run({ x: x(1) })]));
           const late = await session.run({ x: x(1) }).then(() => null, (e) => [e.name, e.message]);
-          const again = await gpu("dense.ponnx", { worker: false });
+          const again = await gpu("soft.ponnx", { worker: false });
           const { y } = await again.run({ x: x(2) });
           await Promise.all([session.release(), again.release()]);
           const reasons = settled.filter(({ status }) => status === "rejected").map(({ reason }) => [reason.name, reason.message]);
@@ -493,13 +494,13 @@ def test_a_lost_device_ends_the_session_and_a_new_one_works(run: Run, when: str)
         """,
         when,
     )
-    assert got["first"] == [3, 31]
+    assert got["first"] == [3, 67]
     for name, message in [*got["reasons"], got["late"]]:
         assert name == "GpuError"
         assert "the GPU was lost" in message
         assert message.endswith("create the session again")
     assert len(got["reasons"]) == 3 if when == "before" else True
-    assert got["dims"] == [2, 31]
+    assert got["dims"] == [2, 67]
     assert got["fresh"]
 
 
