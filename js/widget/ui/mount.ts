@@ -1,6 +1,6 @@
 /** From anywidget to a widget of ours: calls to Python, the page's engine, and the picture for the saved notebook. */
 import { arrayOf } from "../../player/dtypes.js";
-import { engine } from "../engine.js";
+import { engine, type AdapterInfo } from "../engine.js";
 import { Rpc, type AnyModel } from "../rpc.js";
 import type { WireTensor } from "../wire.js";
 import type { Host, Report, Runnable } from "./host.js";
@@ -91,12 +91,17 @@ async function inPage(rpc: Rpc, ref: Ref, backend: string, report: Report, signa
       Object.entries(feeds).map(([name, { type, data, dims }]) => [name, new player.Tensor(type, data, dims)]),
     );
   return {
-    label: `${session.backend} · ${threads === 1 ? "one thread" : `${threads} threads`}`,
+    label: `${session.backend} · ${where(session.backend, threads, info.adapter)}`,
     reason: single ? "One thread: this page is not cross-origin isolated." : undefined,
     run: async (feeds) => (await session.run(given(feeds))) as Tensors,
     profile: (feeds) => session.profile(given(feeds)),
     release: () => started.release(model),
   };
+}
+
+function where(backend: string, threads: number, adapter: AdapterInfo | null): string {
+  if (backend === "webgpu") return [adapter?.vendor, adapter?.architecture].filter(Boolean).join(" ") || "GPU";
+  return threads === 1 ? "one thread" : `${threads} threads`;
 }
 
 async function inKernel(rpc: Rpc): Promise<Runnable> {
