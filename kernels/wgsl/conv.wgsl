@@ -26,20 +26,17 @@ const TEAM = BM * BN / 16u;
 const WEIGHTS = SLICES * BK * BM / 4u;
 var<workgroup> tile: array<vec4<f32>, ${vectors}>;
 
-// The inputs that element k of four windows reads.
-fn windows(kk: u32, base: vec4<i32>, d0: vec4<i32>, h0: vec4<i32>, w0: vec4<i32>) -> vec4<f32> {
+// The inputs that four windows read at one tap (kd, kh, kw) of a channel.
+fn windows(c: i32, tap: vec3<i32>, base: vec4<i32>, d0: vec4<i32>, h0: vec4<i32>, w0: vec4<i32>) -> vec4<f32> {
   var v = vec4<f32>(0.0);
-  if (kk >= u32($k)) { return v; }
+  if (c >= $cg) { return v; }
 #if pointwise
-  let at = base + i32(kk) * $image;
+  let at = base + c * $image;
   let ok = d0 >= vec4<i32>(0);
 #else
-  let k = i32(kk);
-  let c = k / $taps;
-  let tap = k % $taps;
-  let d = d0 + tap / ($kernel[1] * $kernel[2]) * $dilation[0];
-  let h = h0 + tap / $kernel[2] % $kernel[1] * $dilation[1];
-  let w = w0 + tap % $kernel[2] * $dilation[2];
+  let d = d0 + tap.x * $dilation[0];
+  let h = h0 + tap.y * $dilation[1];
+  let w = w0 + tap.z * $dilation[2];
   let zero = vec4<i32>(0);
   let ok = (d >= zero) & (d < vec4<i32>($in[0])) & (h >= zero) & (h < vec4<i32>($in[1])) & (w >= zero) & (w < vec4<i32>($in[2]));
   let at = base + c * $image + (d * $in[1] + h) * $in[2] + w;
@@ -103,6 +100,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let weights = (g.z * u32($mg) + m0 + a_m * 4u) * u32($k) + u32($w_off);
   let rows = i32($mg) - i32(m0 + a_m * 4u);
 
+  // The channel and the tap of this lane's k, kept by addition: divisions in the loop would cost as much as its products.
+  let k_first = i32(slice * BK + b_k);
+  var channel = k_first / $taps;
+  var tap = vec3<i32>(k_first / ($kernel[1] * $kernel[2]) % $kernel[0], k_first / $kernel[2] % $kernel[1], k_first % $kernel[2]);
+  let step = vec4<i32>($k_step[0], $k_step[1], $k_step[2], $k_step[3]);
+
   var acc0 = vec4<f32>(0.0);
   var acc1 = vec4<f32>(0.0);
   var acc2 = vec4<f32>(0.0);
@@ -123,8 +126,13 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     if (from_k + b_k < u32($k) && first < u32($columns)) { b = x_get4(u32(place.x + i32(from_k + b_k) * $image) / 4u); }
     tile[WEIGHTS + (slice * BK + b_k) * (BN / 4u) + tx] = b;
 #else
-    tile[WEIGHTS + (slice * BK + b_k) * (BN / 4u) + tx] = windows(from_k + b_k, place, d0, h0, w0);
+    tile[WEIGHTS + (slice * BK + b_k) * (BN / 4u) + tx] = windows(channel, tap, place, d0, h0, w0);
 #endif
+    tap += step.yzw;
+    if (tap.z >= $kernel[2]) { tap.z -= $kernel[2]; tap.y++; }
+    if (tap.y >= $kernel[1]) { tap.y -= $kernel[1]; tap.x++; }
+    if (tap.x >= $kernel[0]) { tap.x -= $kernel[0]; channel++; }
+    channel += step.x;
     workgroupBarrier();
     for (var k = 0u; k < BK; k++) {
       let p = tile[(slice * BK + k) * (BM / 4u) + ty];

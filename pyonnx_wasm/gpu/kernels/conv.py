@@ -65,6 +65,8 @@ def _tiled(call: Call, numbers: dict[str, Any], defines: set[str]) -> list[Case]
     aligned = dims.eq(dims.product([numbers["pixels"] % 4 + 1, *(v.offset % 4 + 1 for n, v in call.values.items() if n in ("x", "y"))]), 1)
     for bm, bn, bk, slices in ((64, 64, 16, 1), (32, 32, 8, 4)):
         grid = (dims.ceildiv(numbers["columns"], bn), dims.ceildiv(numbers["mg"], bm), call.group)
+        kernel, step = call.params["kernel"], bk * slices
+        steps = [step // numbers["taps"]] + [step // dims.product(kernel[d + 1 :]) % kernel[d] for d in range(3)]
         busy = dims.ge(dims.product(grid), BUSY) if slices == 1 else 1
         holes = {"bm": bm, "bn": bn, "bk": bk, "slices": slices, "vectors": slices * bk * (bm + bn) // 4, "lanes": bm * bn // 16 * slices}
         for vec4 in (True, False):
@@ -75,7 +77,7 @@ def _tiled(call: Call, numbers: dict[str, Any], defines: set[str]) -> list[Case]
                     dims.product([busy, aligned]) if vec4 else busy,
                     frozenset(defines | switches | ({"vec4"} if vec4 else set())),
                     {name: str(value) for name, value in holes.items()},
-                    numbers,
+                    numbers | {"k_step": steps},
                     vec4=frozenset({"y", "x"} if pointwise else {"y"}) if vec4 else frozenset(),
                 )
             )
