@@ -20,6 +20,7 @@ const CACHE = "pyonnx_wasm";
 const FIRST_CHUNK = 2 ** 18;
 const LARGEST_CHUNK = 2 ** 23;
 const AHEAD = 4;
+const KEEP_AHEAD = 2 ** 26;
 // A chunk should take about this long, so that a slow line shows progress and signs of life.
 const QUICK_MS = 300;
 const SLOW_MS = 1500;
@@ -91,7 +92,7 @@ function kernelStream(
   const ended = new AbortController();
   signal?.addEventListener("abort", () => ended.abort(signal.reason), { once: true });
   const ahead: Promise<Uint8Array[]>[] = [];
-  let [asked, loaded, chunk] = [0, 0, FIRST_CHUNK];
+  let [asked, loaded, chunk, arrived] = [0, 0, FIRST_CHUNK, 0];
 
   const ask = async (start: number, end: number): Promise<Uint8Array[]> => {
     const begin = performance.now();
@@ -99,7 +100,9 @@ function kernelStream(
     const got = buffers.reduce((sum, { length }) => sum + length, 0);
     if (got !== end - start)
       throw new Error(`the kernel sent ${got} bytes of ${sha256.slice(0, 12)}, not ${end - start}`);
-    const ms = performance.now() - begin;
+    const now = performance.now();
+    const ms = now - Math.max(begin, arrived); // chunks before this one had the line to themselves
+    arrived = now;
     if (ms < QUICK_MS) chunk = Math.min(chunk * 2, LARGEST_CHUNK);
     if (ms > SLOW_MS) chunk = Math.max(chunk / 2, FIRST_CHUNK);
     return buffers;
@@ -143,11 +146,10 @@ function keeping(
     copy = undefined;
     room?.();
   };
-  const copied = new ReadableStream<Uint8Array>({
-    start: (controller) => void (copy = controller),
-    pull: () => room?.(),
-    cancel: giveUp,
-  });
+  const copied = new ReadableStream<Uint8Array>(
+    { start: (controller) => void (copy = controller), pull: () => room?.(), cancel: giveUp },
+    new ByteLengthQueuingStrategy({ highWaterMark: KEEP_AHEAD }),
+  );
   keep(copied).catch(giveUp);
   return new ReadableStream<Uint8Array>(
     {
@@ -160,7 +162,7 @@ function keeping(
           }
           if (copy) {
             copy.enqueue(value.slice());
-            // The slower of the two sets the pace, so that nothing piles up in memory.
+            // A disk that is much slower sets the pace, so that no more than this piles up in memory.
             if ((copy.desiredSize ?? 1) <= 0) await new Promise<void>((resolve) => (room = resolve));
           }
           controller.enqueue(value);

@@ -54,6 +54,11 @@ class Page(Rpc):
     def on_msg(self, callback: Any, remove: bool = False) -> None:
         self.receive = callback
 
+    def leave(self) -> None:
+        """As a tab that is closed."""
+        self.say("bye")
+        self.alive = False
+
     def say(self, kind: str) -> None:
         self._send(Message(kind, kind, self.peer))
 
@@ -129,6 +134,12 @@ class FrontEnd:
         self._out.put(("execute_request", content, None, None, cell))
         return cell
 
+    def ask(self, kind: str) -> Cell:
+        """Sends another request to the main shell; the cell is done when it is answered."""
+        asked = Cell()
+        self._out.put((kind, {}, None, None, asked))
+        return asked
+
     def interrupt(self) -> None:
         self.manager.interrupt_kernel()
 
@@ -168,7 +179,7 @@ class FrontEnd:
 
     def _replied(self, message: Any) -> None:
         cell = self._cells.get(message["parent_header"].get("msg_id"))
-        if cell is not None and message["msg_type"] == "execute_reply":
+        if cell is not None:
             content = message["content"]
             if content["status"] == "error":
                 cell.error = f"{content['ename']}: {content['evalue']}"

@@ -17,7 +17,7 @@ import pyonnx_wasm as ort
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "js" / "pages" / "digits" / "digits.onnx"
-BIG_MB = 48
+BIG_MB = 24
 SETUP = f"""
 import time
 import numpy as np
@@ -163,10 +163,13 @@ def test_two_tabs_and_a_closed_one(desk: Desk, expected: Callable[[int], str]) -
 
 
 def test_reload_in_the_middle_of_an_upload(desk: Desk) -> None:
+    slow = "from pyonnx_wasm.jupyter import feed as served\nread = served._read\n"
+    slow += "served._read = lambda request: time.sleep(0.25) or read(request)"
     notebook = desk.open(
         f"big = ort.InferenceSession({str(desk.big)!r}, providers=['browser'])",
-        "print('x', flush=True); result = big.run(None, {'x': np.ones((1, 1024), np.float32)}); print(result[0].shape)",
+        "result = big.run(None, {'x': np.ones((1, 1024), np.float32)})",
         "print(result[0] > 0)",
+        setup=f"{slow}\n{SETUP}",
     )
     notebook.run(0)
     notebook.save()
@@ -181,7 +184,7 @@ def test_reload_in_the_middle_of_an_upload(desk: Desk) -> None:
 def test_interrupt(desk: Desk, expected: Callable[[int], str]) -> None:
     notebook = desk.open(
         f"big = ort.InferenceSession({str(desk.big)!r}, providers=['browser'])",
-        "many = {'x': np.ones((1000, 1024), np.float32)}; big.run(None, {'x': many['x'][:1]})",
+        "many = {'x': np.ones((1500, 1024), np.float32)}; big.run(None, {'x': many['x'][:1]})",
         "big.run(None, many)",
         "await big.run_async(None, many)",
         "print('usable')",
@@ -203,7 +206,7 @@ def test_interrupt(desk: Desk, expected: Callable[[int], str]) -> None:
 def test_the_kernel_restarts_in_the_middle_of_a_run(desk: Desk, expected: Callable[[int], str]) -> None:
     notebook = desk.open(
         f"big = ort.InferenceSession({str(desk.big)!r}, providers=['browser'])",
-        "big.run(None, {'x': np.ones((500, 1024), np.float32)})",
+        "big.run(None, {'x': np.ones((1500, 1024), np.float32)})",
         "print(show(session.run(None, feed(1))))",
     )
     notebook.run(0)

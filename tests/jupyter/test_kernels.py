@@ -155,8 +155,7 @@ def test_pages_come_and_go(front_end: FrontEnd, expected: Callable[[int], str]) 
     first.muted = True
     cell = front_end.start("print(show(session.run(None, feed(8))))")
     until(lambda: first.served[-1] == "run")
-    first.say("bye")
-    first.alive = False
+    first.leave()
     assert cell.result() == expected(8)
     assert second.served == ["run"]
 
@@ -171,6 +170,38 @@ def test_pages_come_and_go(front_end: FrontEnd, expected: Callable[[int], str]) 
     assert time.monotonic() - begin < 25
     front_end.page("page-4")
     assert front_end.run("print(show(await session.run_async(None, feed(2))))") == expected(2)
+
+
+def test_no_page_at_all() -> None:
+    with FrontEnd([install("7.4.0")], True, {}) as front_end:
+        assert front_end.run(SETUP) == ""
+        front_end.run("wait.HELLO_SECONDS = 0.5")
+        for call in ("session.run(None, feed(1))", "await session.run_async(None, feed(1))", "next(iter(session.map([feed(1)])))"):
+            assert front_end.run(call).startswith("NoBrowser: no browser is connected: display `session.bridge` in a cell first")
+        assert front_end.run("print('usable')") == "usable"
+
+
+def test_a_page_of_another_version(handlers: dict[str, Callable[[Request], Any]]) -> None:
+    with FrontEnd([install("7.4.0")], True, handlers) as front_end:
+        assert front_end.run(SETUP) == ""
+        front_end.pages[0].leave()
+        front_end.comm_message(
+            front_end.pages[0].comm, {"method": "custom", "content": {"v": 99, "kind": "hello", "id": "h", "peer": "p"}}, None
+        )
+        front_end.run("wait.RELOAD_SECONDS = 0.5")
+        assert "the page does not fit this kernel: the frame has wire version 99" in front_end.run("session.run(None, feed(1))")
+
+
+def test_a_page_that_connects_while_a_cell_waits(front_end: FrontEnd) -> None:
+    """What a reloaded page asks first is answered although the cell blocks the kernel."""
+    page = front_end.pages[-1]
+    page.muted, before = True, len(page.served)
+    cell = front_end.start("session.run(None, feed(1))")
+    until(lambda: len(page.served) > before)
+    assert front_end.ask("kernel_info_request").done.wait(5)
+    assert front_end.ask("comm_info_request").done.wait(5)
+    page.muted = False
+    assert cell.result() == ""
 
 
 def until(condition: Callable[[], bool], seconds: float = 10) -> None:
