@@ -17,6 +17,7 @@ PORTABLE = (
     f"{LIB}/player/core.wasm",
     f"{LIB}/player/core-relaxed.wasm",
     f"{LIB}/pyodide/glue.js",
+    f"{LIB}/widget/bridge.js",
     f"{LIB}/labextension/pyonnx-wasm/package.json",
 )
 # The C library that zig links against, as toolchain.py says, decides the tag.
