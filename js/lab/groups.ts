@@ -24,6 +24,8 @@ export const isGroup = (item: Group | Leaf): item is Group => "children" in item
 /** Children beyond which a group is divided. */
 const FULL = 120;
 const REPEATED = 60;
+/** Spent at most on looking for repetition. */
+const COMPARISONS = 1e8;
 /** Graph inputs or outputs beyond which they share a group. */
 const SIDES = 12;
 /** Boxes that a model opens with. */
@@ -157,10 +159,10 @@ const kind = (item: Group | Leaf): string => (isGroup(item) ? item.signature : i
 
 /** Puts ranges of children into groups of their own. */
 function gather(g: Group, ranges: readonly (readonly [number, number])[]): void {
-  const children: (Group | Leaf)[] = [];
+  let children: (Group | Leaf)[] = [];
   let at = 0;
   for (const [first, end] of ranges) {
-    children.push(...g.children.slice(at, first));
+    children = children.concat(g.children.slice(at, first));
     const members = g.children.slice(first, end);
     at = end;
     const made = group(named(members), g);
@@ -171,7 +173,7 @@ function gather(g: Group, ranges: readonly (readonly [number, number])[]): void 
     divide(made);
     children.push(made);
   }
-  g.children = [...children, ...g.children.slice(at)];
+  g.children = children.concat(g.children.slice(at));
 }
 
 function named(items: readonly (Group | Leaf)[]): string {
@@ -187,7 +189,7 @@ export function repeats(kinds: readonly string[]): [number, number][] {
   for (const k of kinds) if (!numbers.has(k)) numbers.set(k, numbers.size);
   const ids = Int32Array.from(kinds, (k) => numbers.get(k)!);
   let best = { period: 0, start: 0, length: 0 };
-  for (let period = 4; period <= n / 2; period++) {
+  for (let period = 4; period <= Math.min(n / 2, COMPARISONS / n); period++) {
     let longest = { run: 0, end: 0 };
     let run = 0;
     for (let k = 0; k + period < n; k++) {

@@ -1,5 +1,5 @@
 /** Draws a scene: on a canvas, or as SVG text. What a model names is only ever drawn as text. */
-import { TITLE, type Piece, type Rectangle } from "./compound.js";
+import type { Piece, Rectangle } from "./compound.js";
 import { isGroup } from "./groups.js";
 import type { Point } from "./layered.js";
 import { wireText, type Scene, type Shown } from "./scene.js";
@@ -385,5 +385,3 @@ export function toPng(scene: Scene, palette: Palette): Promise<Blob | null> {
   paint(new CanvasPen(context), scene, palette, NO_MARKS, view, 1);
   return new Promise((done) => canvas.toBlob(done, "image/png"));
 }
-
-export { TITLE };

@@ -1,5 +1,5 @@
 /** What is on show: the boxes of the tree that no closed group hides, the edges between them, their texts and places. */
-import { compound, type Box, type Edge, type Layout, type Rectangle } from "./compound.js";
+import { compound, type Box, type Edge, type Layout } from "./compound.js";
 import { isGroup, type Group, type Leaf } from "./groups.js";
 import type { Declared, Node, Size, Value } from "./model.js";
 
@@ -140,12 +140,4 @@ export function wireText(values: readonly Value[]): string {
 export function scene(root: Group, open: ReadonlySet<Group>, measure: Measure): Scene {
   const { input, ...rest } = visible(root, open, measure);
   return { ...rest, layout: compound(input.boxes, input.edges) };
-}
-
-export function bounds(rectangles: readonly Rectangle[]): Rectangle {
-  const left = Math.min(...rectangles.map((r) => r.x));
-  const top = Math.min(...rectangles.map((r) => r.y));
-  const right = Math.max(...rectangles.map((r) => r.x + r.width));
-  const bottom = Math.max(...rectangles.map((r) => r.y + r.height));
-  return { x: left, y: top, width: right - left, height: bottom - top };
 }

@@ -1,4 +1,4 @@
-/** The graph's tree and layout, without a browser: node --test tests/jupyter/viewer */
+/** The graph's tree and layout, without a browser: node --test tests/jupyter/viewer/*.test.mjs */
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { load } from "./bundle.mjs";
@@ -107,6 +107,14 @@ for (const [what, name] of [
     sound(shown);
     assert.equal(root.count, 5000);
   });
+
+test("200,000 nodes of one scope", () => {
+  const root = grouped(new Model(transformer(4000, (l, k, op) => `/model/${op}_${50 * l + k}`)));
+  const shown = scene(root, opened(root), measure);
+  assert.ok(shown.boxes.length <= 300);
+  assert.equal(root.count, 200_000);
+  sound(shown);
+});
 
 test("every group opened", () => {
   const root = grouped(new Model(transformer(20, scoped)));
