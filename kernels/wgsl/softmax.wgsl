@@ -5,7 +5,13 @@
 #include team
 
 @compute @workgroup_size(256)
+#if subgroups
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) index: u32,
+        @builtin(subgroup_size) size: u32) {
+  subgroup = size;
+#else
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) index: u32) {
+#endif
   let g = group(wid, nwg);
   if (g.z >= u32($grid_z)) { return; }
   let row = g.x * TEAMS + index / TEAM;

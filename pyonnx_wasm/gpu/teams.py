@@ -23,12 +23,13 @@ def team_cases(
     guard: DimLike = 1,
     uniforms: Mapping[str, Any] | None = None,
     holes: Mapping[str, str] | None = None,
+    needs: tuple[str, ...] = (),
 ) -> list[Case]:
     """Cases of a source that includes ``team``: one row of ``n`` elements per team, more lanes for long rows."""
     return [
         Case(
             (dims.ceildiv(rows, LANES // team),), dims.product([guard, fits]), frozenset(defines), {**(holes or {}), "team": str(team)},
-            uniforms, vec4=frozenset(vec4),
+            uniforms, vec4=frozenset(vec4), needs=needs,
         )
         for team, fits in ((SMALL, dims.le(n, LONG)), (LANES, 1))
     ]  # fmt: skip

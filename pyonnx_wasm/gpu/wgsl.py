@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 
 from ..dtypes import DType
@@ -98,15 +98,16 @@ class _Key:
 
 
 def shaders(call: Call, case: Case) -> list[Shader]:
-    """The texts of a case, best first: with native halves where the adapter has them, else without."""
+    """The texts of a case, best first: with native halves and what else the case has use for where the adapter has them, else without."""
     uniforms, words = layout(call, case)
     key = _Key(
         call.kernel.name, tuple((name, v.dtype) for name, v in call.values.items()), call.outputs, tuple(uniforms.items()), words,
         case.defines, tuple(case.holes.items()), case.raw, case.vec4, case.words, case.needs,
     )  # fmt: skip
-    halves = any(dtype is HALF and name not in case.raw for name, dtype in key.buffers)
-    plain = Shader(case.needs, _text(key, False))
-    return [Shader((*case.needs, "shader-f16"), _text(key, True)), plain] if halves else [plain]
+    halved = any(dtype is HALF and name not in case.raw for name, dtype in key.buffers)
+    keys = [key, replace(key, needs=())] if key.needs else [key]
+    halves = [True, False] if halved else [False]
+    return [Shader((*k.needs, *(["shader-f16"] if native else [])), _text(k, native)) for native in halves for k in keys]
 
 
 @cache

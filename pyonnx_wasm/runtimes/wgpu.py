@@ -201,7 +201,8 @@ class GpuExecutor:
             entries.append({"binding": i + 1, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}})
         try:
             layout = self.device.create_bind_group_layout(entries=entries)
-            module = self.device.create_shader_module(code=code, label=row["kernel"])
+            # wgpu has subgroups without this line and rejects it: https://github.com/gfx-rs/wgpu/issues/8202
+            module = self.device.create_shader_module(code=code.replace("enable subgroups;", ""), label=row["kernel"])
             pipeline = self.device.create_compute_pipeline(
                 layout=self.device.create_pipeline_layout(bind_group_layouts=[layout]),
                 compute={"module": module, "entry_point": "main"},

@@ -5,6 +5,36 @@ const TEAM = ${team}u;
 const TEAMS = 256u / TEAM;
 var<workgroup> shelf: array<vec2<f32>, 256>;
 
+#if subgroups
+// Lanes of a subgroup exchange registers; what the subgroups of a team have found meets in workgroup memory.
+var<private> subgroup: u32;
+
+fn team_sum(v: vec2<f32>, index: u32) -> vec2<f32> {
+  let width = min(subgroup, 32u);
+  var sum = v;
+  for (var step = 1u; step < 32u; step *= 2u) { sum += select(vec2<f32>(0.0), subgroupShuffleXor(sum, step), step < width); }
+  if (index % width == 0u) { shelf[index / width] = sum; }
+  workgroupBarrier();
+  let first = index / TEAM * (TEAM / width);
+  sum = shelf[first];
+  for (var k = 1u; k < TEAM / width; k++) { sum += shelf[first + k]; }
+  workgroupBarrier();
+  return sum;
+}
+
+fn team_max(v: f32, index: u32) -> f32 {
+  let width = min(subgroup, 32u);
+  var top = v;
+  for (var step = 1u; step < 32u; step *= 2u) { top = select(top, max_nan(top, subgroupShuffleXor(top, step)), step < width); }
+  if (index % width == 0u) { shelf[index / width].x = top; }
+  workgroupBarrier();
+  let first = index / TEAM * (TEAM / width);
+  top = shelf[first].x;
+  for (var k = 1u; k < TEAM / width; k++) { top = max_nan(top, shelf[first + k].x); }
+  workgroupBarrier();
+  return top;
+}
+#else
 fn team_sum(v: vec2<f32>, index: u32) -> vec2<f32> {
   shelf[index] = v;
   workgroupBarrier();
@@ -28,3 +58,4 @@ fn team_max(v: f32, index: u32) -> f32 {
   workgroupBarrier();
   return top;
 }
+#endif

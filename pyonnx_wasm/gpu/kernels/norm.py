@@ -15,4 +15,4 @@ def cases(call: Call) -> list[Case]:
     wide = fours(call.n, call.row_mul if each else call.inner, *(call.starts[name] for name in vec4))
     defines = {"rms"} if call.rms else set()
     defines |= ({"wide"} if wide else set()) | ({"each"} if each else set())
-    return team_cases(call, call.rows, call.n, defines, vec4 if wide else set())
+    return team_cases(call, call.rows, call.n, defines, vec4 if wide else set(), needs=("subgroups",))

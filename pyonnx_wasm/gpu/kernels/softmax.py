@@ -11,6 +11,6 @@ def cases(call: Call) -> list[Case]:
     if not call.all(F32):
         return []
     log = {"log"} if call.log else set()
-    rows = team_cases(call, call.outer, call.n, log | {"rows"}, guard=dims.eq(call.inner, 1))
+    rows = team_cases(call, call.outer, call.n, log | {"rows"}, guard=dims.eq(call.inner, 1), needs=("subgroups",))
     columns = Case((dims.ceildiv(call.outer * call.inner, WORKGROUP),), defines=frozenset(log))
     return [*rows, columns]
