@@ -17,6 +17,8 @@ from onnx import TensorProto, helper
 from PIL import Image
 from playwright.sync_api import Browser, BrowserType, Locator, Page, expect
 
+from pyonnx_wasm.testing.chromium import launch_options
+
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "js" / "pages" / "digits" / "digits.onnx"
 DATA = ROOT / "tests" / "data"
@@ -54,12 +56,17 @@ def chromium(browser_type: BrowserType, browser_type_launch_args: dict[str, Any]
 
 
 @pytest.fixture(scope="module")
-def desk(tmp_path_factory: pytest.TempPathFactory, chromium: Browser, models: Path) -> Iterator[Desk]:
+def lab(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lab]:
     with Lab(tmp_path_factory.mktemp("lab") / "lab") as lab:
-        path = lab.write("widgets.ipynb", ["0"])
-        context = chromium.new_context(viewport={"width": 1100, "height": 900})
-        yield Desk(lab.open(context, path.name), path, models)
-        context.close()
+        yield lab
+
+
+@pytest.fixture(scope="module")
+def desk(lab: Lab, chromium: Browser, models: Path) -> Iterator[Desk]:
+    path = lab.write("widgets.ipynb", ["0"])
+    context = chromium.new_context(viewport={"width": 1100, "height": 900})
+    yield Desk(lab.open(context, path.name), path, models)
+    context.close()
 
 
 @pytest.fixture(scope="module")
@@ -489,6 +496,24 @@ def test_themes_and_widths(desk: Desk) -> None:
             outside = """element => [...element.querySelectorAll("*")].filter((e) => !e.closest(".pwx-scroll, svg")
                 && e.getBoundingClientRect().right > element.getBoundingClientRect().right + 1).map((e) => e.className)"""
             assert view.evaluate(outside) == []
+
+
+def test_webgpu(lab: Lab, browser_type: BrowserType, models: Path) -> None:
+    """Where there is an adapter, the page's GPU is preferred, and agrees with the kernel."""
+    browser = browser_type.launch(**launch_options(webgpu=True))
+    path = lab.write("webgpu.ipynb", ["0"])
+    desk = Desk(lab.open(browser.new_context(), path.name), path, models)
+    notebook = desk.open(
+        f"w = Playground({str(DIGITS)!r})\nw", f"c = Compare({str(DIGITS)!r})\nc", "[(f['backend'], f['passed']) for f in c.value]"
+    )
+    view = widget(notebook)
+    expect(view.locator(".pwx-badge")).to_contain_text("webgpu · ")
+    view.locator("input[type=file]").set_input_files(models / "one.png")
+    expect(view.locator(".pwx-best")).to_be_visible()
+    notebook.run(1)
+    expect(widget(notebook, 1).locator(".pwx-good")).to_have_count(2)
+    assert notebook.run(2) == "[('wasm', True), ('webgpu', True)]"
+    browser.close()
 
 
 @pytest.mark.parametrize(

@@ -92,7 +92,7 @@ async function inPage(rpc: Rpc, ref: Ref, backend: string, report: Report, signa
     );
   return {
     label: `${session.backend} · ${where(session.backend, threads, info.adapter)}`,
-    reason: single ? "One thread: this page is not cross-origin isolated." : undefined,
+    reason: session.fallback ?? (single ? "One thread: this page is not cross-origin isolated." : undefined),
     run: async (feeds) => (await session.run(given(feeds))) as Tensors,
     profile: (feeds) => session.profile(given(feeds)),
     release: () => started.release(model),
