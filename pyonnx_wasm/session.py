@@ -8,6 +8,7 @@ import math
 import os
 import sys
 import threading
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -63,7 +64,8 @@ class InferenceSession:
     Args:
         path_or_bytes: an ``.onnx`` or ``.ponnx`` file, or its bytes.
         sess_options: see :class:`SessionOptions`.
-        providers: backends in order of preference; the first available is used.
+        providers: backends in order of preference; the first available is used. With ``["gpu", "cpu"]`` a model that the GPU
+            cannot run, or no GPU at all, is a RuntimeWarning, and the cpu runs the model.
     Raises:
         reader.ReadError, ponnx.FileError, ir.IRError: the file cannot be read or compiled; the text names what and where.
         ValueError: no such provider.
@@ -85,6 +87,9 @@ class InferenceSession:
     ) -> None:
         self._source, self._options = path_or_bytes, sess_options or SessionOptions()
         self._provider = _choose(providers)
+        self._spare = self._provider == "gpu" and "cpu" in (_ALIASES.get(n, n) for n in _names(providers))
+        #: Why the model does not run on the backend that was preferred.
+        self.fallback: str | None = None
         self._lock = threading.Lock()
         self._variants: dict[Any, Runtime] = {}
         self._needs: tuple[str, ...] = ()
@@ -117,9 +122,16 @@ class InferenceSession:
         if self._provider == "gpu":
             from .runtimes import wgpu
 
-            if compiled.gpu is None:
-                raise ponnx.FileError("this compiled model has no part for GPUs: compile it again, with --gpu")
-            return wgpu.GpuExecutor(compiled.gpu, load_weights(compiled.init, compiled.weights, threads), compiled.weights, threads)
+            try:
+                if compiled.gpu is None:
+                    raise ponnx.FileError("this compiled model has no part for GPUs: compile it again, with --gpu")
+                weights = load_weights(compiled.init, compiled.weights, threads)
+                return wgpu.GpuExecutor(compiled.gpu, weights, compiled.weights, threads)
+            except (wgpu.GpuError, ponnx.FileError) as error:
+                if not self._spare:
+                    raise
+                self._provider, self.fallback = "cpu", str(error)
+                warnings.warn(f"running on cpu: {error}", RuntimeWarning, stacklevel=3)
         return Executor(compiled.main, compiled.init, compiled.weights, threads)
 
     def get_inputs(self) -> list[NodeArg]:
@@ -284,12 +296,16 @@ def _dtype_of(array: np.ndarray) -> DType | None:
 def _choose(providers: Sequence[str | tuple[str, Any]] | None) -> str:
     if not providers:
         return PROVIDERS[0]
-    names = [p if isinstance(p, str) else p[0] for p in providers]
+    names = _names(providers)
     for name in names:
         if _ALIASES.get(name, name) in (*PROVIDERS, *ELSEWHERE):
             return _ALIASES.get(name, name)
     hint = "; webgpu runs in a page: create the session with the JavaScript player" if WASM and "webgpu" in names else ""
     raise ValueError(f"no backend of {names} is available here; available: {', '.join(PROVIDERS)}{hint}")
+
+
+def _names(providers: Sequence[str | tuple[str, Any]] | None) -> list[str]:
+    return [p if isinstance(p, str) else p[0] for p in providers or ()]
 
 
 def _arg(s: Signature) -> NodeArg:

@@ -29,6 +29,11 @@ def test_a_file_without_it_says_so(tmp_path: Path) -> None:
     ponnx.save(ort.compile(node("Relu", {"x": X})), tmp_path / "m.ponnx")
     with pytest.raises(ponnx.FileError, match="compile it again"):
         ort.InferenceSession(tmp_path / "m.ponnx", providers=["gpu"])
+    with pytest.warns(RuntimeWarning, match=r"running on cpu: .* compile it again"):
+        session = ort.InferenceSession(tmp_path / "m.ponnx", providers=["gpu", "cpu"])
+    assert session.get_providers() == ["cpu"]
+    assert "no part for GPUs" in (session.fallback or "")
+    np.testing.assert_array_equal(session.run(None, {"x": X})[0], np.maximum(X, 0))
 
 
 def test_sizes_in_any_order_and_more_than_are_kept() -> None:
