@@ -12,11 +12,16 @@ from gpu_model import Array, assert_same, both
 
 import pyonnx_wasm as ort
 
-DATA = Path(__file__).parents[1] / "data"
-CASES: dict[str, list[dict[str, int]]] = {
-    "vit": [{"batch": 1}, {"batch": 3}],
-    "decoder": [{"seq": 9, "past": 0}, {"seq": 1, "past": 9}, {"batch": 3, "seq": 4, "past": 2}, {"seq": 40, "past": 0}],
-    "mobilenet": [{"height": 32, "width": 32}, {"batch": 2, "height": 45, "width": 33}],
+ROOT = Path(__file__).parents[2]
+DATA = ROOT / "tests" / "data"
+CASES: dict[str, tuple[Path, list[dict[str, int]]]] = {
+    "vit": (DATA / "vit.onnx", [{"batch": 1}, {"batch": 3}]),
+    "decoder": (
+        DATA / "decoder.onnx",
+        [{"seq": 9, "past": 0}, {"seq": 1, "past": 9}, {"batch": 3, "seq": 4, "past": 2}, {"seq": 40, "past": 0}],
+    ),
+    "mobilenet": (DATA / "mobilenet.onnx", [{"height": 32, "width": 32}, {"batch": 2, "height": 45, "width": 33}]),
+    "minilm": (ROOT / "build" / "models" / "minilm.onnx", [{"seq": 1}, {"batch": 2, "seq": 13}]),
 }
 
 
@@ -25,14 +30,19 @@ def feed(session: ort.InferenceSession, sizes: Mapping[str, int]) -> dict[str, A
     found: dict[str, Array] = {}
     for given in session.get_inputs():
         shape = [d if isinstance(d, int) else sizes.get(str(d), 1) for d in given.shape]
-        whole = "int" in given.type
-        found[given.name] = rng.integers(0, 97, shape) if whole else rng.standard_normal(shape).astype(np.float32)
+        if "int" not in given.type:
+            found[given.name] = rng.standard_normal(shape).astype(np.float32)
+        elif "mask" in given.name:
+            found[given.name] = np.tri(*shape, shape[1] - shape[0], dtype=np.int64)  # every row is one token longer
+        else:
+            found[given.name] = rng.integers(0, 2 if "type" in given.name else 97, shape)
     return found
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_model(name: str) -> None:
-    model = (DATA / f"{name}.onnx").read_bytes()
+    path, shapes = CASES[name]
+    model = path.read_bytes()
     session = ort.InferenceSession(model)
-    for pairs in both(model, *(feed(session, sizes) for sizes in CASES[name])):
+    for pairs in both(model, *(feed(session, sizes) for sizes in shapes)):
         assert_same(pairs, rtol=1e-3, atol=1e-4)
