@@ -24,9 +24,11 @@ HERE = Path(__file__).resolve().parent
 MODELS = (HERE.parent / "js" / "pages" / "digits" / "digits.onnx",)
 CORE = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "package.json")
 CARRIED = ("micropip", "numpy", "packaging", "six", "typing-extensions")
-# What IPython needs, besides what the distribution carries; in the versions of its lock file, where that names them.
-FETCHED = ("asttokens", "comm==0.2.3", "decorator", "executing", "ipython", "jedi", "matplotlib-inline", "parso", "prompt-toolkit",
-           "pure-eval", "pygments", "stack-data", "traitlets", "wcwidth")  # fmt: skip
+# What IPython and the widgets need, besides what the distribution carries; in the versions of its lock file, where that names them.
+FETCHED = ("anywidget==0.11.0", "asttokens", "comm==0.2.3", "decorator", "executing", "ipython", "ipywidgets==8.1.9", "jedi",
+           "matplotlib-inline", "parso", "prompt-toolkit", "psygnal==0.15.1", "pure-eval", "pygments", "stack-data", "traitlets",
+           "wcwidth")  # fmt: skip
+WIDGETS = ["anywidget", "ipywidgets", "psygnal", "typing-extensions"]
 STARTED = ("comm", "ipython", "jedi")
 EXTENSION = "@jupyterlite/pyodide-kernel-extension:kernel"
 
@@ -83,14 +85,14 @@ def distribution(wheel: Path, folder: Path) -> None:
         shutil.copy(source / known[name]["file_name"], folder)
     pinned = [name if "==" in name else f"{name}=={known[name]['version']}" for name in FETCHED]
     # Pure wheels, which no Python version changes.
-    fetch = ["download", "-q", "--no-deps", "--only-binary=:all:", "--python-version=3.13", "--disable-pip-version-check"]
+    fetch = ["download", "-q", "--no-deps", "--only-binary=:all:", "--python-version=3.13", "--platform=any", "--disable-pip-version-check"]
     subprocess.run([sys.executable, "-m", "pip", *fetch, "-d", str(folder), *pinned], check=True)
     for requirement in pinned:
         name = requirement.partition("==")[0]
         (file,) = folder.glob(f"{name.replace('-', '[-_]')}-*.whl")
         packages[name] = {**known.get(name, {}), **entry(file, name, known[name]["depends"] if name in known else [])}
     shutil.copy(wheel, folder)
-    packages["pyonnx-wasm"] = entry(folder / wheel.name, "pyonnx-wasm", ["numpy"])
+    packages["pyonnx-wasm"] = entry(folder / wheel.name, "pyonnx-wasm", ["numpy", *WIDGETS])
     (folder / "pyodide-lock.json").write_text(json.dumps({**lock, "packages": packages}))
 
 
