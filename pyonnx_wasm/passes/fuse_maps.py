@@ -7,6 +7,8 @@ from ..expression import Expression
 from ..ir import Graph, Node, Storage, Value
 from ..tensor import MAP, _split_strides
 
+INPUTS = expression.MAX_INPUTS - 1  # with the output the 8 buffers that every GPU binds
+
 
 def fuse_maps(graph: Graph) -> None:
     uses, kept = graph.uses(), graph.output_storages()
@@ -76,7 +78,7 @@ def _inline(node: Node, storage: Storage, producer: Node) -> bool:
 
         where.append(expression.rebuild(inner, leaf))
     outer = expression.rebuild(expression.of(node), lambda e: where[e[2]] if e[0] == "in" else e)
-    if len(xs) > expression.MAX_INPUTS:
+    if len(xs) > INPUTS:
         return False
     code = expression.code(outer, len(xs))
     if len(code) > expression.MAX_CODE or expression.allocate(code, len(xs)) is None:
