@@ -78,7 +78,7 @@ class Bridge {
     };
     try {
       const session = await (await this.#started()).open(this.rpc, model, tell);
-      status.set({ phase: "ready", backend: session.backend, threads: session.threads });
+      status.set({ phase: "ready", ...where(session) });
       const { loaded, total, from, uncached } = status.state;
       this.#origins.set(keyOf(model), { loaded, total, from, uncached });
       return session;
@@ -97,15 +97,14 @@ class Bridge {
     signal.throwIfAborted();
     const { player } = await this.#started();
     const feeds = Object.fromEntries(tensors.map((tensor) => [tensor.name, tensorOf(player.Tensor, tensor)]));
-    const { backend, threads } = session;
-    status.set({ phase: "running", problem: "", model: ref.name, backend, threads, ...this.#origins.get(keyOf(ref)) });
+    status.set({ phase: "running", problem: "", model: ref.name, ...where(session), ...this.#origins.get(keyOf(ref)) });
     const begin = performance.now();
     try {
       const results = await session.run(feeds, outputs);
       const ms = performance.now() - begin;
       status.set({ phase: "ready", ms, runs: status.state.runs + 1 });
       const buffers = outputs.map((name) => wireTensor(name, results[name] as Tensor));
-      return { json: { backend, threads, ms }, buffers };
+      return { json: { ...where(session), ms }, buffers };
     } catch (error) {
       status.set({ phase: "failed", problem: messageOf(error) });
       throw error;
@@ -130,8 +129,12 @@ function modelRef(json: unknown): Named {
   return { sha256, bytes: bytes as number, providers, name: String(name ?? "model") };
 }
 
-function described({ backend, threads, inputMetadata, outputMetadata }: InferenceSession): unknown {
-  return { backend, threads, inputs: inputMetadata, outputs: outputMetadata };
+function where({ backend, fallback = "", threads }: InferenceSession): Pick<State, "backend" | "fallback" | "threads"> {
+  return { backend, fallback, threads };
+}
+
+function described(session: InferenceSession): unknown {
+  return { ...where(session), inputs: session.inputMetadata, outputs: session.outputMetadata };
 }
 
 function tensorOf(tensor: typeof Tensor, { dtype, dims, data }: WireTensor): Tensor {

@@ -14,6 +14,8 @@ export interface State {
   readonly from: "" | "cache" | "kernel";
   readonly uncached: string;
   readonly backend: string;
+  /** Why it is not the backend wanted first. */
+  readonly fallback: string;
   readonly threads: number;
   readonly runs: number;
   readonly ms: number;
@@ -29,6 +31,7 @@ const START: State = {
   from: "",
   uncached: "",
   backend: "",
+  fallback: "",
   threads: 0,
   runs: 0,
   ms: 0,
@@ -112,12 +115,13 @@ function sentence(state: State): string {
   return [model, where, phase === "running" ? "running" : speed || SAYS[phase]].filter(Boolean).join(" · ");
 }
 
-function rows({ info, from, uncached, runs, total }: State): [string, string][] {
+function rows({ info, from, uncached, runs, total, backend, fallback }: State): [string, string][] {
   const found: [string, string][] = [];
   if (total) {
     const origin = from === "cache" ? "from this browser's cache" : "from the kernel";
     found.push(["Model", `${size(total)} ${origin}${uncached && `; ${uncached}`}`]);
   }
+  if (fallback) found.push(["Backend", `${backend}: ${fallback}`]);
   if (runs) found.push(["Runs", String(runs)]);
   if (!info) return found;
   const { adapter } = info;

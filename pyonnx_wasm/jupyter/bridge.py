@@ -43,6 +43,9 @@ def widget_class() -> Any:
     class BridgeWidget(anywidget.AnyWidget):  # type: ignore[misc, unused-ignore]
         _esm = traitlets.Unicode().tag(sync=True)
 
+        def __repr__(self) -> str:
+            return "<pyonnx_wasm bridge>"
+
     return BridgeWidget
 
 

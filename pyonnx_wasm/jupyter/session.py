@@ -16,7 +16,7 @@ from .rpc import Call, Reply
 from .wait import wait, wait_async
 from .wire import Tensor
 
-BACKENDS = ("wasm", "webgpu")
+BACKENDS = ("webgpu", "wasm")
 IN_FLIGHT = 4
 
 
@@ -27,7 +27,8 @@ class BrowserSession(InferenceSession):
     soon as they can, so the first run waits for what is left of the transfer.
 
     Args:
-        providers: ``["browser"]``, or ``[("browser", {"backends": ["webgpu", "wasm"]})]`` to say which backends to try there, in order.
+        providers: ``["browser"]``, or ``[("browser", {"backends": ["wasm"]})]`` to say which backends to try there, in order; by default
+            ``webgpu``, then ``wasm``.
     """
 
     def __init__(
@@ -62,7 +63,7 @@ class BrowserSession(InferenceSession):
 
     @property
     def last_run(self) -> dict[str, Any]:
-        """Of the latest run: its backend, and ``ms`` in the browser."""
+        """Of the latest run: its backend with the reason for a ``fallback``, threads, and ``ms`` in the browser."""
         return dict(self._stats)
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None) -> list[np.ndarray]:
@@ -138,7 +139,7 @@ class Results:
 
 def _backends(providers: Sequence[str | tuple[str, Any]] | None) -> list[str]:
     options: dict[str, Any] = next((p[1] for p in providers or () if not isinstance(p, str) and p[0] == "browser"), {})
-    chosen = list(options.get("backends", BACKENDS[:1]))
+    chosen = list(options.get("backends", BACKENDS))
     if not chosen or not set(chosen) <= set(BACKENDS):
         raise ValueError(f"backends of the browser are {', '.join(BACKENDS)}, not {chosen}")
     return chosen

@@ -56,7 +56,7 @@ def native() -> ort.InferenceSession:
 @pytest.fixture(scope="module")
 def handlers(native: ort.InferenceSession) -> dict[str, Callable[[Request], Any]]:
     def run(request: Request) -> Reply:
-        assert request.json["model"]["providers"] == ["wasm"]
+        assert request.json["model"]["providers"] == ["webgpu", "wasm"]
         results = native.run(request.json["outputs"], {t.name: t.numpy() for t in request.tensors})
         return Reply({"backend": "wasm", "ms": 1.0}, [Tensor.of(a) for a in results])
 
