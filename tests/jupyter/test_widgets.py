@@ -158,8 +158,9 @@ def best(view: Locator) -> Locator:
 
 
 def test_playground_drawn_by_mouse_and_by_keys(desk: Desk) -> None:
-    notebook = desk.open(PLAYGROUND)
+    notebook = desk.open(PLAYGROUND, "await w.result()")
     view = widget(notebook)
+    assert notebook.run(1) == "RemoteError: the widget has no input yet: give it one, then ask again"
     board = view.locator(".pwx-board")
     expect(view.locator(".pwx-status")).to_have_text("Waiting for an input")
     expect(view.locator(".pwx-badge")).to_have_text("wasm · one thread")
@@ -177,7 +178,7 @@ def test_playground_drawn_by_mouse_and_by_keys(desk: Desk) -> None:
     expect(best(view)).to_have_text("1")
     notebook.page.keyboard.press("Delete")
     expect(view.locator(".pwx-status")).to_have_text("Waiting for an input")
-    assert notebook.page.locator(".jp-Notebook .jp-Cell").count() == 1  # the keys are the widget's, not the notebook's
+    assert notebook.page.locator(".jp-Notebook .jp-Cell").count() == 2  # the keys are the widget's, not the notebook's
 
 
 def test_playground_gives_python_what_python_computes(desk: Desk) -> None:
@@ -291,6 +292,8 @@ def test_playground_of_tensors(desk: Desk) -> None:
         f"w = Playground({model!r}, inputs={{'table': Tensor('ones')}}, outputs={{'scaled': Tensor()}}, dims={{'rows': 2}})\nw",
         "result = await w.result(); result['scaled'].shape",
     )
+    notebook.run_all()
+    assert notebook.text(1) == "(2, 3)"
     view = widget(notebook)
     assert notebook.run(1) == "(2, 3)"
     rows = view.get_by_label("Size of rows")

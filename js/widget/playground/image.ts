@@ -1,7 +1,7 @@
 /** A picture in: dropped, pasted, from a file, an example, the camera or a drawing. */
 import { button, canvas, colour, h, icon, messageOf, onTheme } from "../ui/dom.js";
 import { describe, prepare, type Pixels, type Prepared } from "../ui/preprocess.js";
-import { signature, size, type Tensor, type Tensors, type Value } from "../ui/tensor.js";
+import { signature, type Tensor, type Tensors, type Value } from "../ui/tensor.js";
 import { Camera } from "./camera.js";
 import { Drawing } from "./draw.js";
 import { panel, type Context, type ImageInput, type InputPanel, type Picture } from "./panel.js";
@@ -252,7 +252,7 @@ export class ImagePanel implements InputPanel {
         "naturalWidth" in image ? [image.naturalWidth || 512, image.naturalHeight || 512] : [image.width, image.height];
       if (width * height > LARGEST)
         throw new Error(
-          `${name} has ${width} × ${height} pixels; the limit is ${size(LARGEST).replace("MB", "million")}. Make it smaller.`,
+          `${name} has ${width} × ${height} pixels; the limit is ${LARGEST / 1e6} million. Make it smaller.`,
         );
       this.#source = { image, width, height };
       this.#present();

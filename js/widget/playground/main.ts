@@ -3,33 +3,45 @@ import ui from "../ui/ui.css";
 import { widget, wire } from "../ui/mount.js";
 import css from "./playground.css";
 import { Playground } from "./playground.js";
+import type { Rpc } from "../rpc.js";
 import type { Spec } from "./panel.js";
 
+const DISPLAY_MS = 5000;
 const views = new Set<Playground>();
 
-export default widget(ui + css, ({ model, rpc, host, signal, settled }) => {
-  const playground = new Playground({
-    spec: model.get!("spec") as Spec,
-    host,
-    signal,
-    sync: !!model.get!("sync"),
-    onSync(sync) {
-      model.set!("sync", sync);
-      model.save_changes!();
-    },
-    onSettled: settled,
-  });
-  const onSync = (): void => playground.setSync(!!model.get!("sync"));
-  model.on("change:sync", onSync);
-  views.add(playground);
+export default widget(
+  ui + css,
+  ({ model, host, signal, settled }) => {
+    const playground = new Playground({
+      spec: model.get!("spec") as Spec,
+      host,
+      signal,
+      sync: !!model.get!("sync"),
+      onSync(sync) {
+        model.set!("sync", sync);
+        model.save_changes!();
+      },
+      onSettled: settled,
+    });
+    const onSync = (): void => playground.setSync(!!model.get!("sync"));
+    model.on("change:sync", onSync);
+    views.add(playground);
+    signal.addEventListener("abort", () => {
+      views.delete(playground);
+      model.off("change:sync", onSync);
+    });
+    return playground.element;
+  },
+  answer,
+);
+
+function answer(rpc: Rpc): void {
   rpc.handle("current", async () => {
+    // A cell that asks may run before the one that displays has been drawn.
+    for (let waited = 0; !views.size && waited < DISPLAY_MS; waited += 50)
+      await new Promise((done) => setTimeout(done, 50));
     const [view] = [...views].slice(-1);
     if (!view) throw new Error("the widget is not displayed; display it in a cell first");
     return { buffers: wire(await view.current()) };
   });
-  signal.addEventListener("abort", () => {
-    views.delete(playground);
-    model.off("change:sync", onSync);
-  });
-  return playground.element;
-});
+}

@@ -18,6 +18,8 @@ export interface InputPanel {
   readonly element: HTMLElement;
   /** True while inputs come by themselves, as from a camera. */
   streaming?(): boolean;
+  /** True while the panel itself is still loading. */
+  loading?(): boolean;
   /** Tensors for the next run; undefined while there is nothing to run. Throws an error that tells what to mend. */
   feeds(): Tensors | undefined;
   picture?(): Picture | undefined;

@@ -45,6 +45,7 @@ export class Playground {
   #model: Runnable | undefined;
   #results: Tensors | undefined;
   #failed = false;
+  #unloaded: unknown;
   #sentAt = 0;
   #waiting: { resolve(results: Tensors): void; reject(error: unknown): void }[] = [];
 
@@ -108,6 +109,7 @@ export class Playground {
   /** The results of the newest inputs: at once if they stand, or of the run that is to come. */
   async current(): Promise<Tensors> {
     if (this.#results && !this.#runner.running && !this.#failed) return this.#results;
+    if (this.#unloaded) throw this.#unloaded;
     return new Promise((resolve, reject) => {
       this.#waiting.push({ resolve, reject });
       if (this.#model && !this.#runner.running) this.#runner.ask();
@@ -119,7 +121,9 @@ export class Playground {
     try {
       this.#model = await this.#frame.load(host, host.backends, signal);
     } catch (error) {
-      if (!signal.aborted) this.#fail(error);
+      if (signal.aborted) return;
+      this.#unloaded = error;
+      this.#fail(error);
       return;
     }
     this.#runner.ask();
@@ -165,6 +169,8 @@ export class Playground {
     this.#frame.alert(undefined);
     this.#frame.status.textContent = "Waiting for an input";
     for (const panel of this.#outputs) panel.clear();
+    if (this.#inputs.some((panel) => panel.loading?.())) return;
+    this.#refuse(new Error("the widget has no input yet: give it one, then ask again"));
   }
 
   #settle(): void {
@@ -183,6 +189,11 @@ export class Playground {
     this.#frame.alert(error);
     this.#frame.status.textContent = "";
     for (const panel of this.#outputs) panel.clear();
+    this.#refuse(error);
+  }
+
+  /** Ends the waiting for a result. */
+  #refuse(error: unknown): void {
     for (const { reject } of this.#waiting.splice(0)) reject(error);
   }
 
@@ -198,7 +209,7 @@ export class Playground {
   }
 
   #stop(): void {
-    for (const { reject } of this.#waiting.splice(0)) reject(new Error("the widget was closed"));
+    this.#refuse(new Error("the widget was closed"));
     void this.#model?.release().catch(() => {});
   }
 }

@@ -60,6 +60,10 @@ export class TextPanel implements InputPanel {
       .finally(() => context.change());
   }
 
+  loading(): boolean {
+    return !this.#tokenizer && !this.#failed;
+  }
+
   feeds(): Tensors | undefined {
     if (this.#failed) throw this.#failed;
     if (!this.#tokenizer || !this.#area.value.trim()) {

@@ -28,10 +28,13 @@ interface Ref {
   readonly bytes: number;
 }
 
-/** An anywidget module whose views are made by `make`. */
-export function widget(css: string, make: (view: View) => HTMLElement) {
+/** An anywidget module whose views are made by `make`; `answer` is told of the connection before there is any view. */
+export function widget(css: string, make: (view: View) => HTMLElement, answer: (rpc: Rpc) => void = () => {}) {
   let rpc: Rpc | undefined;
-  const connect = (model: AnyModel): Rpc => (rpc ??= new Rpc(model));
+  const connect = (model: AnyModel): Rpc => {
+    if (!rpc) answer((rpc = new Rpc(model)));
+    return rpc;
+  };
   return {
     initialize({ model }: { model: AnyModel }) {
       const connected = connect(model);
