@@ -6,6 +6,7 @@ import asyncio
 import json
 import math
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +225,7 @@ def test_bad_inputs_are_named(given: dict[str, str], sizes: dict[str, int], text
     assert "'ink'" in str(caught.value)
 
 
-def test_a_worker_survives_bad_files_and_ends_what_takes_long(tmp_path: Path) -> None:
+def test_a_worker_survives_bad_files_and_ends_what_takes_long(tmp_path: Path, apart: Callable[..., Any]) -> None:
     path = tmp_path / "h.onnx"
     hostile(path)
     big = tmp_path / "big.onnx"
@@ -258,4 +259,4 @@ def test_a_worker_survives_bad_files_and_ends_what_takes_long(tmp_path: Path) ->
         finally:
             worker.close()
 
-    asyncio.run(jobs())
+    apart(asyncio.run, jobs())
