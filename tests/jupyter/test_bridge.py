@@ -166,7 +166,8 @@ def test_reload_in_the_middle_of_an_upload(desk: Desk) -> None:
     slow = "from pyonnx_wasm.jupyter import feed as served\nread = served._read\n"
     slow += "served._read = lambda request: time.sleep(0.25) or read(request)"
     notebook = desk.open(
-        f"big = ort.InferenceSession({str(desk.big)!r}, providers=['browser'])\nresult = big.run(None, {{'x': np.ones((1, 1024), np.float32)}})",
+        f"big = ort.InferenceSession({str(desk.big)!r}, providers=['browser'])\n"
+        "result = big.run(None, {'x': np.ones((1, 1024), np.float32)})",
         "print(result[0] > 0)",
         setup=f"{slow}\n{SETUP}",
     )
