@@ -39,8 +39,8 @@ fn score(i: i32, j: i32, product: f32) -> f32 {
   return s;
 }
 
-// exp(s - top); 0 for a masked key, also while every key is.
-fn weight(s: f32, top: f32) -> f32 { return select(exp(s - top), 0.0, s < -3.4e38); }
+// exp(s - top); 0 for a key that is masked with -infinity, also while every key is.
+fn weight(s: f32, top: f32) -> f32 { return select(exp(s - top), 0.0, bitcast<u32>(s) == 0xff800000u); }
 
 fn query4(i: i32, t: i32) -> vec4<f32> {
   var v = vec4<f32>(0.0);

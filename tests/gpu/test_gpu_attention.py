@@ -52,5 +52,6 @@ def test_masks(mask: tuple[int, ...], sq: int) -> None:
     one = feed(2, 3, 3, sq, 45, 24, 24, (mask[0], mask[1], mask[2] or sq, mask[3]))
     one["m"][..., 5:20] = -np.inf
     one["m"][0, 0, 0, :] = -np.inf
+    one["m"][-1, -1, -1, :] = np.finfo(np.float32).min
     for pairs in both(node("Attention", one, opset=23, symbolic=False), one):
         assert_same(pairs)
