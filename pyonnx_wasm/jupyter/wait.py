@@ -20,7 +20,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
-import zmq
+try:
+    import zmq
+except ImportError:  # a kernel that is itself in the page has no sockets, and nothing to pump
+    zmq = None  # type: ignore[assignment]
 
 from .rpc import Call, Peer, Reply
 
