@@ -17,6 +17,6 @@ __all__ = ["Compiled", "InferenceSession", "NodeArg", "SessionOptions", "compile
 
 def get_available_providers() -> list[str]:
     """The backends that this installation can run, best first."""
-    from .session import PROVIDERS
+    from .session import available
 
-    return list(PROVIDERS)
+    return available()

@@ -25,7 +25,7 @@ from .profile import Profile
 from .runtimes import Runtime
 
 WASM = sys.platform == "emscripten"  # Pyodide: the core is WebAssembly beside it
-PROVIDERS = ("wasm",) if WASM else ("cpu", "gpu")
+PROVIDERS = ("wasm", "webgpu") if WASM else ("cpu", "gpu")
 ELSEWHERE = () if WASM else ("browser",)  # of the user who displays the notebook
 VARIANTS = 4 if WASM else 64  # kept of a model whose structure depends on contents; in Pyodide each has weights of its own
 _ALIASES = {"CPUExecutionProvider": PROVIDERS[0]}
@@ -109,7 +109,7 @@ class InferenceSession:
     def _compile(self, constants: Mapping[str, np.ndarray], shapes: Mapping[str, Sequence[int | str]]) -> Compiled:
         if is_compiled(self._source):
             return ponnx.load(self._source)
-        optimise, gpu = self._options.enable_optimisation, self._provider in ("gpu", "browser")
+        optimise, gpu = self._options.enable_optimisation, self._provider in ("gpu", "webgpu", "browser")
         return compiler.compile(self._source, constants=constants, shapes=shapes, optimise=optimise, gpu=gpu)
 
     def _executor(self, compiled: Compiled) -> Runtime:
@@ -118,6 +118,10 @@ class InferenceSession:
             from .runtimes import pyodide
 
             return pyodide.Executor(compiled.main, compiled.init, compiled.weights, threads)
+        if self._provider == "webgpu":
+            from .runtimes import pyodide_gpu
+
+            return pyodide_gpu.GpuExecutor(compiled)
         threads = threads or os.cpu_count() or 1
         if self._provider == "gpu":
             from .runtimes import wgpu
@@ -211,10 +215,22 @@ class InferenceSession:
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
     ) -> list[np.ndarray]:
         """Like :meth:`run`, without blocking the event loop; in Pyodide, whose only thread it is, after what is due in the loop."""
+        if self._provider == "webgpu":
+            return await self._run_on_webgpu(output_names, input_feed)
         if WASM:
             await asyncio.sleep(0)
             return self.run(output_names, input_feed, run_options)
         return await asyncio.get_running_loop().run_in_executor(None, self.run, output_names, input_feed, run_options)
+
+    async def _run_on_webgpu(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[np.ndarray]:
+        arrays, wanted = self._request(output_names, input_feed)
+        executor: Any = self._variant(arrays)
+        feeds = [packed(a, s.dtype) for a, s in zip(arrays, self._inputs, strict=True)]
+        shapes = await executor.start([a.shape for a in arrays], feeds)
+        outputs = [_empty(shape, s.dtype) for shape, s in zip(shapes, self._outputs, strict=True)]
+        executor.fetch(outputs)
+        by_name = {s.name: unpacked(o, shape, s.dtype) for o, shape, s in zip(outputs, shapes, self._outputs, strict=True)}
+        return [by_name[n] for n in wanted]
 
     def _variant(self, arrays: Sequence[np.ndarray]) -> Runtime:
         """The executor for these inputs: one for all, unless the structure depends on contents."""
@@ -293,15 +309,25 @@ def _dtype_of(array: np.ndarray) -> DType | None:
         return None
 
 
+def available() -> list[str]:
+    """The backends that this process can run, best first."""
+    if not WASM:
+        return list(PROVIDERS)
+    from .runtimes import pyodide_gpu
+
+    return [p for p in PROVIDERS if p != "webgpu" or pyodide_gpu.available()]
+
+
 def _choose(providers: Sequence[str | tuple[str, Any]] | None) -> str:
     if not providers:
         return PROVIDERS[0]
-    names = _names(providers)
+    names = [p if isinstance(p, str) else p[0] for p in providers]
+    have = available()
     for name in names:
-        if _ALIASES.get(name, name) in (*PROVIDERS, *ELSEWHERE):
+        if _ALIASES.get(name, name) in (*have, *ELSEWHERE):
             return _ALIASES.get(name, name)
-    hint = "; webgpu runs in a page: create the session with the JavaScript player" if WASM and "webgpu" in names else ""
-    raise ValueError(f"no backend of {names} is available here; available: {', '.join(PROVIDERS)}{hint}")
+    hint = "; this browser has no WebGPU" if WASM and "webgpu" in names else ""
+    raise ValueError(f"no backend of {names} is available here; available: {', '.join(have)}{hint}")
 
 
 def _names(providers: Sequence[str | tuple[str, Any]] | None) -> list[str]:

@@ -42,6 +42,11 @@ export class Engine {
     return new Engine(await Core.start(module, threads, alarms));
   }
 
+  /** An engine over a core that others use as well. */
+  static over(core: Core): Engine {
+    return new Engine(core);
+  }
+
   /** Loads a model onto the first of the backends that can run it. */
   async load(
     source: Source,
@@ -224,7 +229,8 @@ export interface Reply {
 /** Name that the page gives the worker; tells this script that it is one. */
 export const WORKER_NAME = "pyonnx-wasm";
 
-if (typeof document === "undefined" && self.name === WORKER_NAME) serve(self as unknown as MessagePort);
+if (typeof document === "undefined" && (globalThis as { name?: string }).name === WORKER_NAME)
+  serve(self as unknown as MessagePort);
 
 function serve(port: MessagePort): void {
   let engine: Engine | undefined;

@@ -6,6 +6,7 @@
 import { Core } from "../player/core.js";
 import { bytesOf, elements, typeOfCode, type Type } from "../player/dtypes.js";
 import { hasRelaxedSimd } from "../player/module.js";
+import { GpuSession, type Result } from "./gpu.js";
 import { Program, Staging, type Slot, type StepTime } from "../player/program.js";
 
 declare const THREAD_SCRIPT: string;
@@ -227,6 +228,36 @@ export class Executor {
     this.#main = undefined;
     for (const staging of this.#inputs.splice(0)) staging.free();
     for (const address of [...this.#owned]) this.#disown(address);
+  }
+}
+
+/** A model on WebGPU; `model` are the bytes of a compiled file. */
+export async function openGpu(model: Uint8Array): Promise<GpuSession> {
+  return GpuSession.open(coreOf(1), model);
+}
+
+/** Room for bytes that Python writes piece by piece. */
+export function room(bytes: number): Uint8Array {
+  return new Uint8Array(bytes);
+}
+
+/** Runs a session on WebGPU; the frame is read before this returns. */
+export function runGpu(session: GpuSession, frame: PythonArray): Promise<Result[]> {
+  const buffer = frame.getBuffer();
+  try {
+    return session.run(buffer.data as Float64Array);
+  } finally {
+    buffer.release();
+  }
+}
+
+/** The same, step by step. */
+export function profileGpu(session: GpuSession, frame: PythonArray): Promise<string> {
+  const buffer = frame.getBuffer();
+  try {
+    return session.profile(buffer.data as Float64Array);
+  } finally {
+    buffer.release();
   }
 }
 

@@ -1,0 +1,59 @@
+/** Models on WebGPU as Python in Pyodide calls them: every call is one promise, to be awaited or waited for. */
+import type { Core } from "../player/core.js";
+import type { Type } from "../player/dtypes.js";
+import { bytesSource } from "../player/source.js";
+import { Engine, type Loaded } from "../player/worker.mjs";
+
+/** What a run gives: sizes and bytes of each output. */
+export interface Result {
+  readonly dims: readonly number[];
+  readonly data: Uint8Array;
+}
+
+export class GpuSession {
+  private constructor(
+    readonly engine: Engine,
+    readonly loaded: Loaded,
+  ) {}
+
+  /** Loads the bytes of a compiled model. */
+  static async open(core: Core, model: Uint8Array): Promise<GpuSession> {
+    const engine = Engine.over(core);
+    const options = { external: () => undefined, onProgress: () => {} };
+    return new GpuSession(
+      engine,
+      await engine.load(bytesSource(model, "the model"), options, { backends: ["webgpu"] }),
+    );
+  }
+
+  /** Runs on inputs whose addresses, bytes and dims the frame names; they are copied before this returns. */
+  run(frame: Float64Array): Promise<Result[]> {
+    const feeds = this.#feeds(frame);
+    return this.engine.run(
+      this.loaded.id,
+      feeds,
+      this.loaded.outputs.map((_, i) => i),
+    );
+  }
+
+  /** What each step took, as JSON. */
+  async profile(frame: Float64Array): Promise<string> {
+    const feeds = this.#feeds(frame);
+    return JSON.stringify(await this.engine.profile(this.loaded.id, feeds));
+  }
+
+  #feeds(frame: Float64Array): { data: Uint8Array; type: Type; dims: number[] }[] {
+    const heap = new Uint8Array(frame.buffer);
+    let at = 0;
+    return this.loaded.inputs.map(({ type, shape }) => {
+      const [from, bytes] = frame.subarray(at, at + 2) as unknown as [number, number];
+      const dims = [...frame.subarray(at + 2, at + 2 + shape.length)];
+      at += 2 + shape.length;
+      return { data: heap.slice(from, from + bytes), type, dims };
+    });
+  }
+
+  free(): Promise<void> {
+    return this.engine.release(this.loaded.id);
+  }
+}

@@ -1,0 +1,115 @@
+"""WebGPU from Pyodide: the player's engine beside Python, one promise per run."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .. import ponnx
+from ..compiler import Compiled
+from ..profile import StepTime
+from .pyodide import _address, _glue, _told
+
+CANNOT_WAIT = (
+    "this Python cannot wait for the GPU (the browser lacks JSPI, or the call did not come through runPythonAsync): "
+    "use `await session.run_async(...)`"
+)
+
+
+def available() -> bool:
+    """True where the browser has a GPU adapter; where Python cannot wait for the answer, where it offers WebGPU at all."""
+    import js
+    from pyodide.ffi import can_run_sync, run_sync
+
+    navigator: Any = js.navigator  # type: ignore[attr-defined]
+    gpu = getattr(navigator, "gpu", None)
+    return bool(gpu) and (not can_run_sync() or bool(run_sync(gpu.requestAdapter())))
+
+
+class GpuExecutor:
+    """A model on WebGPU. Not re-entrant: its owner serialises calls.
+
+    Opening begins at once and is waited for at the first use.
+
+    Raises:
+        ponnx.FileError: the compiled model has no part for GPUs.
+    """
+
+    def __init__(self, compiled: Compiled) -> None:
+        if compiled.gpu is None:
+            raise ponnx.FileError("this compiled model has no part for GPUs: compile it again, with --gpu")
+        layout = ponnx.layout(compiled)
+        with _told():
+            glue = _glue()
+            room = glue.room(layout.nbytes)
+            at = 0
+            for piece in layout.read(0, layout.nbytes):
+                view = memoryview(piece).cast("B")
+                if len(view):
+                    room.subarray(at, at + len(view)).assign(view)
+                at += len(view)
+            self._opening = glue.openGpu(room)
+        self._js: Any = None
+        self._results: Any = []
+
+    async def open(self) -> Any:
+        """The session on the GPU."""
+        if self._js is None:
+            with _told():
+                self._js = await self._opening
+        return self._js
+
+    async def start(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
+        """Runs; returns the output shapes. ``fetch`` gives the outputs."""
+        session = await self.open()
+        with _told():
+            self._results = await _glue().runGpu(session, _frame(shapes, inputs))
+        return [tuple(result.dims.to_py()) for result in self._results]
+
+    def fetch(self, outputs: Sequence[np.ndarray]) -> None:
+        """Copies the outputs of the latest run."""
+        for result, array in zip(self._results, outputs, strict=True):
+            if array.nbytes:
+                result.data.assign_to(array.reshape(-1).view(np.uint8))
+
+    def bind(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
+        """Runs: sizes and results come together."""
+        found: list[tuple[int, ...]] = waited(self.start(shapes, inputs))
+        return found
+
+    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+        """Copies the outputs of the run that ``bind`` made."""
+        self.fetch(outputs)
+
+    def profile(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[StepTime]:
+        """What each step took."""
+
+        async def measured() -> str:
+            session = await self.open()
+            with _told():
+                text: str = await _glue().profileGpu(session, _frame([x.shape for x in inputs], inputs))
+            return text
+
+        steps = json.loads(waited(measured()))
+        return [StepTime(s["name"], s["kernel"], s["backend"], s["start"], s["ms"], s["bytes"]) for s in steps]
+
+
+def waited(awaitable: Any) -> Any:
+    """The result of an awaitable, blocking; RuntimeError where this Python cannot block."""
+    from pyodide.ffi import can_run_sync, run_sync
+
+    if not can_run_sync():
+        awaitable.close()
+        raise RuntimeError(CANNOT_WAIT)
+    return run_sync(awaitable)
+
+
+def _frame(shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> np.ndarray:
+    """Addresses, bytes and dims of the inputs, as JavaScript reads them."""
+    words: list[float] = []
+    for array, shape in zip(inputs, shapes, strict=True):
+        words += (_address(array), array.nbytes, *shape)
+    return np.array(words or [0], np.float64)
