@@ -9,7 +9,7 @@ import pytest
 from pyonnx_wasm.ir import IRError
 from pyonnx_wasm.testing import conformance
 
-CONFIGS = [pytest.param(c, marks=pytest.mark.browser if c.startswith("wasm") else ()) for c in conformance.CONFIGS]
+CONFIGS = [pytest.param(c, marks=pytest.mark.browser if c.startswith(("wasm", "webgpu")) else ()) for c in conformance.CONFIGS]
 
 
 @pytest.mark.parametrize("config", CONFIGS)

@@ -21,11 +21,10 @@ CANNOT_WAIT = (
 
 def available() -> bool:
     """True where the browser has a GPU adapter; where Python cannot wait for the answer, where it offers WebGPU at all."""
-    import js
+    from pyodide.code import run_js
     from pyodide.ffi import can_run_sync, run_sync
 
-    navigator: Any = js.navigator  # type: ignore[attr-defined]
-    gpu = getattr(navigator, "gpu", None)
+    gpu: Any = run_js("globalThis.navigator?.gpu")
     return bool(gpu) and (not can_run_sync() or bool(run_sync(gpu.requestAdapter())))
 
 

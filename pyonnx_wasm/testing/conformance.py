@@ -31,7 +31,7 @@ LIST = ROOT / "tests" / "conformance" / "unsupported.txt"
 ON_CORE = ROOT / "tests" / "conformance" / "on_core.txt"
 README = ROOT / "README.md"
 KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted", "real")
-CONFIGS = ("cpu", "cpu-plain", "wasm", "wasm-plain", "gpu")  # plain: optimisation off
+CONFIGS = ("cpu", "cpu-plain", "wasm", "wasm-plain", "webgpu", "gpu")  # plain: optimisation off
 PEER = {"onnxruntime-web 1.30, wasm": 1493}  # measured in the same Chromium
 
 WRONG = "wrong result"  # in the list, a cause may be written behind it by hand: it is kept
@@ -235,10 +235,10 @@ def run(
         if trace:
             print(f"{config} {case.name}: {type(error).__name__}: {error}", flush=True)
 
-    if backend == "wasm":
+    if backend in ("wasm", "webgpu"):
         from .browser import run_browser
 
-        run_browser(chosen, mode != "plain", watch)
+        run_browser(chosen, mode != "plain", watch, [backend])
     else:
         run_native(chosen, mode != "plain", watch, backend, on_core)
     return failed
@@ -328,14 +328,14 @@ def table() -> str:
     every = cases()
     titles = {
         "cpu": "cpu", "cpu-plain": "cpu, not optimised", "wasm": "wasm in Chromium", "wasm-plain": "wasm, not optimised",
-        "gpu": "gpu, through wgpu",
+        "webgpu": "webgpu in Chromium", "gpu": "gpu, through wgpu",
     }  # fmt: skip
     lines = [f"| backend | {' | '.join(KINDS)} | passed of {len(every):,} | wholly on the GPU |", f"|---|{'---|' * (len(KINDS) + 2)}"]
     with_core = read_on_core()
     for config in CONFIGS:
         passed = [c for c in every if config not in listed.get(c.name, ((), ""))[0]]
         counts = [f"{sum(c.kind == k for c in passed):,}" for k in KINDS]
-        wholly = f"{sum(c.name not in with_core for c in passed):,}" if config == "gpu" else ""
+        wholly = f"{sum(c.name not in with_core for c in passed):,}" if config in ("webgpu", "gpu") else ""
         lines.append(f"| {titles[config]} | {' | '.join(counts)} | **{len(passed):,}** | {wholly} |")
     lines += [f"| {name} | {' | '.join([''] * len(KINDS))} | {count:,} | |" for name, count in PEER.items()]
     why = collections.Counter(text for _, text in listed.values())
