@@ -56,7 +56,8 @@ export function prepare(source: Pixels, spec: Preprocess): Prepared {
     placement = { sx: sx * fx, sy: sy * fy, x0: x0 * fx, y0: y0 * fy };
   };
 
-  if (spec.trim !== null) {
+  // Where the kernel is Pyodide, None arrives as undefined.
+  if (spec.trim != null) {
     const box = ink(seen, spec.invert);
     if (box) {
       const longer = Math.max(box.bottom - box.top, box.right - box.left);
@@ -80,7 +81,7 @@ export function prepare(source: Pixels, spec: Preprocess): Prepared {
       centre(height, width, spec.fill);
     }
   }
-  if (spec.crop !== null) {
+  if (spec.crop != null) {
     const [height, width] = typeof spec.crop === "number" ? [spec.crop, spec.crop] : spec.crop;
     centre(height, width, spec.fill);
   }
@@ -269,12 +270,12 @@ export function describe(spec: Preprocess): string {
   const list = (v: number | readonly number[]) => (typeof v === "number" ? v : v.join(" "));
   const plain = (v: number | readonly number[], neutral: number) => [v].flat().every((x) => x === neutral);
   const steps: (string | false)[] = [
-    spec.trim !== null && `trim, margin ${spec.trim}`,
-    spec.resize !== null &&
+    spec.trim != null && `trim, margin ${spec.trim}`,
+    spec.resize != null &&
       `resize ${typeof spec.resize === "number" ? "shorter side to " : ""}${pair(spec.resize)} (${
         typeof spec.resize === "number" ? "" : `${spec.fit}, `
       }${spec.filter})`,
-    spec.crop !== null && `crop ${pair(spec.crop)}`,
+    spec.crop != null && `crop ${pair(spec.crop)}`,
     spec.color,
     spec.invert && "invert",
     spec.scale !== 1 && `× ${fraction(spec.scale)}`,
