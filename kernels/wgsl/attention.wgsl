@@ -23,20 +23,22 @@ fn enter(head: u32) {
 
 fn lowest() -> f32 { return from_bits(0xff800000u); }
 
-// The score of key j for query i, from their product.
+// The score of key j for query i, from their product. Without branches, so `&` and not `&&`: a lane has
+// sixteen of them, and SwiftShader takes minutes to compile as many conditional blocks.
 fn score(i: i32, j: i32, product: f32) -> f32 {
-  if (i >= $sq || j >= $sk) { return lowest(); }
 #if causal
-  if (j > i + $past) { return lowest(); }
+  let there = (i < $sq) & (j < $sk) & (j <= i + $past);
+#else
+  let there = (i < $sq) & (j < $sk);
 #endif
   var s = product * $scale;
 #if capped
   s = $softcap * tanh_f(s / $softcap);
 #endif
 #if mask
-  s += mask_get(u32(m_base + i * $m_q + j * $m_k));
+  s += mask_get(select(0u, u32(m_base + i * $m_q + j * $m_k), there));
 #endif
-  return s;
+  return select(lowest(), s, there);
 }
 
 // exp(s - top); 0 for a key that is masked with -infinity, also while every key is.
@@ -44,59 +46,59 @@ fn weight(s: f32, top: f32) -> f32 { return select(exp(s - top), 0.0, bitcast<u3
 
 fn query4(i: i32, t: i32) -> vec4<f32> {
   var v = vec4<f32>(0.0);
-  if (i >= $sq) { return v; }
+  let there = i < $sq;
   let at = q_base + i * $q_s + t;
 #if q4
-  if (t < $d) { v = q_get4(u32(at) / 4u); }
+  if (there & (t < $d)) { v = q_get4(u32(at) / 4u); }
 #else
-  if (t < $d) { v.x = q_get(u32(at)); }
-  if (t + 1 < $d) { v.y = q_get(u32(at + 1)); }
-  if (t + 2 < $d) { v.z = q_get(u32(at + 2)); }
-  if (t + 3 < $d) { v.w = q_get(u32(at + 3)); }
+  if (there & (t < $d)) { v.x = q_get(u32(at)); }
+  if (there & (t + 1 < $d)) { v.y = q_get(u32(at + 1)); }
+  if (there & (t + 2 < $d)) { v.z = q_get(u32(at + 2)); }
+  if (there & (t + 3 < $d)) { v.w = q_get(u32(at + 3)); }
 #endif
   return v;
 }
 
 fn key4(j: i32, t: i32) -> vec4<f32> {
   var v = vec4<f32>(0.0);
-  if (j >= $sk) { return v; }
+  let there = j < $sk;
   let at = k_base + j * $k_s + t * $k_d;
 #if k4
-  if (t < $d) { v = k_get4(u32(at) / 4u); }
+  if (there & (t < $d)) { v = k_get4(u32(at) / 4u); }
 #else
-  if (t < $d) { v.x = k_get(u32(at)); }
-  if (t + 1 < $d) { v.y = k_get(u32(at + $k_d)); }
-  if (t + 2 < $d) { v.z = k_get(u32(at + 2 * $k_d)); }
-  if (t + 3 < $d) { v.w = k_get(u32(at + 3 * $k_d)); }
+  if (there & (t < $d)) { v.x = k_get(u32(at)); }
+  if (there & (t + 1 < $d)) { v.y = k_get(u32(at + $k_d)); }
+  if (there & (t + 2 < $d)) { v.z = k_get(u32(at + 2 * $k_d)); }
+  if (there & (t + 3 < $d)) { v.w = k_get(u32(at + 3 * $k_d)); }
 #endif
   return v;
 }
 
 fn value4(j: i32, c: i32) -> vec4<f32> {
   var v = vec4<f32>(0.0);
-  if (j >= $sk) { return v; }
+  let there = j < $sk;
   let at = v_base + j * $v_s + c;
 #if v4
-  if (c < $dv) { v = v_get4(u32(at) / 4u); }
+  if (there & (c < $dv)) { v = v_get4(u32(at) / 4u); }
 #else
-  if (c < $dv) { v.x = v_get(u32(at)); }
-  if (c + 1 < $dv) { v.y = v_get(u32(at + 1)); }
-  if (c + 2 < $dv) { v.z = v_get(u32(at + 2)); }
-  if (c + 3 < $dv) { v.w = v_get(u32(at + 3)); }
+  if (there & (c < $dv)) { v.x = v_get(u32(at)); }
+  if (there & (c + 1 < $dv)) { v.y = v_get(u32(at + 1)); }
+  if (there & (c + 2 < $dv)) { v.z = v_get(u32(at + 2)); }
+  if (there & (c + 3 < $dv)) { v.w = v_get(u32(at + 3)); }
 #endif
   return v;
 }
 
 fn store(i: i32, c: i32, v: vec4<f32>) {
-  if (i >= $sq) { return; }
+  let there = i < $sq;
   let at = u32(y_base + i * $y_s + c);
 #if y4
-  if (c < $dv) { y_put4(at / 4u, v); }
+  if (there & (c < $dv)) { y_put4(at / 4u, v); }
 #else
-  if (c < $dv) { y_put(at, v.x); }
-  if (c + 1 < $dv) { y_put(at + 1u, v.y); }
-  if (c + 2 < $dv) { y_put(at + 2u, v.z); }
-  if (c + 3 < $dv) { y_put(at + 3u, v.w); }
+  if (there & (c < $dv)) { y_put(at, v.x); }
+  if (there & (c + 1 < $dv)) { y_put(at + 1u, v.y); }
+  if (there & (c + 2 < $dv)) { y_put(at + 2u, v.z); }
+  if (there & (c + 3 < $dv)) { y_put(at + 3u, v.w); }
 #endif
 }
 

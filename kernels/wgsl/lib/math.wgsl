@@ -6,8 +6,8 @@ fn bf16_round(x: f32) -> f32 {
   let b = bitcast<u32>(x);
   return select(bitcast<f32>((b + 0x7fffu + ((b >> 16u) & 1u)) & 0xffff0000u), x, is_nan(x));
 }
-fn min_nan(a: f32, b: f32) -> f32 { return select(b, a, a < b || is_nan(a)); }
-fn max_nan(a: f32, b: f32) -> f32 { return select(b, a, a > b || is_nan(a)); }
+fn min_nan(a: f32, b: f32) -> f32 { return select(b, a, (a < b) | is_nan(a)); }
+fn max_nan(a: f32, b: f32) -> f32 { return select(b, a, (a > b) | is_nan(a)); }
 fn clamp_nan(x: f32, lo: f32, hi: f32) -> f32 {
   var y = select(x, lo, x < lo);
   y = select(y, hi, y > hi);
