@@ -12,6 +12,7 @@ from ..ir import Graph, Node, Storage, Value
 from ..op import Kernel
 from ..program import ARENA, OUTPUT, Assembler, Program
 from . import Call, Case, cases_of, wgsl
+from .split import is_large, split_large
 
 MAX_STORAGE_BUFFERS = 8  # bindings that every adapter has (WebGPU's default maxStorageBuffersPerShaderStage)
 
@@ -86,7 +87,7 @@ class GpuProgram:
 
 def lower_gpu(graph: Graph, nodes: Sequence[Node], weights: dict[Storage, int]) -> GpuProgram:
     """Lowers the nodes of a graph that depend on its inputs."""
-    return GpuAssembler(nodes, graph.inputs, graph.outputs, weights, graph.checks).build()
+    return GpuAssembler(split_large(nodes), graph.inputs, graph.outputs, weights, graph.checks).build()
 
 
 class GpuAssembler(Assembler):
@@ -112,6 +113,20 @@ class GpuAssembler(Assembler):
         schedule, on_core = self.schedule()
         section = GpuSection(list(self.modules), self.pipeline_rows, self.cases, schedule, on_core)
         return GpuProgram(program, section)
+
+    def window(self, at: int, value: Value, aliases: dict[Storage, Storage]) -> tuple[int, Value]:
+        """As for the core; of a weight too large to be bound whole, or of a part of a broadcast one, the bytes that the view spans."""
+        walked = [(n, s) for n, s in zip(value.shape, value.strides, strict=True) if not (isinstance(s, int) and s == 0)]
+        fixed = all(isinstance(v, int) for pair in walked for v in pair) and isinstance(value.offset, int)
+        part = is_large(value) or (value.storage.const and value.offset != 0 and len(walked) < value.rank)
+        if not part or not fixed or value.whole:
+            return super().window(at, value, aliases)
+        self.touch(at, value.storage, aliases)
+        each = value.dtype.bits // 8
+        reach = sum((int(n) - 1) * int(s) for n, s in walked if n) + 1
+        spans = (self.register(value.offset * each), self.register(reach * each))
+        row = (self.storage_of[value.storage], *spans, int(value.dtype))
+        return self.row(row), Value(value.storage, value.dtype, value.shape, 0, value.strides)
 
     def step(self, at: int, node: Node, aliases: dict[Storage, Storage]) -> list[int]:
         words = super().step(at, node, aliases)

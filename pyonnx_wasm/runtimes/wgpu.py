@@ -16,6 +16,7 @@ import numpy as np
 
 from ..dtypes import DType
 from ..gpu.lower import GpuProgram
+from ..gpu.split import BINDING_BYTES
 from ..profile import StepTime
 from ..program import ARENA, INPUT, OUTPUT, WEIGHT, Weight, step_rows
 from .core import Core
@@ -216,13 +217,24 @@ class GpuExecutor:
                 _pipelines.popitem(last=False)
         return pipeline, layout, row["kernel"]
 
-    def _buffer(self, nbytes: int, what: str) -> Any:
-        import wgpu
+    def _in_parts(self, buffer: int, sizes: Sequence[int]) -> bool:
+        """Whether a buffer is bound by its own range: it is of a weight that few adapters bind whole."""
+        storage = int(self.rows[buffer][0])
+        return bool(self.storages[storage][0] == WEIGHT and sizes[storage] > BINDING_BYTES)
 
-        size = -(-max(nbytes, 16) // 16) * 16
+    def _bindable(self, size: int, what: str) -> None:
         most = min(self.device.limits["max-storage-buffer-binding-size"], self.device.limits["max-buffer-size"])
         if size > most:
             raise GpuError(f"{what} needs {size} bytes in one buffer, this GPU binds at most {most}")
+
+    def _buffer(self, nbytes: int, what: str, in_parts: bool = False) -> Any:
+        import wgpu
+
+        size = -(-max(nbytes, 16) // 16) * 16
+        if not in_parts:
+            self._bindable(size, what)
+        elif size > self.device.limits["max-buffer-size"]:
+            raise GpuError(f"{what} needs {size} bytes, a buffer of this GPU has at most {self.device.limits['max-buffer-size']}")
         usage = wgpu.BufferUsage.STORAGE | wgpu.BufferUsage.COPY_DST | wgpu.BufferUsage.COPY_SRC
         try:
             return self.device.create_buffer(size=size, usage=usage, label=what)
@@ -230,7 +242,7 @@ class GpuExecutor:
             raise _explained(error, self.device, f"out of GPU memory: {what} needs {size} bytes") from None
 
     def _upload(self, data: np.ndarray, what: str) -> Any:
-        buffer = self._buffer(data.nbytes, f'weight "{what}"')
+        buffer = self._buffer(data.nbytes, f'weight "{what}"', data.nbytes > BINDING_BYTES)
         with _explaining(self.device, "the model's weights"):
             self._write(buffer, data)
         return buffer
@@ -285,7 +297,9 @@ class GpuExecutor:
                 chosen.append(None)
                 continue
             present = [b for b in step.buffers if b >= 0]
-            offsets = [int(registers[self.rows[b][1]]) * 8 // DType(int(self.rows[b][3])).bits for b in present]
+            offsets = [
+                0 if self._in_parts(b, sizes) else int(registers[self.rows[b][1]]) * 8 // DType(int(self.rows[b][3])).bits for b in present
+            ]
             kernel = self.pipelines[case["pipeline"]][2]
             blocks.append(_uniforms(kernel, [*grid, *offsets], case["uniforms"], registers))
             chosen.append((case, present, groups))
@@ -302,7 +316,11 @@ class GpuExecutor:
             entries = [{"binding": 0, "resource": {"buffer": uniforms, "offset": at, "size": len(block)}}]
             for i, b in enumerate(present):
                 buffer = bound.buffers[int(self.rows[b][0])]
-                entries.append({"binding": i + 1, "resource": {"buffer": buffer, "offset": 0, "size": buffer.size}})
+                first, size = 0, buffer.size
+                if self._in_parts(b, sizes):
+                    first, size = int(registers[self.rows[b][1]]), -(-int(registers[self.rows[b][2]]) // 4) * 4
+                    self._bindable(size, self._origin(len(bound.dispatches)))
+                entries.append({"binding": i + 1, "resource": {"buffer": buffer, "offset": first, "size": size}})
             bound.dispatches.append((pipeline, self.device.create_bind_group(layout=layout, entries=entries, label=kernel), groups))
             at += -(-len(block) // UNIFORM_ALIGN) * UNIFORM_ALIGN
         return bound

@@ -12,4 +12,8 @@ def cases(call: Call) -> list[Case]:
     numbers = {
         "inner": call.inner, "count": call.count, "n_rows": call.n, "x_off": x.offset, "indices_off": indices.offset
     }  # fmt: skip
+    if "first" in call.node.params:
+        numbers |= {"first": call.node.params["first"], "total": call.node.params["total"], "y_off": call.values["y"].offset}
+        whole = dims.product([call.outer, call.count, call.inner])
+        return elements(call, numbers, n=whole, raw=("x", "y"), defines=frozenset({"part"}))
     return elements(call, numbers, n=dims.product([call.outer, call.count, call.inner]), raw=("x", "y"))
