@@ -70,6 +70,7 @@ interface Step {
 }
 
 const HEAD_BYTES = 64;
+const BINDING_BYTES = 2 ** 27; // as in gpu/device.ts, which is loaded for GPUs alone
 const NO_GPU_PART = "this compiled model has no part for GPUs: compile it again, with --gpu";
 
 export class Model {
@@ -166,11 +167,16 @@ export class Model {
 
   #allocate(gpu: GpuPlan | undefined): void {
     const { weights } = this.header;
-    for (const k of gpu?.uses ?? []) gpu?.gpu.demand(weights[k]!.bytes, `weight "${weights[k]!.name}"`);
+    for (const k of gpu?.uses ?? []) {
+      const { name, bytes } = weights[k]!;
+      gpu?.gpu.demand(bytes, `weight "${name}"`, bytes > BINDING_BYTES);
+    }
     for (const [k, { name, bytes, source }] of weights.entries()) {
       if (source.kind === "over") continue;
       if (gpu && !gpu.inCore.has(k)) {
-        const buffer = gpu.uses.has(k) ? gpu.gpu.buffer(bytes, `weight "${name}"`, true) : undefined;
+        const buffer = gpu.uses.has(k)
+          ? gpu.gpu.buffer(bytes, `weight "${name}"`, true, bytes > BINDING_BYTES)
+          : undefined;
         if (buffer) this.#direct.set(k, { buffer, bytes: new Uint8Array(buffer.getMappedRange()) });
         continue;
       }
@@ -291,7 +297,7 @@ export class Model {
           direct.buffer.unmap();
           buffers.set(k, direct.buffer);
         } else {
-          const buffer = gpu.buffer(bytes, `weight "${name}"`);
+          const buffer = gpu.buffer(bytes, `weight "${name}"`, false, bytes > BINDING_BYTES);
           buffers.set(k, buffer);
           gpu.write(buffer, this.core.copy(this.#weights[k] as number, bytes));
         }

@@ -364,6 +364,8 @@ export interface BufferRow {
   readonly storage: number;
   /** Register of the offset in bytes. */
   readonly offset: number;
+  /** Register of the size in bytes. */
+  readonly size: number;
   readonly dtype: number;
 }
 
@@ -390,7 +392,7 @@ export function readTables(words: Int32Array): Tables {
   return {
     registers: code.length,
     storages: rows(STORAGES, 6).map((r) => ({ kind: r[0]!, index: r[1]!, size: r[2]!, first: r[3]!, last: r[4]! })),
-    buffers: rows(BUFFERS, 4).map((r) => ({ storage: r[0]!, offset: r[1]!, dtype: r[3]! })),
+    buffers: rows(BUFFERS, 4).map((r) => ({ storage: r[0]!, offset: r[1]!, size: r[2]!, dtype: r[3]! })),
     steps,
     outputDims,
     elements: new Set(code.filter((c) => c[0] === ELEM).map((c) => c[1]!)),

@@ -24,6 +24,9 @@ export interface AdapterInfo {
   readonly features: readonly string[];
 }
 
+/** Weights larger than this are bound in parts (PROGRAM.md §7): every adapter binds as much. */
+export const BINDING_BYTES = 2 ** 27;
+
 const FEATURES = ["shader-f16", "subgroups", "timestamp-query"] as const;
 const LIMITS = [
   "maxBufferSize",
@@ -203,17 +206,20 @@ export class Gpu {
     return layout;
   }
 
-  /** The size of a buffer for `bytes`; throws an error that says for `what` it was when none can be so large. */
-  demand(bytes: number, what: string): number {
+  /**
+   * The size of a buffer for `bytes`; throws an error that says for `what` it was when none can be so large.
+   * What is bound `inParts` may be larger than a binding.
+   */
+  demand(bytes: number, what: string, inParts = false): number {
     const size = Math.ceil(Math.max(bytes, 16) / 16) * 16;
-    const most = this.maxBytes;
+    const most = inParts ? this.limits.maxBufferSize : this.maxBytes;
     if (size > most) throw new GpuError(`${what} needs ${size} bytes in one buffer, this GPU binds at most ${most}`);
     return size;
   }
 
   /** A buffer for `bytes`; throws as `demand` does. */
-  buffer(bytes: number, what: string, mapped = false): GPUBuffer {
-    const size = this.demand(bytes, what);
+  buffer(bytes: number, what: string, mapped = false, inParts = false): GPUBuffer {
+    const size = this.demand(bytes, what, inParts);
     const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC;
     try {
       return this.device.createBuffer({ size, usage, label: what, mappedAtCreation: mapped });

@@ -3,7 +3,7 @@ import type { Core } from "../core.js";
 import { bytesOf, elements, typeOfCode, type Type } from "../dtypes.js";
 import { Staging, type Program, type Slot, type StepTime, type Tables } from "../program.js";
 import type { Gpu, Pipeline } from "./device.js";
-import { GpuError } from "./device.js";
+import { BINDING_BYTES, GpuError } from "./device.js";
 import { blockWords, Groups, Kept, Rooms, uniformBlock, type Need } from "./memory.js";
 import { variantOf, type Section } from "./section.js";
 
@@ -43,6 +43,14 @@ interface Dispatch {
 }
 
 /** What depends on sizes. */
+interface Chosen {
+  readonly pipeline: Pipeline;
+  readonly x: number;
+  readonly y: number;
+  /** Per buffer the bytes that are bound, where that is not the whole. */
+  readonly parts: readonly ({ offset: number; size: number } | undefined)[];
+}
+
 interface Bound {
   readonly sizes: readonly number[];
   readonly shapes: readonly (readonly number[])[];
@@ -51,11 +59,15 @@ interface Bound {
   readonly needs: readonly (Need | undefined)[];
   /** Where its uniforms lie. */
   readonly slot: number;
-  readonly cases: readonly ({ pipeline: Pipeline; x: number; y: number } | undefined)[];
+  readonly cases: readonly (Chosen | undefined)[];
   /** Of the last run, with the rooms of this version; `given` are the storages that had other buffers then. */
   dispatches: (Dispatch | undefined)[];
   version: number;
   given: readonly number[];
+}
+
+function bindingOf(buffer: GPUBuffer, part: { offset: number; size: number } | undefined): GPUBufferBinding {
+  return part ? { buffer, offset: part.offset, size: Math.min(part.size, buffer.size - part.offset) } : { buffer };
 }
 
 /** Storages that steps of each side touch. */
@@ -278,14 +290,19 @@ export class GpuProgram {
       const grid = chosen.grid.map(at);
       const groups = grid.reduce((n, g) => n * g, 1);
       if (groups === 0) return undefined;
-      const offsets = tables.steps[i]!.map((b) => {
+      const parts = tables.steps[i]!.map((b) => {
+        const { storage, offset, size } = tables.buffers[b]!;
+        const inParts = tables.storages[storage]!.kind === WEIGHT && sizes[storage]! > BINDING_BYTES;
+        return inParts ? { offset: at(offset), size: gpu.demand(at(size), this.#name(i)) } : undefined;
+      });
+      const offsets = tables.steps[i]!.map((b, k) => {
         const row = tables.buffers[b]!;
-        return at(row.offset) / bytesOf(typeOfCode(row.dtype) as Type, 1);
+        return parts[k] ? 0 : at(row.offset) / bytesOf(typeOfCode(row.dtype) as Type, 1);
       });
       const pipeline = pipelines[chosen.pipeline] as Pipeline;
       const block = uniformBlock(pipeline.kernel, [...grid, ...offsets], chosen.uniforms, registers);
       uniforms.set(new Uint8Array(block.buffer), this.#blocks[i]!.at);
-      return { pipeline, x: Math.min(groups, MAX_GROUPS), y: Math.ceil(groups / MAX_GROUPS) };
+      return { pipeline, x: Math.min(groups, MAX_GROUPS), y: Math.ceil(groups / MAX_GROUPS), parts };
     });
     if (this.#slotBytes) gpu.device.queue.writeBuffer(this.#uniforms, slot * this.#slotBytes, uniforms);
     return { sizes, shapes, slot, cases, ...this.#plan(sizes), dispatches: [], version: -1, given: [] };
@@ -374,7 +391,7 @@ export class GpuProgram {
   #dispatch(bound: Bound, step: number, all: readonly (GPUBuffer | undefined)[]): Dispatch | undefined {
     const found = bound.cases[step];
     if (!found) return undefined;
-    const { pipeline, x, y } = found;
+    const { pipeline, x, y, parts } = found;
     const { at, bytes } = this.#blocks[step]!;
     const buffers = this.tables.steps[step]!.map((b) => all[this.tables.buffers[b]!.storage] as GPUBuffer);
     const group = this.#groups.get(step, pipeline.form, buffers, () =>
@@ -383,7 +400,7 @@ export class GpuProgram {
         layout: pipeline.layout,
         entries: [
           { binding: 0, resource: { buffer: this.#uniforms, size: bytes } },
-          ...buffers.map((buffer, k) => ({ binding: k + 1, resource: { buffer } })),
+          ...buffers.map((buffer, k) => ({ binding: k + 1, resource: bindingOf(buffer, parts[k]) })),
         ],
       }),
     );
