@@ -207,7 +207,9 @@ class Notebook:
         for output in self.outputs(cell):
             kind = output["output_type"]
             if kind == "stream":
-                parts.append(_joined(output["text"]))
+                # What asyncio says of ipykernel's own tasks while it collects garbage lands in whichever cell runs then.
+                if not (output["name"] == "stderr" and _joined(output["text"]).startswith("Task was destroyed")):
+                    parts.append(_joined(output["text"]))
             elif kind == "error":
                 parts.append(f"{output['ename']}: {output['evalue']}")
             else:

@@ -183,7 +183,7 @@ def test_what_is_missing_is_named(context: BrowserContext, compile_server: Serve
     assert wheel == f"model: the compiler {compile_server.url}no.whl: HTTP 404; env.pyodide.wheelURL says where it is; {cure}"
     assert run('env.pyodide.indexURL = undefined; return error(create("dense.onnx"))') is None, "compiled before: nothing is fetched"
     context.route("https://cdn.jsdelivr.net/**", lambda route: route.abort("internetdisconnected"))
-    offline = run("env.pyodide.indexURL = undefined; " + new, 4)
+    offline = run("env.pyodide.indexURL = env.pyodide.wheelURL = undefined; " + new, 4)
     context.unroute_all()
     assert "does not load from https://cdn.jsdelivr.net/pyodide/" in offline
 
