@@ -171,7 +171,7 @@ def test_feeds_that_do_not_fit(python: Pyodide, change: str, kind: str, said: st
         ("ort.InferenceSession(b'')", "ReadError", "empty"),
         ("ort.InferenceSession(b'<!doctype html>')", "ReadError", "web page"),
         ("ort.InferenceSession(open(await fetched('digits/digits.onnx'), 'rb').read()[:-999])", "ReadError", ""),
-        ("ort.InferenceSession(b'', providers=['webgpu'])", "ValueError", "webgpu.* available: wasm; webgpu runs in a page"),
+        ("ort.InferenceSession(b'', providers=['webgpu'])", "ValueError", "webgpu.* available: wasm; this browser has no WebGPU"),
         ("ort.InferenceSession(b'', providers=['tpu'])", "ValueError", "no backend of .'tpu'. is available here; available: wasm"),
     ],
 )
