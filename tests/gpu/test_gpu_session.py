@@ -90,7 +90,7 @@ def test_a_damaged_section_is_refused() -> None:
             GpuSection.read(good | change, compiled.gpu.program)
 
 
-def test_nothing_is_left_behind_by_dead_steps() -> None:
+def test_a_model_that_only_passes_its_input_on_copies_it_on_the_gpu() -> None:
     assert section(node("Identity", {"x": X})).on_gpu == 1
 
 
