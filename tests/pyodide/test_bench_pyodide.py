@@ -23,10 +23,10 @@ def test_measures_a_model(apart: Callable[..., Any], capsys: pytest.CaptureFixtu
     assert int(document["versions"]["wheel_bytes"]) <= 3 << 20
 
 
-def test_needs_the_built_player(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_needs_the_built_player(apart: Callable[..., Any], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     def missing(folder: Path) -> Path:
         raise RuntimeError("pyonnx_wasm/lib/player/index.mjs is not built: run `make build` first")
 
     monkeypatch.setattr("pyonnx_wasm.testing.pyodide.build_wheel", missing)
-    assert cli.main(["bench", str(DIGITS), "--pyodide"]) != 0
+    assert apart(cli.main, ["bench", str(DIGITS), "--pyodide"]) != 0
     assert "run `make build` first" in capsys.readouterr().err
