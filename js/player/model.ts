@@ -10,8 +10,8 @@ import {
   type Header,
   type ProgramInfo,
 } from "./format.js";
-import type { Gpu, Pipeline } from "./gpu/device.js";
-import type { GpuProgram } from "./gpu/program.js";
+import type { Gpu } from "./gpu/device.js";
+import type { GpuProgram, Pipelines } from "./gpu/program.js";
 import type { Section } from "./gpu/section.js";
 import { externalSource, progressOf, range, sourceFiles, stream, type Range } from "./loader.js";
 import { Program, readTables, Staging, weightsOf, type Slot, type StepTime, type Tables } from "./program.js";
@@ -57,7 +57,7 @@ interface GpuPlan {
   readonly gpu: Gpu;
   readonly tables: Tables;
   readonly section: Section;
-  readonly pipelines: Promise<Pipeline[]>;
+  readonly pipelines: Pipelines;
   /** Weights that steps on the GPU read. */
   readonly uses: ReadonlySet<number>;
   /** Weights that have to be in core memory: init or the core's steps touch them. */
@@ -262,9 +262,8 @@ export class Model {
 
   async #plan(gpu: Gpu, tables: Tables, section: Section, words: (i: number) => Int32Array): Promise<GpuPlan> {
     const { header } = this;
-    const { makePipelines, readersOf } = await import("./gpu.mjs");
-    const pipelines = makePipelines(gpu, section);
-    pipelines.catch(() => {});
+    const { Pipelines, readersOf } = await import("./gpu.mjs");
+    const pipelines = new Pipelines(gpu, section);
     const readers = readersOf(tables, section);
     const weightsIn = (side: ReadonlySet<number>): Set<number> =>
       new Set([...side].flatMap((s) => (tables.storages[s]?.kind === 1 ? [tables.storages[s]!.index] : [])));
@@ -309,7 +308,8 @@ export class Model {
     const program = this.#program(info.program, code, inputs.length, outputs.length);
     try {
       const { GpuProgram } = await import("./gpu.mjs");
-      this.gpu = new GpuProgram(gpu, this.core, program, tables, section, await plan.pipelines, buffers);
+      await plan.pipelines.ready;
+      this.gpu = new GpuProgram(gpu, this.core, program, tables, section, plan.pipelines, buffers);
     } catch (error) {
       program.free();
       for (const buffer of buffers.values()) buffer.destroy();

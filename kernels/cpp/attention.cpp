@@ -165,7 +165,11 @@ float weigh(float* s, i64 n, const float* mask, i64 mask_step, float scale, floa
     store_part(s + j, v, rest);
     for (i64 u = 0; u < rest; u++) m = s[j + u] > m ? s[j + u] : m;
   }
-  if (m == lowest) return 0;
+  if (m == lowest) {  // so it is for scores that are all NaN, too
+    for (j = 0; j < n; j++)
+      if (s[j] != s[j]) return s[j];
+    return 0;
+  }
   VF total = splat(0);
   for (j = 0; j + W <= n; j += W) {
     VF e = vexp(load(s + j) - m);

@@ -52,13 +52,7 @@ fn finish(i: i32, j: i32, sum: f32) -> f32 {
 #endif
 
 #if tiled
-const BM = ${bm}u;
-const BN = ${bn}u;
-const BK = ${bk}u;
-const SLICES = ${slices}u;
-const DEEP = BK / 4u;
-const RIGHT = SLICES * DEEP * BM;
-var<workgroup> tile: array<vec4<f32>, ${vectors}>;  // a by (k / 4, row), then b by (k, column / 4)
+#include tiles
 
 // Four neighbours along k of one row of a.
 fn left(row: i32, k: i32) -> vec4<f32> {
@@ -77,7 +71,7 @@ fn left(row: i32, k: i32) -> vec4<f32> {
 }
 
 // Four neighbouring columns of one row of b.
-fn right(k: i32, column: i32) -> vec4<f32> {
+fn right(load: u32, k: i32, column: i32) -> vec4<f32> {
   var v = vec4<f32>(0.0);
   if (k >= $k) { return v; }
   let at = b_base + k * $b_rs + column * $b_cs;
@@ -92,170 +86,25 @@ fn right(k: i32, column: i32) -> vec4<f32> {
   return v;
 }
 
-fn store(i: i32, j: i32, v: vec4<f32>) {
-  if (i >= $m) { return; }
+fn store(i: i32, j: i32, sum: vec4<f32>) {
+  if (i >= $m || j >= $n) { return; }
   let at = u32(y_base + i * $y_rs + j);
 #if y4
-  if (j < $n) { y_put4(at / 4u, vec4<f32>(finish(i, j, v.x), finish(i, j + 1, v.y), finish(i, j + 2, v.z), finish(i, j + 3, v.w))); }
+  var v: vec4<f32>;
+  for (var c = 0; c < 4; c++) { v[c] = finish(i, j + c, sum[c]); }
+  y_put4(at / 4u, v);
 #else
-  if (j < $n) { y_put(at, finish(i, j, v.x)); }
-  if (j + 1 < $n) { y_put(at + 1u, finish(i, j + 1, v.y)); }
-  if (j + 2 < $n) { y_put(at + 2u, finish(i, j + 2, v.z)); }
-  if (j + 3 < $n) { y_put(at + 3u, finish(i, j + 3, v.w)); }
+  for (var c = 0; c < min(4, $n - j); c++) { y_put(at + u32(c), finish(i, j + c, sum[c])); }
 #endif
 }
-
-#if large
-// 8 x 8 outputs per lane: four rows and four columns in every quarter of a tile of 128 by 128.
-@compute @workgroup_size(256)
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
-  let g = group(wid, nwg);
-  if (g.z >= u32($grid_z)) { return; }
-  enter(g.z);
-  let tx = lane % 16u;
-  let ty = lane / 16u;
-  let i0 = i32(g.y * BM);
-  let j0 = i32(g.x * BN);
-#if a_columns
-  let a_i = lane % BM;
-  let a_v = lane / BM;
-#else
-  let a_i = lane / DEEP;
-  let a_v = lane % DEEP;
-#endif
-#if b_columns
-  let b_k = lane % BK;
-  let b_j = lane / BK;
-#else
-  let b_k = lane / (BN / 4u);
-  let b_j = lane % (BN / 4u);
-#endif
-  var near: array<vec4<f32>, 8>;  // columns of the left half
-  var far: array<vec4<f32>, 8>;
-  for (var k = 0; k < $k; k += i32(BK)) {
-    tile[a_v * BM + a_i] = left(i0 + i32(a_i), k + i32(a_v * 4u));
-    tile[RIGHT + b_k * (BN / 4u) + b_j] = right(k + i32(b_k), j0 + i32(b_j * 4u));
-    workgroupBarrier();
-    for (var v = 0u; v < DEEP; v++) {
-      var l: array<vec4<f32>, 8>;
-      for (var r = 0u; r < 8u; r++) { l[r] = tile[v * BM + r / 4u * 64u + ty * 4u + r % 4u]; }
-      for (var u = 0u; u < 4u; u++) {
-        let q = RIGHT + (v * 4u + u) * (BN / 4u) + tx;
-        let r0 = tile[q];
-        let r1 = tile[q + 16u];
-        for (var r = 0u; r < 8u; r++) {
-          near[r] += l[r][u] * r0;
-          far[r] += l[r][u] * r1;
-        }
-      }
-    }
-    workgroupBarrier();
-  }
-  let j = j0 + i32(tx * 4u);
-  for (var r = 0u; r < 8u; r++) {
-    let i = i0 + i32(r / 4u * 64u + ty * 4u + r % 4u);
-    store(i, j, near[r]);
-    store(i, j + 64, far[r]);
-  }
-}
-#else
-// 4 x 4 outputs per lane; SLICES teams of lanes share the sum of one tile where there are few.
-const TEAM = BM * BN / 16u;
 
 @compute @workgroup_size(${lanes})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) index: u32) {
   let g = group(wid, nwg);
   if (g.z >= u32($grid_z)) { return; }
   enter(g.z);
-  let lane = index % TEAM;
-  let slice = index / TEAM;
-  let tx = lane % (BN / 4u);
-  let ty = lane / (BN / 4u);
-  let i0 = i32(g.y * BM);
-  let j0 = i32(g.x * BN);
-
-  // What this lane loads: neighbouring lanes read neighbouring elements.
-#if a_columns
-  let a_i = lane % BM;
-  let a_v = lane / BM;
-#else
-  let a_i = lane / DEEP;
-  let a_v = lane % DEEP;
-#endif
-#if b_columns
-  let b_k = lane % BK;
-  let b_j = lane / BK;
-#else
-  let b_k = ty;
-  let b_j = tx;
-#endif
-  var acc0 = vec4<f32>(0.0);
-  var acc1 = vec4<f32>(0.0);
-  var acc2 = vec4<f32>(0.0);
-  var acc3 = vec4<f32>(0.0);
-  for (var k0 = 0; k0 < $k; k0 += i32(BK * SLICES)) {
-    let k = k0 + i32(slice * BK);
-    tile[(slice * DEEP + a_v) * BM + a_i] = left(i0 + i32(a_i), k + i32(a_v * 4u));
-    tile[RIGHT + (slice * BK + b_k) * (BN / 4u) + b_j] = right(k + i32(b_k), j0 + i32(b_j * 4u));
-    workgroupBarrier();
-    for (var v = 0u; v < DEEP; v++) {
-      let p = (slice * DEEP + v) * BM + ty * 4u;
-      let q = RIGHT + (slice * BK + v * 4u) * (BN / 4u) + tx;
-      let l0 = tile[p];
-      let l1 = tile[p + 1u];
-      let l2 = tile[p + 2u];
-      let l3 = tile[p + 3u];
-      let r0 = tile[q];
-      acc0 += l0.x * r0;
-      acc1 += l1.x * r0;
-      acc2 += l2.x * r0;
-      acc3 += l3.x * r0;
-      let r1 = tile[q + BN / 4u];
-      acc0 += l0.y * r1;
-      acc1 += l1.y * r1;
-      acc2 += l2.y * r1;
-      acc3 += l3.y * r1;
-      let r2 = tile[q + BN / 2u];
-      acc0 += l0.z * r2;
-      acc1 += l1.z * r2;
-      acc2 += l2.z * r2;
-      acc3 += l3.z * r2;
-      let r3 = tile[q + 3u * BN / 4u];
-      acc0 += l0.w * r3;
-      acc1 += l1.w * r3;
-      acc2 += l2.w * r3;
-      acc3 += l3.w * r3;
-    }
-    workgroupBarrier();
-  }
-#if sliced
-  for (var half = SLICES / 2u; half > 0u; half /= 2u) {
-    let to = ((slice % half) * 4u) * TEAM + lane;
-    if (slice >= half && slice < 2u * half) {
-      tile[to] = acc0;
-      tile[to + TEAM] = acc1;
-      tile[to + 2u * TEAM] = acc2;
-      tile[to + 3u * TEAM] = acc3;
-    }
-    workgroupBarrier();
-    if (slice < half) {
-      acc0 += tile[to];
-      acc1 += tile[to + TEAM];
-      acc2 += tile[to + 2u * TEAM];
-      acc3 += tile[to + 3u * TEAM];
-    }
-    workgroupBarrier();
-  }
-  if (slice > 0u) { return; }
-#endif
-  let i = i0 + i32(ty * 4u);
-  let j = j0 + i32(tx * 4u);
-  store(i, j, acc0);
-  store(i + 1, j, acc1);
-  store(i + 2, j, acc2);
-  store(i + 3, j, acc3);
+  multiply(g.y * BM, g.x * BN, $k, index);
 }
-#endif
 #elif sweep
 // LINES rows (columns) of the thin operand with a block of columns (rows) of the large one: ${large} is read once, whole segments at
 // a time, and the sums of its slices along k meet in workgroup memory.
@@ -302,18 +151,22 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let slice = index / LANES;
   let at = i32(g.x * 32u + tx * WIDE);
   let line = i32(g.y * LINES);
-  var acc: array<part, LINES>;
+#for r ${lines}
+  var acc${r} = part(0.0);
+#end
   for (var k = i32(slice); k < $k; k += i32(4u * SLICES)) {
     let w0 = large(at, k);
     let w1 = large(at, k + i32(SLICES));
     let w2 = large(at, k + i32(2u * SLICES));
     let w3 = large(at, k + i32(3u * SLICES));
-    for (var r = 0u; r < LINES; r++) {
-      let i = line + i32(r);
-      acc[r] += thin(i, k) * w0 + thin(i, k + i32(SLICES)) * w1 + thin(i, k + i32(2u * SLICES)) * w2 + thin(i, k + i32(3u * SLICES)) * w3;
-    }
+#for r ${lines}
+    acc${r} += thin(line + ${r}, k) * w0 + thin(line + ${r}, k + i32(SLICES)) * w1 + thin(line + ${r}, k + i32(2u * SLICES)) * w2 +
+      thin(line + ${r}, k + i32(3u * SLICES)) * w3;
+#end
   }
-  for (var r = 0u; r < LINES; r++) { sums[(r * SLICES + slice) * LANES + tx] = acc[r]; }
+#for r ${lines}
+  sums[(${r}u * SLICES + slice) * LANES + tx] = acc${r};
+#end
   workgroupBarrier();
   if (index >= 32u * LINES) { return; }
   let r = index / 32u;
@@ -342,26 +195,31 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let at = i32(g.x * 8u + c);
   let line = i32(g.y * LINES);
   let row = ${large}_base + min(at, $length - 1) * $large_step;
-  var acc: array<f32, LINES>;
+#for r ${lines}
+  var acc${r} = 0.0;
+#end
 #if wide
   for (var k = i32(lane * 4u); k < $k; k += 128) {
     let w = ${large}_get4(u32(row + k) / 4u);
-    for (var r = 0u; r < LINES; r++) {
-      let i = line + i32(r);
+#for r ${lines}
 #if thin4
-      acc[r] += dot(${thin}_get4(u32(${thin}_base + min(i, $lines - 1) * $thin_step + k) / 4u), w);
+    acc${r} += dot(${thin}_get4(u32(${thin}_base + min(line + ${r}, $lines - 1) * $thin_step + k) / 4u), w);
 #else
-      acc[r] += dot(vec4<f32>(thin(i, k), thin(i, k + 1), thin(i, k + 2), thin(i, k + 3)), w);
+    acc${r} += dot(vec4<f32>(thin(line + ${r}, k), thin(line + ${r}, k + 1), thin(line + ${r}, k + 2), thin(line + ${r}, k + 3)), w);
 #endif
-    }
+#end
   }
 #else
   for (var k = i32(lane); k < $k; k += 32) {
     let w = ${large}_get(u32(row + k * $large_k));
-    for (var r = 0u; r < LINES; r++) { acc[r] += thin(line + i32(r), k) * w; }
+#for r ${lines}
+    acc${r} += thin(line + ${r}, k) * w;
+#end
   }
 #endif
-  for (var r = 0u; r < LINES; r++) { sums[(r * 8u + c) * 33u + lane] = acc[r]; }
+#for r ${lines}
+  sums[(${r}u * 8u + c) * 33u + lane] = acc${r};
+#end
   workgroupBarrier();
   if (index >= 8u * LINES) { return; }
   var sum = 0.0;

@@ -71,6 +71,7 @@ class Case:
         raw: buffers read and written as bits, whatever their element type.
         vec4: float32 buffers whose size and offsets are multiples of 4 elements, declared as ``vec4<f32>``.
         words: written buffers of elements under 32 bits whose lanes write whole words, from a word boundary on.
+        busy: fits only where its workgroups keep the adapter busy.
         needs: features that the source has a better text for (``#if subgroups``); there is one without them too.
     """
 
@@ -82,6 +83,7 @@ class Case:
     raw: frozenset[str] = frozenset()
     vec4: frozenset[str] = frozenset()
     words: frozenset[str] = frozenset()
+    busy: bool = False
     needs: tuple[str, ...] = ()
 
 

@@ -14,6 +14,7 @@ from ..program import ARENA, OUTPUT, Assembler, Program
 from . import Call, Case, cases_of, wgsl
 from .split import is_large, split_large
 
+MOST_WORKGROUPS = 128  # so many keep any adapter busy
 MAX_STORAGE_BUFFERS = 8  # bindings that every adapter has (WebGPU's default maxStorageBuffersPerShaderStage)
 
 
@@ -24,8 +25,9 @@ class GpuSection:
     Attributes:
         modules: shader texts, each once.
         pipelines: ``{kernel, outputs, bindings, variants: [{needs, module}]}``, the first variant whose needs the adapter has is used.
-        steps: per step None (runs on the core) or a list of cases ``{pipeline, guard, grid, uniforms}``: the first whose guard register
-            is not 0 is used; ``grid`` and ``uniforms`` are registers, ``~register`` where it holds the bits of an f64.
+        steps: per step None (runs on the core) or a list of cases ``{pipeline, guard, busy, grid, uniforms}``: the first whose guard
+            register is not 0 is used, one with ``busy`` only if its workgroups keep the adapter busy; ``grid`` and ``uniforms`` are
+            registers, ``~register`` where it holds the bits of an f64.
         schedule: ``["gpu" | "core", first, last]``, ``["upload" | "download", [storage, ...]]``.
         on_core: outputs that end up in the core's memory.
     """
@@ -162,13 +164,14 @@ class GpuAssembler(Assembler):
                 continue
             if any(v.dtype.bits < 8 for v in call.values.values()):
                 continue
-            rows.append(self.row_of(call, case, known))
-            certain = certain or known is not None
+            busy = case.busy and (dims.known(dims.lt(dims.product(case.grid), MOST_WORKGROUPS)) != 0)
+            rows.append(self.row_of(call, case, known, busy))
+            certain = certain or (known is not None and not busy)
             if certain:
                 break
         return rows if certain else None
 
-    def row_of(self, call: Call, case: Case, known: int | None) -> dict[str, Any]:
+    def row_of(self, call: Call, case: Case, known: int | None, busy: bool) -> dict[str, Any]:
         numbers: list[Any] = []
         for value in wgsl.numbers(call, case).values():
             items: list[Any] = list(value) if isinstance(value, (list, tuple)) else [value]
@@ -178,6 +181,7 @@ class GpuAssembler(Assembler):
         return {
             "pipeline": self.pipeline(call, case),
             "guard": -1 if known is not None else self.register(case.guard),
+            **({"busy": True} if busy else {}),
             "grid": [self.register(g) for g in grid],
             "uniforms": numbers,
         }

@@ -1,12 +1,14 @@
 """Shader text: a kernel's source with its switches, numbers and buffers filled in.
 
-A source is WGSL with four additions:
+A source is WGSL with five additions:
 
 - lines ``#if a !b``, ``#elif``, ``#else``, ``#endif``: all words must hold; a word is a switch of the case, the name of a
   buffer that is present, or ``<buffer>.<dtype>``; ``!`` negates;
 - ``#include name`` takes in ``lib/name.wgsl``, once;
 - ``$name`` is a number of the case: ``i32``, or ``f32`` where it is a float; ``$name[i]`` an entry of a sequence;
-- ``${name}`` is text of the case.
+- ``${name}`` is text of the case;
+- the lines between ``#for i 4`` and ``#end`` are repeated, ``${i}`` counting from 0: what an array would need indices for stays in
+  registers.
 
 Every present buffer ``x`` brings ``x_t`` (its value type), ``x_get(i: u32) -> x_t`` and, where it is written,
 ``x_put(i: u32, v: x_t)``; elements count from the buffer's first one. Value types: ``f32`` for floats, ``i32`` and ``u32`` for
@@ -118,8 +120,7 @@ def _text(key: _Key, native: bool) -> str:
     dtypes = dict(key.buffers)
     true = key.defines | set(dtypes) | {f"{n}.{d.name}" for n, d in dtypes.items()} | set(key.needs)
     code = _conditions(code, true, key.kernel)
-    holes = dict(key.holes)
-    code = _HOLE.sub(lambda m: holes[m[1]], code)
+    code = _repeated(_filled(code, dict(key.holes)), key.kernel)
     head = ["enable f16;"] if native else []
     head += ["enable subgroups;"] if "subgroups" in key.needs else []
     if any(d is DType.bfloat16 and n in key.outputs and n not in key.raw for n, d in dtypes.items()):
@@ -208,6 +209,35 @@ def _conditions(code: str, true: Set[str], where: str) -> str:
     if stack:
         raise IRError(f"{where}.wgsl: #if without #endif")
     return "\n".join(out)
+
+
+def _filled(code: str, holes: Mapping[str, str]) -> str:
+    return _HOLE.sub(lambda m: holes.get(m[1], m[0]), code)
+
+
+def _repeated(code: str, where: str) -> str:
+    """The text with its ``#for`` written out."""
+    bodies: list[list[str]] = [[]]
+    loops: list[tuple[str, int]] = []
+    for line in code.split("\n"):
+        word, _, rest = line.strip().partition(" ")
+        if word == "#for":
+            name, count = rest.split()
+            loops.append((name, int(count)))
+            bodies.append([])
+        elif word == "#end":
+            if not loops:
+                raise IRError(f"{where}.wgsl: #end without #for")
+            (name, count), body = loops.pop(), "\n".join(bodies.pop())
+            bodies[-1] += [_filled(body, {name: str(i)}) for i in range(count)]
+        else:
+            bodies[-1].append(line)
+    if loops:
+        raise IRError(f"{where}.wgsl: #for without #end")
+    text = "\n".join(bodies[0])
+    if left := _HOLE.search(text):
+        raise IRError(f"{where}.wgsl: {left[0]} is no text of this case")
+    return text
 
 
 def _holds(words: str, true: Set[str]) -> bool:

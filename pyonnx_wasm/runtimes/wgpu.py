@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import accumulate
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType
-from ..gpu.lower import GpuProgram
+from ..gpu.lower import MOST_WORKGROUPS, GpuProgram
 from ..gpu.split import BINDING_BYTES
 from ..profile import StepTime
 from ..program import ARENA, INPUT, OUTPUT, WEIGHT, Weight, step_rows
@@ -128,6 +129,11 @@ def adapter_name() -> str:
     return f"{info.get('device') or info.get('description') or 'unknown'} ({info.get('backend_type', '')})"
 
 
+def _workgroups(info: Mapping[str, Any]) -> int:
+    """How many keep an adapter busy: WebGPU does not tell, but there is one that is the processor."""
+    return min(os.cpu_count() or 1, MOST_WORKGROUPS) if info.get("adapter_type") == "CPU" else MOST_WORKGROUPS
+
+
 @dataclass
 class _Bound:
     """Everything that depends on sizes."""
@@ -147,6 +153,7 @@ class GpuExecutor:
 
     def __init__(self, gpu: GpuProgram, weights: Sequence[np.ndarray], table: Sequence[Weight], threads: int = 1) -> None:
         self.device = device()
+        self.workgroups = _workgroups(self.device.adapter.info)
         self.section = gpu.section
         program = gpu.program
         self.core = Core(program.code, list(weights), program.messages, program.origins, threads)
@@ -288,7 +295,7 @@ class GpuExecutor:
             if cases is None:
                 chosen.append(None)
                 continue
-            case = next((c for c in cases if c["guard"] < 0 or registers[c["guard"]]), None)
+            case = next((c for c in cases if self._fits(c, registers)), None)
             if case is None:
                 raise GpuError(f"{self._origin(len(chosen))}: no shader takes these sizes; run this shape on the cpu")
             grid = [int(registers[r]) for r in case["grid"]]
@@ -324,6 +331,11 @@ class GpuExecutor:
             bound.dispatches.append((pipeline, self.device.create_bind_group(layout=layout, entries=entries, label=kernel), groups))
             at += -(-len(block) // UNIFORM_ALIGN) * UNIFORM_ALIGN
         return bound
+
+    def _fits(self, case: dict[str, Any], registers: np.ndarray) -> bool:
+        if case["guard"] >= 0 and not registers[case["guard"]]:
+            return False
+        return not case.get("busy") or math.prod(int(registers[r]) for r in case["grid"]) >= self.workgroups
 
     def _slabs(self, sizes: Sequence[int]) -> dict[int, Any]:
         """Buffers for the arena's storages: largest first, each into the first buffer that is free over its life."""

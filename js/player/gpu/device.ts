@@ -21,6 +21,8 @@ export interface AdapterInfo {
   readonly vendor: string;
   readonly architecture: string;
   readonly description: string;
+  /** The processor plays GPU. */
+  readonly isFallbackAdapter: boolean;
   readonly features: readonly string[];
 }
 
@@ -39,6 +41,7 @@ const LIMITS = [
   "maxComputeWorkgroupsPerDimension",
 ] as const;
 
+const WORKGROUPS = 128;
 const STAGING_KEPT = 2 ** 24;
 
 /** What of `env.webgpu` decides which device is asked for. */
@@ -133,14 +136,20 @@ export class Gpu {
     } catch (error) {
       throw new GpuError(`the GPU gives no device: ${messageOf(error)}`);
     }
-    const { vendor, architecture, description } = adapter.info;
-    return new Gpu(device, { vendor, architecture, description, features: requiredFeatures }, requiredLimits);
+    const { vendor, architecture, description, isFallbackAdapter } = adapter.info;
+    const info = { vendor, architecture, description, isFallbackAdapter, features: requiredFeatures };
+    return new Gpu(device, info, requiredLimits);
   }
 
   /** Waits until a loss that happened is known: `device.lost` is told of it by way of the GPU's process. */
   async #settled(): Promise<void> {
     this.device.pushErrorScope("validation");
     await this.device.popErrorScope().catch(() => {});
+  }
+
+  /** How many keep the adapter busy: WebGPU does not tell, but a fallback adapter is the processor. */
+  get workgroups(): number {
+    return this.info.isFallbackAdapter ? Math.min(navigator.hardwareConcurrency, WORKGROUPS) : WORKGROUPS;
   }
 
   /** Bytes that one buffer can have. */
@@ -176,8 +185,8 @@ export class Gpu {
   async #compile({ kernel, outputs, bindings, code }: PipelineSpec): Promise<Pipeline> {
     const layout = this.#layout(outputs, bindings);
     const { device } = this;
+    const module = device.createShaderModule({ code, label: kernel });
     try {
-      const module = device.createShaderModule({ code, label: kernel });
       const pipeline = await device.createComputePipelineAsync({
         label: kernel,
         layout: device.createPipelineLayout({ bindGroupLayouts: [layout] }),
@@ -186,7 +195,11 @@ export class Gpu {
       return { kernel, pipeline, layout, form: `${outputs}/${bindings}` };
     } catch (error) {
       if (this.lost) throw this.lost;
-      throw new GpuError(`kernel ${kernel}: the shader does not compile: ${messageOf(error)}`);
+      const { messages } = await module.getCompilationInfo();
+      const faults = messages
+        .filter(({ type }) => type === "error")
+        .map(({ lineNum, message }) => `line ${lineNum}: ${message}`);
+      throw new GpuError(`kernel ${kernel}: the shader does not compile: ${faults.join("; ") || messageOf(error)}`);
     }
   }
 

@@ -5,7 +5,7 @@ import { Staging, type Program, type Slot, type StepTime, type Tables } from "..
 import type { Gpu, Pipeline } from "./device.js";
 import { BINDING_BYTES, GpuError } from "./device.js";
 import { blockWords, Groups, Kept, Rooms, uniformBlock, type Need } from "./memory.js";
-import { variantOf, type Section } from "./section.js";
+import { variantOf, type GpuCase, type PipelineRow, type Section } from "./section.js";
 
 const BINDINGS = 4; // sizes whose uniforms are kept
 const GROUPS = 8; // bind groups kept per step
@@ -84,16 +84,38 @@ export function readersOf(tables: Tables, section: Section): Readers {
   return { gpu, core };
 }
 
-/** All pipelines of a section, compiled at the same time. */
-export function makePipelines(gpu: Gpu, section: Section): Promise<Pipeline[]> {
-  const features = new Set<string>(gpu.info.features);
-  return Promise.all(
-    section.pipelines.map((row) => {
-      const { kernel, outputs, bindings } = row;
-      const code = section.modules[variantOf(row, features).module] as string;
-      return gpu.pipeline({ kernel, outputs, bindings, code });
-    }),
-  );
+/** The pipelines of a section, compiled at the same time. */
+export class Pipelines {
+  readonly #made: (Promise<Pipeline> | undefined)[];
+  /** Resolves when a model can be used; rejects with what does not compile. */
+  readonly ready: Promise<unknown>;
+
+  constructor(
+    private readonly gpu: Gpu,
+    private readonly section: Section,
+  ) {
+    this.#made = section.pipelines.map(() => undefined);
+    // A processor that plays GPU has no time for shaders that other sizes would use.
+    const all = [...section.pipelines.keys()];
+    const sure = section.steps.flatMap((cases) => (cases?.[0] && isSure(cases[0]) ? [cases[0].pipeline] : []));
+    this.ready = Promise.all((gpu.info.isFallbackAdapter ? sure : all).map((i) => this.at(i)));
+    this.ready.catch(() => {});
+  }
+
+  at(index: number): Promise<Pipeline> {
+    return (this.#made[index] ??= this.#make(index));
+  }
+
+  async #make(index: number): Promise<Pipeline> {
+    const row = this.section.pipelines[index] as PipelineRow;
+    const { kernel, outputs, bindings } = row;
+    const { module } = variantOf(row, new Set(this.gpu.info.features));
+    return this.gpu.pipeline({ kernel, outputs, bindings, code: this.section.modules[module] as string });
+  }
+}
+
+function isSure({ guard, busy }: GpuCase): boolean {
+  return guard < 0 && !busy;
 }
 
 export class GpuProgram {
@@ -118,7 +140,7 @@ export class GpuProgram {
     readonly program: Program,
     readonly tables: Tables,
     readonly section: Section,
-    readonly pipelines: readonly Pipeline[],
+    readonly pipelines: Pipelines,
     readonly weights: ReadonlyMap<number, GPUBuffer>,
   ) {
     this.#readers = readersOf(tables, section);
@@ -179,7 +201,7 @@ export class GpuProgram {
     this.gpu.check("the GPU");
     this.#kept.begin();
     const slots = await this.#stage(feeds);
-    const bound = this.#bind(slots);
+    const bound = await this.#bind(slots);
     const outputs = this.#hasCoreSteps ? this.program.ready(slots) : [];
     const kept = new Map<number, GPUBuffer>();
     try {
@@ -259,7 +281,7 @@ export class GpuProgram {
     return this.tables.storages.some((s, i) => s.kind === kind && s.index === index && this.#readers.core.has(i));
   }
 
-  #bind(slots: readonly Slot[]): Bound {
+  async #bind(slots: readonly Slot[]): Promise<Bound> {
     const sizesKey = slots.map(({ dims }) => dims.join()).join(";");
     const fixed = this.tables.elements.size === 0;
     const quick = fixed ? this.#bound.get(sizesKey) : undefined;
@@ -270,26 +292,32 @@ export class GpuProgram {
       if (this.#bound.size >= BINDINGS) this.#bound.delete(this.#bound.keys().next().value as string);
       const taken = [...this.#bound.values()].map(({ slot }) => slot);
       const slot = [...Array(BINDINGS).keys()].find((i) => !taken.includes(i)) as number;
-      bound = this.#make(registers as BigInt64Array, slot);
+      bound = await this.#make(registers as BigInt64Array, slot);
     }
     this.#bound.delete(key);
     this.#bound.set(key, bound);
     return bound;
   }
 
-  #make(registers: BigInt64Array, slot: number): Bound {
+  async #make(registers: BigInt64Array, slot: number): Promise<Bound> {
     const { gpu, tables, section, pipelines } = this;
     const at = (r: number): number => Number(registers[r]);
     const sizes = tables.storages.map(({ size }) => at(size));
     const shapes = tables.outputDims.map((dims) => dims.map(at));
     const uniforms = new Uint8Array(this.#slotBytes);
-    const cases = section.steps.map((choices, i) => {
-      if (!choices) return undefined;
-      const chosen = choices.find(({ guard }) => guard < 0 || registers[guard] !== 0n);
-      if (!chosen) throw new GpuError(`${this.#name(i)}: no shader takes these sizes; run this shape on wasm`);
-      const grid = chosen.grid.map(at);
-      const groups = grid.reduce((n, g) => n * g, 1);
-      if (groups === 0) return undefined;
+    const groupsOf = ({ grid }: GpuCase): number => grid.reduce((n, g) => n * at(g), 1);
+    const fits = (c: GpuCase): boolean =>
+      (c.guard < 0 || registers[c.guard] !== 0n) && !(c.busy && groupsOf(c) < gpu.workgroups);
+    const choices = section.steps.map((cases, i) => {
+      const chosen = cases?.find(fits);
+      if (cases && !chosen) throw new GpuError(`${this.#name(i)}: no shader takes these sizes; run this shape on wasm`);
+      return chosen && groupsOf(chosen) > 0 ? chosen : undefined;
+    });
+    const made = await Promise.all(choices.map((chosen) => chosen && pipelines.at(chosen.pipeline)));
+    const cases = choices.map((chosen, i) => {
+      const pipeline = made[i];
+      if (!chosen || !pipeline) return undefined;
+      const groups = groupsOf(chosen);
       const parts = tables.steps[i]!.map((b) => {
         const { storage, offset, size } = tables.buffers[b]!;
         const inParts = tables.storages[storage]!.kind === WEIGHT && sizes[storage]! > BINDING_BYTES;
@@ -299,8 +327,8 @@ export class GpuProgram {
         const row = tables.buffers[b]!;
         return parts[k] ? 0 : at(row.offset) / bytesOf(typeOfCode(row.dtype) as Type, 1);
       });
-      const pipeline = pipelines[chosen.pipeline] as Pipeline;
-      const block = uniformBlock(pipeline.kernel, [...grid, ...offsets], chosen.uniforms, registers);
+      const head = [...chosen.grid.map(at), ...offsets];
+      const block = uniformBlock(pipeline.kernel, head, chosen.uniforms, registers);
       uniforms.set(new Uint8Array(block.buffer), this.#blocks[i]!.at);
       return { pipeline, x: Math.min(groups, MAX_GROUPS), y: Math.ceil(groups / MAX_GROUPS), parts };
     });

@@ -4,6 +4,8 @@ import type { Tables } from "../program.js";
 export interface GpuCase {
   readonly pipeline: number;
   readonly guard: number;
+  /** Fits only if its workgroups keep the adapter busy. */
+  readonly busy?: boolean;
   readonly grid: readonly number[];
   readonly uniforms: readonly number[];
 }

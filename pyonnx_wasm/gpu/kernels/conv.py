@@ -1,4 +1,4 @@
-"""Convolutions: products over tiles, depthwise ones from patches in workgroup memory, small groups one output per lane."""
+"""Convolutions: products over tiles, depthwise ones four neighbours per lane, small groups one output per lane."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 from ... import dims
 from ...dims import DimLike
 from ...ops.matmul import ACTIVATIONS, AFTER_RESIDUAL
-from .. import F32, Call, Case
+from .. import F32, WORKGROUP, Call, Case
 from ..elements import elements
+from ..tiles import tiles
 
-BUSY = 128  # workgroups that keep a GPU busy; fewer large tiles are split
-PATCH = 3840  # floats of a depthwise patch
+WRITTEN_OUT = 128  # inputs that a lane of a depthwise convolution reads at most
 FEW = 8  # output channels of a group below which a tile would stand empty
 
 
@@ -41,19 +41,25 @@ def _numbers(call: Call) -> dict[str, Any]:
 
 
 def _depthwise(call: Call, numbers: dict[str, Any], defines: set[str], guard: DimLike) -> list[Case]:
-    patch = [
-        (lanes - 1) * call.stride[d] + (call.params["kernel"][d] - 1) * call.dilation[d] + 1 for d, lanes in ((1, 8), (2, 32))
-    ]  # fmt: skip
-    fits = [
-        guard, dims.le(dims.product(patch), PATCH), dims.eq(call.params["kernel"][0] * call.params["in"][0], 1),
-        dims.eq(call.out[0], 1), dims.ge(call.out[2], 16),
-    ]  # fmt: skip
+    """Four neighbouring outputs per lane, the taps written out."""
+    kernel, stride, dilation = call.params["kernel"], call.stride[2], call.dilation[2]
+    sizes = [*kernel, stride, dilation]
+    if not all(isinstance(n, int) for n in sizes):
+        return []
+    reach = 3 * stride + (kernel[2] - 1) * dilation + 1
+    if reach * kernel[1] > WRITTEN_OUT:
+        return []
+    quads = dims.ceildiv(call.out[2], 4)
+    count = dims.product([call.n, call.m, call.out[1], quads])
+    fits = [guard, dims.eq(kernel[0] * call.params["in"][0], 1), dims.eq(call.out[0], 1)]
+    holes = {"height": kernel[1], "width": kernel[2], "stride": stride, "dilation": dilation, "reach": reach}
     return [
         Case(
-            (dims.ceildiv(call.out[2], 32), dims.ceildiv(call.out[1], 8), call.n * call.m),
+            (dims.ceildiv(count, WORKGROUP),),
             dims.product(fits),
-            frozenset(defines | {"patches"}),
-            uniforms=numbers | {"patch": patch},
+            frozenset(defines | {"rows"}),
+            {name: str(value) for name, value in holes.items()},
+            numbers | {"count": count, "quads": quads},
         )
     ]
 
@@ -63,22 +69,26 @@ def _tiled(call: Call, numbers: dict[str, Any], defines: set[str]) -> list[Case]
     pointwise = plain and all(dims.same(a, b) for a, b in zip(call.params["in"], call.out, strict=True))
     found = []
     aligned = dims.eq(dims.product([numbers["pixels"] % 4 + 1, *(v.offset % 4 + 1 for n, v in call.values.items() if n in ("x", "y"))]), 1)
-    for bm, bn, bk, slices in ((64, 64, 16, 1), (32, 32, 8, 4)):
-        grid = (dims.ceildiv(numbers["columns"], bn), dims.ceildiv(numbers["mg"], bm), call.group)
-        kernel, step = call.params["kernel"], bk * slices
+    rows_of_four = all(dims.known(n % 4) == 0 for n in (numbers["k"], call.values["w"].offset, call.starts["w"]))
+    weights = {"w"} if rows_of_four else set()
+    kernel = call.params["kernel"]
+    for tile, busy in tiles():
+        grid = (dims.ceildiv(numbers["columns"], tile.bn), dims.ceildiv(numbers["mg"], tile.bm), call.group)
+        step = tile.bk * tile.slices
         steps = [step // numbers["taps"]] + [step // dims.product(kernel[d + 1 :]) % kernel[d] for d in range(3)]
-        busy = dims.ge(dims.product(grid), BUSY) if slices == 1 else 1
-        holes = {"bm": bm, "bn": bn, "bk": bk, "slices": slices, "vectors": slices * bk * (bm + bn) // 4, "lanes": bm * bn // 16 * slices}
         for vec4 in (True, False):
-            switches = {"tiled"} | ({"pointwise"} if pointwise else set()) | ({"sliced"} if slices > 1 else set())
+            switches = {"tiled"} | ({"pointwise"} if pointwise else set()) | ({"sliced"} if tile.slices > 1 else set())
+            switches |= ({"vec4"} if vec4 else set()) | ({"w4"} if weights else set())
+            vectors = weights | (({"y", "x"} if pointwise else {"y"}) if vec4 else set())
             found.append(
                 Case(
                     grid,
-                    dims.product([busy, aligned]) if vec4 else busy,
-                    frozenset(defines | switches | ({"vec4"} if vec4 else set())),
-                    {name: str(value) for name, value in holes.items()},
+                    aligned if vec4 else 1,
+                    frozenset(defines | switches),
+                    tile.holes,
                     numbers | {"k_step": steps},
-                    vec4=frozenset({"y", "x"} if pointwise else {"y"}) if vec4 else frozenset(),
+                    vec4=frozenset(vectors),
+                    busy=busy,
                 )
             )
     return found

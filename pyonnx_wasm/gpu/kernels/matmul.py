@@ -10,8 +10,8 @@ from ...dims import DimLike
 from ...dtypes import DType
 from ...ops.matmul import ACTIVATIONS, AFTER_RESIDUAL
 from .. import F32, WORKGROUP, Call, Case
+from ..tiles import tiles
 
-BUSY = 128  # workgroups that keep a GPU busy; fewer large tiles are split
 THIN = 8  # rows or columns up to which a product is a sweep over the other operand
 SHORT = 64  # sums up to this length of thin products take one lane per output
 INTEGERS = (DType.int32, DType.uint32, DType.int64, DType.uint64)
@@ -95,18 +95,8 @@ def _tiled(call: Call, numbers: dict[str, Any], defines: set[str], holes: dict[s
     defines |= {"a_columns"} if _is_one(call.a_rs) and not _is_one(call.a_cs) else set()
     defines |= {"b_columns"} if _is_one(call.b_rs) and not _is_one(call.b_cs) else set()
     found = []
-    for bm, bn, bk, slices in ((128, 128, 8, 1), (64, 64, 16, 1), (32, 32, 8, 4)):
-        grid = (dims.ceildiv(call.n, bn), dims.ceildiv(call.m, bm), dims.product(call.batch[: call.nb]))
-        busy = dims.ge(dims.product(grid), BUSY) if slices == 1 else 1
-        busy = dims.product([busy, dims.ge(dims.dmin(call.m, call.n), bm)]) if bm == 128 else busy
-        text = {
-            "bm": bm,
-            "bn": bn,
-            "bk": bk,
-            "slices": slices,
-            "vectors": slices * bk * (bm + bn) // 4,
-            "lanes": min(256, bm * bn // 16 * slices),
-        }
-        switches = defines | ({"sliced"} if slices > 1 else {"large"} if bm == 128 else set())
-        found.append(Case(grid, busy, frozenset(switches), holes | {n: str(v) for n, v in text.items()}, numbers, vec4=vec4))
+    for tile, busy in tiles():
+        grid = (dims.ceildiv(call.n, tile.bn), dims.ceildiv(call.m, tile.bm), dims.product(call.batch[: call.nb]))
+        switches = defines | ({"sliced"} if tile.slices > 1 else set())
+        found.append(Case(grid, 1, frozenset(switches), holes | tile.holes, numbers, vec4=vec4, busy=busy))
     return found
