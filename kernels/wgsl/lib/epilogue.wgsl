@@ -1,10 +1,8 @@
 #include math
 
-// The activation that ends a product; its switch is one of act_none, act_relu, ...
+// The activation that ends a product; its switch is one of act_clip, act_gelu, ...
 fn activate(v: f32) -> f32 {
-#if act_relu
-  return relu_f(v);
-#elif act_clip
+#if act_clip
   return clamp_nan(v, $act_a, $act_b);
 #elif act_sigmoid
   return sigmoid_f(v);

@@ -6,9 +6,9 @@ from typing import Any
 
 from ... import dims
 from ...dims import DimLike
-from ...ops.matmul import ACTIVATIONS, AFTER_RESIDUAL
 from .. import F32, WORKGROUP, Call, Case
 from ..elements import elements
+from ..epilogue import epilogue
 from ..tiles import tiles
 
 WRITTEN_OUT = 128  # inputs that a lane of a depthwise convolution reads at most
@@ -18,8 +18,8 @@ FEW = 8  # output channels of a group below which a tile would stand empty
 def cases(call: Call) -> list[Case]:
     if not call.all(F32) or not isinstance(call.act, int):
         return []
-    defines = {f"act_{ACTIVATIONS[call.act % AFTER_RESIDUAL]}"} | ({"after"} if call.act > AFTER_RESIDUAL else set())
-    numbers = _numbers(call)
+    defines, activation = epilogue(call)
+    numbers = _numbers(call) | activation
     mg, cg = numbers["mg"], numbers["cg"]
     few = dims.lt(mg, FEW)
     return [
@@ -36,7 +36,7 @@ def _numbers(call: Call) -> dict[str, Any]:
     cg = call.c // call.group
     return numbers | {
         "cg": cg, "mg": call.m // call.group, "taps": taps, "k": cg * taps, "image": dims.product(call.params["in"]), "pixels": pixels,
-        "columns": call.n * pixels, "act_a": float(call.act_a), "act_b": float(call.act_b),
+        "columns": call.n * pixels,
     }  # fmt: skip
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from ... import dims
 from ...dims import DimLike
 from ...dtypes import DType
-from ...ops.matmul import ACTIVATIONS, AFTER_RESIDUAL
 from .. import F32, WORKGROUP, Call, Case
+from ..epilogue import epilogue
 from ..tiles import tiles
 
 THIN = 8  # rows or columns up to which a product is a sweep over the other operand
@@ -29,8 +29,9 @@ def cases(call: Call) -> list[Case]:
         return [Case(small.grid, 1, frozenset(defines | wide), holes, numbers)]
     if not call.all(F32):
         return []
-    defines |= {f"act_{ACTIVATIONS[call.act % AFTER_RESIDUAL]}"}
-    defines |= ({"after"} if call.act > AFTER_RESIDUAL else set()) | ({"scaled"} if call.alpha != 1 else set())
+    switches, activation = epilogue(call)
+    numbers |= activation
+    defines |= switches | ({"scaled"} if call.alpha != 1 else set())
     thin_rows, thin_columns = dims.le(call.m, THIN), dims.le(call.n, THIN)
     tiny = dims.product([thin_rows, thin_columns, dims.le(call.k, SHORT)])
     return [
