@@ -177,11 +177,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
 #else
 // 32 queries per workgroup, 32 keys at a time; a lane has 4 x 4 of their scores, and 4 rows of 4 outputs in every chunk of 32.
 const CHUNKS = ${chunks}u;
-var<workgroup> queries: array<vec4<f32>, 128>;  // by (element / 4, query)
-var<workgroup> keys: array<vec4<f32>, 128>;     // by (element / 4, key)
-var<workgroup> weights: array<vec4<f32>, 256>;  // by (key % 8, query): keys 8 apart
-var<workgroup> values: array<vec4<f32>, 256>;   // by (place of the key in weights, output / 4)
-var<workgroup> shelf: array<f32, 256>;
+const KEYS = 128u;
+// First queries by (element / 4, query), and from KEYS on keys by (element / 4, key); then values by (place of the key in weights, output / 4).
+var<workgroup> tile: array<vec4<f32>, 256>;
+var<workgroup> weights: array<vec4<f32>, 256>;  // by (key % 8, query): keys 8 apart; before that what the lanes of four queries found, by lane
 
 fn scores(i: i32, j: i32, p: vec4<f32>) -> vec4<f32> {
   return vec4<f32>(score(i, j, p.x), score(i, j + 8, p.y), score(i, j + 16, p.z), score(i, j + 24, p.w));
@@ -213,26 +212,26 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     var s3 = vec4<f32>(0.0);
     for (var t = 0; t < $d; t += 16) {
       for (var e = lane; e < 128u; e += 64u) {
-        queries[e % 4u * 32u + e / 4u] = query4(i0 + i32(e / 4u), t + i32(e % 4u * 4u));
+        tile[e % 4u * 32u + e / 4u] = query4(i0 + i32(e / 4u), t + i32(e % 4u * 4u));
 #if k_columns
-        keys[e] = key4(j0 + i32(e % 32u), t + i32(e / 32u * 4u));
+        tile[KEYS + e] = key4(j0 + i32(e % 32u), t + i32(e / 32u * 4u));
 #else
-        keys[e % 4u * 32u + e / 4u] = key4(j0 + i32(e / 4u), t + i32(e % 4u * 4u));
+        tile[KEYS + e % 4u * 32u + e / 4u] = key4(j0 + i32(e / 4u), t + i32(e % 4u * 4u));
 #endif
       }
       workgroupBarrier();
       for (var v = 0u; v < 128u; v += 32u) {
-        let k0 = keys[v + tx];
-        let k1 = keys[v + tx + 8u];
-        let k2 = keys[v + tx + 16u];
-        let k3 = keys[v + tx + 24u];
-        let q0 = queries[v + row.x];
+        let k0 = tile[KEYS + v + tx];
+        let k1 = tile[KEYS + v + tx + 8u];
+        let k2 = tile[KEYS + v + tx + 16u];
+        let k3 = tile[KEYS + v + tx + 24u];
+        let q0 = tile[v + row.x];
         s0 += vec4<f32>(dot(q0, k0), dot(q0, k1), dot(q0, k2), dot(q0, k3));
-        let q1 = queries[v + row.y];
+        let q1 = tile[v + row.y];
         s1 += vec4<f32>(dot(q1, k0), dot(q1, k1), dot(q1, k2), dot(q1, k3));
-        let q2 = queries[v + row.z];
+        let q2 = tile[v + row.z];
         s2 += vec4<f32>(dot(q2, k0), dot(q2, k1), dot(q2, k2), dot(q2, k3));
-        let q3 = queries[v + row.w];
+        let q3 = tile[v + row.w];
         s3 += vec4<f32>(dot(q3, k0), dot(q3, k1), dot(q3, k2), dot(q3, k3));
       }
       workgroupBarrier();
@@ -242,18 +241,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     s1 = scores(i0 + i32(row.y), j, s1);
     s2 = scores(i0 + i32(row.z), j, s2);
     s3 = scores(i0 + i32(row.w), j, s3);
-    shelf[row.x * 8u + tx] = largest(s0);
-    shelf[row.y * 8u + tx] = largest(s1);
-    shelf[row.z * 8u + tx] = largest(s2);
-    shelf[row.w * 8u + tx] = largest(s3);
+    weights[lane] = vec4<f32>(largest(s0), largest(s1), largest(s2), largest(s3));
     workgroupBarrier();
     var now = top;
     for (var x = 0u; x < 8u; x++) {
-      now.x = max_nan(now.x, shelf[row.x * 8u + x]);
-      now.y = max_nan(now.y, shelf[row.y * 8u + x]);
-      now.z = max_nan(now.z, shelf[row.z * 8u + x]);
-      now.w = max_nan(now.w, shelf[row.w * 8u + x]);
+      let found = weights[ty * 8u + x];
+      now = vec4<f32>(max_nan(now.x, found.x), max_nan(now.y, found.y), max_nan(now.z, found.z), max_nan(now.w, found.w));
     }
+    workgroupBarrier();
     let fade = vec4<f32>(weight(top.x, now.x), weight(top.y, now.y), weight(top.z, now.z), weight(top.w, now.w));
     top = now;
     s0 = weights_of(s0, now.x);
@@ -268,7 +263,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     total = total * fade + vec4<f32>(dot(s0, one), dot(s1, one), dot(s2, one), dot(s3, one));
     for (var c = 0u; c < CHUNKS; c++) {
       for (var e = lane; e < 256u; e += 64u) {
-        values[e] = value4(j0 + i32(e / 32u + e / 8u % 4u * 8u), c0 + i32(c * 32u + e % 8u * 4u));
+        tile[e] = value4(j0 + i32(e / 32u + e / 8u % 4u * 8u), c0 + i32(c * 32u + e % 8u * 4u));
       }
       workgroupBarrier();
       var o0 = out[4u * c] * fade.x;
@@ -281,7 +276,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
         let w2 = weights[k * 32u + row.z];
         let w3 = weights[k * 32u + row.w];
         for (var u = 0u; u < 4u; u++) {
-          let v = values[(k * 4u + u) * 8u + tx];
+          let v = tile[(k * 4u + u) * 8u + tx];
           o0 += w0[u] * v;
           o1 += w1[u] * v;
           o2 += w2[u] * v;
@@ -295,15 +290,10 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
       workgroupBarrier();
     }
   }
-  shelf[row.x * 8u + tx] = total.x;
-  shelf[row.y * 8u + tx] = total.y;
-  shelf[row.z * 8u + tx] = total.z;
-  shelf[row.w * 8u + tx] = total.w;
+  weights[lane] = total;
   workgroupBarrier();
   total = vec4<f32>(0.0);
-  for (var x = 0u; x < 8u; x++) {
-    total += vec4<f32>(shelf[row.x * 8u + x], shelf[row.y * 8u + x], shelf[row.z * 8u + x], shelf[row.w * 8u + x]);
-  }
+  for (var x = 0u; x < 8u; x++) { total += weights[ty * 8u + x]; }
   let inverse = select(1.0 / total, vec4<f32>(0.0), total == vec4<f32>(0.0));
   for (var c = 0u; c < CHUNKS; c++) {
     let column = c0 + i32(c * 32u + tx * 4u);

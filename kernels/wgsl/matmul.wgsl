@@ -130,7 +130,7 @@ const WIDE = ${wide}u;
 const LANES = 32u / WIDE;
 const SLICES = 256u / LANES;
 alias part = ${part};
-var<workgroup> sums: array<part, 256u * LINES>;
+var<workgroup> sums: array<part, 256>;  // of one line after the other
 
 fn large(at: i32, k: i32) -> part {
   if (at >= $length || k >= $k) { return part(0.0); }
@@ -140,6 +140,18 @@ fn large(at: i32, k: i32) -> part {
 #else
   return ${large}_get(place);
 #endif
+}
+
+fn total(column: u32) -> f32 {
+  var sum = 0.0;
+  for (var s = 0u; s < SLICES; s++) {
+#if wide
+    sum += sums[s * LANES + column / 4u][column % 4u];
+#else
+    sum += sums[s * LANES + column];
+#endif
+  }
+  return sum;
 }
 
 @compute @workgroup_size(256)
@@ -165,21 +177,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
 #end
   }
 #for r ${lines}
-  sums[(${r}u * SLICES + slice) * LANES + tx] = acc${r};
-#end
+  sums[index] = acc${r};
   workgroupBarrier();
-  if (index >= 32u * LINES) { return; }
-  let r = index / 32u;
-  let c = index % 32u;
-  var sum = 0.0;
-  for (var s = 0u; s < SLICES; s++) {
-#if wide
-    sum += sums[(r * SLICES + s) * LANES + c / 4u][c % 4u];
-#else
-    sum += sums[(r * SLICES + s) * LANES + c];
-#endif
-  }
-  put(line + i32(r), i32(g.x * 32u + c), sum);
+  if (index < 32u) { put(line + ${r}, i32(g.x * 32u + index), total(index)); }
+  workgroupBarrier();
+#end
 }
 #else
 // The sums run along segments: 8 of them per workgroup, 32 lanes each.

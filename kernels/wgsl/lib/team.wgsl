@@ -3,9 +3,9 @@
 // Teams of TEAM neighbouring lanes in a workgroup of 256 bring their values together. Every lane of the workgroup takes part.
 const TEAM = ${team}u;
 const TEAMS = 256u / TEAM;
-var<workgroup> shelf: array<vec2<f32>, 256>;
-
 #if subgroups
+var<workgroup> shelf: array<vec2<f32>, 64>;  // subgroups have at least four lanes
+
 // Lanes of a subgroup exchange registers; what the subgroups of a team have found meets in workgroup memory.
 var<private> subgroup: u32;
 
@@ -35,6 +35,8 @@ fn team_max(v: f32, index: u32) -> f32 {
   return top;
 }
 #else
+var<workgroup> shelf: array<vec2<f32>, 256>;
+
 fn team_sum(v: vec2<f32>, index: u32) -> vec2<f32> {
   shelf[index] = v;
   workgroupBarrier();
