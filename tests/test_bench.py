@@ -37,7 +37,9 @@ def test_native(capsys: pytest.CaptureFixture[str]) -> None:
     assert len(row["steps"]) == 2
     assert row["steps"][0]["ms"] >= row["steps"][1]["ms"]
     assert all(step["kernel"] and step["name"] for step in row["steps"])
-    assert document["summary"] == {"cases": 1, "geomean": row["ratio"], "worst": "digits", "worst_ratio": row["ratio"]}
+    assert document["summary"] == {
+        "cases": 1, "geomean": row["ratio"], "start_geomean": None, "worst": "digits", "worst_ratio": row["ratio"]
+    }  # fmt: skip
     text = render(document)
     assert "digits" in text
     assert "onnxruntime ms" in text
@@ -183,8 +185,10 @@ def test_mean_leaves_out_wrong_and_quantised_cases() -> None:
         return {"case": case, "ratio": ratio, "agree": agree, "quantised": quantised}
 
     rows = [row("a", 4.0), row("b", 1.0), row("c", 100.0, agree=False), row("d", 9.0, quantised=True), {"case": "e", "quantised": False}]
-    assert report.summary(rows) == {"cases": 2, "geomean": 2.0, "worst": "b", "worst_ratio": 1.0}
-    assert report.summary([]) == {"cases": 0, "geomean": None, "worst": None}
+    for start, other in zip((8.0, 2.0, 1.0), rows, strict=False):
+        other["start_ratio"] = start
+    assert report.summary(rows) == {"cases": 2, "geomean": 2.0, "start_geomean": 4.0, "worst": "b", "worst_ratio": 1.0}
+    assert report.summary([]) == {"cases": 0, "geomean": None, "start_geomean": None, "worst": None}
 
 
 def test_table_is_aligned() -> None:

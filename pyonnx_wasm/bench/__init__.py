@@ -33,6 +33,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pyodide", action="store_true", help="compile and run inside Pyodide, in Chromium; beside nothing")
     parser.add_argument("--bridge", action="store_true", help="the line between a Jupyter kernel and the browser, through JupyterLab")
     parser.add_argument("--ep", choices=("wasm", "webgpu"), default="wasm", help="backend of both sides in Chromium (default: %(default)s)")
+    parser.add_argument("--real-gpu", action="store_true", help="with --ep webgpu: on the machine's GPU, not on SwiftShader")
     parser.add_argument("--threads", type=int, default=1, help="threads of each side (default: %(default)s)")
     parser.add_argument("--runs", type=int, default=100, help="pairs of runs at most (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=5.0, help="time for the pairs of a case (default: %(default)s)")
@@ -57,6 +58,8 @@ def run(args: argparse.Namespace) -> None:
     for name in ("threads", "runs"):
         if getattr(args, name) < 1:
             raise ValueError(f"--{name} must be at least 1, not {getattr(args, name)}")
+    if args.real_gpu and args.ep != "webgpu":
+        raise ValueError("--real-gpu needs --ep webgpu")
     if args.cpu_time and (args.threads > 1 or not Path("/proc/self/schedstat").exists()):
         raise ValueError("--cpu-time needs --threads 1 and Linux")
     with ExitStack() as stack:
@@ -76,7 +79,7 @@ def run(args: argparse.Namespace) -> None:
         else:
             from .web import Web
 
-            web = stack.enter_context(Web(args.threads, args.onnxruntime_web, args.in_page, args.cpu_time, args.ep))
+            web = stack.enter_context(Web(args.threads, args.onnxruntime_web, args.in_page, args.cpu_time, args.ep, args.real_gpu))
             versions, measure = web.versions, partial(web.measure, limits=limits, steps=args.steps)
         rows = _measure_all(chosen, measure, quiet=args.json)
     document = _document(args, versions, rows)
@@ -177,9 +180,9 @@ def render(document: dict[str, Any]) -> str:
         ]
     found = document["summary"]
     if found["cases"] > 1:
-        lines.append(
-            f"Geometric mean of {found['cases']} f32 cases: {found['geomean']:.2f}×; worst: {found['worst']} {found['worst_ratio']:.2f}×"
-        )
+        start = f", start {found['start_geomean']:.2f}×" if found["start_geomean"] else ""
+        worst = f"{found['worst']} {found['worst_ratio']:.2f}×"
+        lines.append(f"Geometric mean of {found['cases']} f32 cases: {found['geomean']:.2f}×{start}; worst: {worst}")
     return "\n".join(lines)
 
 

@@ -87,13 +87,23 @@ def difference(ours: Sequence[np.ndarray], theirs: Sequence[np.ndarray]) -> dict
 
 
 def summary(rows: Sequence[Row]) -> dict[str, Any]:
-    """Geometric mean of the ratios over f32 models whose outputs agree, and the worst of them."""
+    """Geometric means of the ratios, of runs and of starts, over f32 models whose outputs agree, and the worst of the runs."""
     counted = [row for row in rows if row.get("agree") and not row["quantised"]]
     if not counted:
-        return {"cases": 0, "geomean": None, "worst": None}
+        return {"cases": 0, "geomean": None, "start_geomean": None, "worst": None}
     worst = min(counted, key=lambda row: float(row["ratio"]))
-    mean = math.exp(statistics.fmean(math.log(row["ratio"]) for row in counted))
-    return {"cases": len(counted), "geomean": round(mean, 4), "worst": worst["case"], "worst_ratio": worst["ratio"]}
+
+    def mean(key: str) -> float | None:
+        logs = [math.log(row[key]) for row in counted if row.get(key)]
+        return round(math.exp(statistics.fmean(logs)), 4) if logs else None
+
+    return {
+        "cases": len(counted),
+        "geomean": mean("ratio"),
+        "start_geomean": mean("start_ratio"),
+        "worst": worst["case"],
+        "worst_ratio": worst["ratio"],
+    }
 
 
 def table(rows: Sequence[Mapping[str, str]]) -> str:

@@ -21,6 +21,7 @@ from ..compiler import Compiled
 from ..host import Executor
 from ..runtimes import core
 from ..server import Server
+from ..testing.chromium import launch_options
 from . import native, report
 from .cases import Case
 
@@ -43,6 +44,7 @@ class Web(AbstractContextManager["Web"]):
         in_page: run ours in the page itself, not in a worker.
         cpu_time: count the processor time of the page's threads, which other programs do not lengthen.
         backend: ``"wasm"`` or ``"webgpu"``, of both sides.
+        real_gpu: WebGPU on the machine's GPU, not on the processor.
     Raises:
         ValueError: player, onnxruntime-web or Playwright is missing; the text says how to get it.
     """
@@ -54,8 +56,9 @@ class Web(AbstractContextManager["Web"]):
         in_page: bool = False,
         cpu_time: bool = False,
         backend: str = "wasm",
+        real_gpu: bool = False,
     ) -> None:
-        self.threads, self.in_page, self.cpu_time, self.backend = threads, in_page, cpu_time, backend
+        self.threads, self.in_page, self.cpu_time, self.backend, self.real_gpu = threads, in_page, cpu_time, backend, real_gpu
         bundle = f"ort.{backend}.bundle.min.mjs"
         package = onnxruntime_web or ONNXRUNTIME_WEB
         player = next((p for p in PLAYERS if (p / "index.mjs").exists()), None)
@@ -76,10 +79,10 @@ class Web(AbstractContextManager["Web"]):
         except ImportError as error:
             self._stack.close()
             raise ValueError("a browser is driven with Playwright: pip install pyonnx-wasm[browser]") from error
-        from ..testing.chromium import launch_options
-
         try:
-            self._browser = self._stack.enter_context(sync_playwright()).chromium.launch(**launch_options(webgpu=self.backend == "webgpu"))
+            self._browser = self._stack.enter_context(sync_playwright()).chromium.launch(
+                **launch_options(self.backend == "webgpu", self.real_gpu)
+            )
             self._stack.callback(self._browser.close)
             self.versions["chromium"] = self._browser.version
             with self._serve(self._work) as server, self._page(server) as page:

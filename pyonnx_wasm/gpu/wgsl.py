@@ -222,8 +222,8 @@ def _repeated(code: str, where: str) -> str:
     for line in code.split("\n"):
         word, _, rest = line.strip().partition(" ")
         if word == "#for":
-            name, count = rest.split()
-            loops.append((name, int(count)))
+            name, times = rest.split()
+            loops.append((name, int(times)))
             bodies.append([])
         elif word == "#end":
             if not loops:

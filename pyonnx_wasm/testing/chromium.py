@@ -10,6 +10,14 @@ from typing import Any
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ARGS = ("--disable-background-networking", "--no-first-run", "--disable-component-update", "--disable-sync")
 WEBGPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
+# A GPU without a display: https://developer.chrome.com/blog/supercharge-web-ai-testing
+REAL_GPU = (
+    "--enable-unsafe-webgpu",
+    "--use-angle=vulkan",
+    "--enable-features=Vulkan",
+    "--disable-vulkan-surface",
+    "--ignore-gpu-blocklist",
+)
 
 
 def executable() -> str:
@@ -28,9 +36,10 @@ def executable() -> str:
     raise FileNotFoundError("no Chromium on PATH: install one, set CHROMIUM to its path, or run python -m playwright install chromium")
 
 
-def launch_options(webgpu: bool = False) -> dict[str, Any]:
-    """Arguments for Playwright's `chromium.launch`."""
-    return {"executable_path": executable(), "args": [*ARGS, *(WEBGPU if webgpu else ("--disable-gpu",))]}
+def launch_options(webgpu: bool = False, real_gpu: bool = False) -> dict[str, Any]:
+    """Arguments for Playwright's `chromium.launch`: without WebGPU, with it on the processor, or on the machine's GPU."""
+    gpu = REAL_GPU if real_gpu else WEBGPU if webgpu else ("--disable-gpu",)
+    return {"executable_path": executable(), "args": [*ARGS, *gpu]}
 
 
 def install() -> str:

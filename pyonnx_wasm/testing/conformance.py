@@ -31,7 +31,7 @@ LIST = ROOT / "tests" / "conformance" / "unsupported.txt"
 ON_CORE = ROOT / "tests" / "conformance" / "on_core.txt"
 README = ROOT / "README.md"
 KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted", "real")
-CONFIGS = ("cpu", "cpu-plain", "wasm", "wasm-plain", "gpu")  # plain: optimisation off
+CONFIGS = ("cpu", "cpu-plain", "wasm", "wasm-plain", "webgpu", "gpu")  # plain: optimisation off
 PEER = {"onnxruntime-web 1.30, wasm": 1493}  # measured in the same Chromium
 
 WRONG = "wrong result"  # in the list, a cause may be written behind it by hand: it is kept
