@@ -470,7 +470,7 @@ def step_rows(words: np.ndarray) -> list[StepRow]:
     rows, at = [], int(words[16])
     for _ in range(int(words[15])):
         kernel, n_bufs, n_params, origin = (int(w) for w in words[at : at + 4])
-        rows.append(StepRow(names[kernel], origin, [int(b) for b in words[at + 4 : at + 4 + n_bufs]]))
+        rows.append(StepRow(names[kernel if kernel >= 0 else ~kernel], origin, [int(b) for b in words[at + 4 : at + 4 + n_bufs]]))
         at += 4 + n_bufs + n_params
     return rows
 

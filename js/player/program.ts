@@ -331,7 +331,7 @@ function readSteps(words: Int32Array): [kernel: number, origin: number][] {
   const steps: [number, number][] = [];
   for (; count > 0; count--) {
     const [kernel, buffers, params, origin] = words.subarray(at, at + 4) as unknown as [number, number, number, number];
-    steps.push([kernel, origin]);
+    steps.push([kernel < 0 ? ~kernel : kernel, origin]);
     at += 4 + buffers + params;
   }
   return steps;

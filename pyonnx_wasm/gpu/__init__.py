@@ -18,6 +18,7 @@ from ..dims import DimLike
 from ..dtypes import DType
 from ..ir import Node, Value
 from ..op import Kernel
+from ..tensor import HALVES
 
 F32 = DType.float32
 WORKGROUP = 64  # lanes of the kernels that take one element per lane
@@ -57,6 +58,10 @@ class Call:
         """True when every buffer has one of these element types."""
         return all(v.dtype in dtypes for v in self.values.values())
 
+    def computes(self, dtype: DType) -> bool:
+        """True when every output has this element type, and every input as well or that of halves, which are converted as they are read."""
+        return all(v.dtype is dtype or (v.dtype in HALVES and name not in self.outputs) for name, v in self.values.items())
+
 
 @dataclass(frozen=True)
 class Case:
@@ -69,7 +74,7 @@ class Case:
         holes: text for the source's ``${name}``.
         uniforms: numbers the source calls ``$name``, integers, floats or sequences; default: the kernel's fixed parameters.
         raw: buffers read and written as bits, whatever their element type.
-        vec4: float32 buffers whose size and offsets are multiples of 4 elements, declared as ``vec4<f32>``.
+        vec4: buffers of float32, or of halves that are read, whose size and offsets are multiples of 4 elements, declared as vectors.
         words: written buffers of elements under 32 bits whose lanes write whole words, from a word boundary on.
         busy: fits only where its workgroups keep the adapter busy.
         needs: features that the source has a better text for (``#if subgroups``); there is one without them too.

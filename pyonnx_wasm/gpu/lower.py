@@ -12,6 +12,7 @@ from ..ir import Graph, Node, Storage, Value
 from ..op import Kernel
 from ..program import ARENA, OUTPUT, Assembler, Program
 from . import Call, Case, cases_of, wgsl
+from .halves import read_halves, reads_halves
 from .split import is_large, split_large
 
 MOST_WORKGROUPS = 128  # so many keep any adapter busy
@@ -89,7 +90,18 @@ class GpuProgram:
 
 def lower_gpu(graph: Graph, nodes: Sequence[Node], weights: dict[Storage, int]) -> GpuProgram:
     """Lowers the nodes of a graph that depend on its inputs."""
-    return GpuAssembler(split_large(nodes), graph.inputs, graph.outputs, weights, graph.checks).build()
+
+    def assembled(nodes: Sequence[Node]) -> GpuProgram:
+        return GpuAssembler(split_large(nodes), graph.inputs, graph.outputs, weights, graph.checks).build()
+
+    try:
+        return assembled(read_halves(nodes, graph.uses(), graph.output_storages()))
+    except NeedsCasts:
+        return assembled(nodes)
+
+
+class NeedsCasts(Exception):
+    """The core has to run a step whose casts were taken away."""
 
 
 class GpuAssembler(Assembler):
@@ -137,6 +149,10 @@ class GpuAssembler(Assembler):
         present = [self.buffer_rows[b][0] for b in bufs if b >= 0]
         self.reads.append((present[written:], present[:written]))
         self.cases.append(self.lowered(node, self.seen, [b for b in bufs if b >= 0]))
+        if reads_halves(node):
+            if self.cases[-1] is None:
+                raise NeedsCasts
+            words[0] = ~words[0]
         return words
 
     def lowered(self, node: Node, seen: Node, bufs: Sequence[int]) -> list[dict[str, Any]] | None:

@@ -123,8 +123,7 @@ def _text(key: _Key, native: bool) -> str:
     code = _repeated(_filled(code, dict(key.holes)), key.kernel)
     head = ["enable f16;"] if native else []
     head += ["enable subgroups;"] if "subgroups" in key.needs else []
-    if any(d is DType.bfloat16 and n in key.outputs and n not in key.raw for n, d in dtypes.items()):
-        head.append(_BF16)
+    head.append(_ROUNDING)
     head += [f"@group(0) @binding(0) var<uniform> U: array<vec4<u32>, {-(-key.word_count // 4)}>;", _GRID]
     buffers = [
         _buffer(name, i + 1, dtype, name in key.outputs, name in key.raw, name in key.vec4, name in key.words, native)
@@ -166,11 +165,21 @@ _GRID = f"""fn group(wid: vec3<u32>, nwg: vec3<u32>) -> vec3<u32> {{
 fn item(wid: vec3<u32>, nwg: vec3<u32>, lane: u32) -> u32 {{ return (wid.x + wid.y * nwg.x) * {WORKGROUP}u + lane; }}"""
 
 
-_BF16 = """fn bf16_bits(v: f32) -> u32 {
+# WGSL leaves the rounding of pack2x16float to the adapter, and what becomes of what is too large.
+_ROUNDING = """fn bf16_bits(v: f32) -> u32 {
   let b = bitcast<u32>(v);
   if ((b & 0x7fffffffu) > 0x7f800000u) { return (b >> 16u) | 0x40u; }
   return (b + 0x7fffu + ((b >> 16u) & 1u)) >> 16u;
-}"""
+}
+fn f16_bits(v: f32) -> u32 {
+  let sign = (bitcast<u32>(v) >> 16u) & 0x8000u;
+  let b = bitcast<u32>(v) & 0x7fffffffu;
+  if (b > 0x7f800000u) { return sign | 0x7e00u; }
+  if (b >= 0x477ff000u) { return sign | 0x7c00u; }
+  if (b < 0x38800000u) { return sign | (bitcast<u32>(bitcast<f32>(b) + 0.5) - 0x3f000000u); }
+  return sign | ((b - 0x38000000u + 0xfffu + ((b >> 13u) & 1u)) >> 13u);
+}
+fn f16_round(v: f32) -> f32 { return unpack2x16float(f16_bits(v)).x; }"""
 
 
 def _included(code: str, seen: set[str]) -> str:
@@ -286,9 +295,9 @@ def _buffer(name: str, binding: int, dtype: DType, written: bool, raw: bool, vec
     bits = dtype.bits
     small = bits < 32 and (raw or words or not (dtype is HALF and native))
     if small:
-        element = "atomic<u32>" if written and not words else "u32"
+        element = "vec2<u32>" if vec4 else "atomic<u32>" if written and not words else "u32"
     elif vec4:
-        element = "vec4<f32>"
+        element = "vec4<f16>" if dtype is HALF else "vec4<f32>"
     elif bits == 64:
         element = "vec2<u32>"
     else:
@@ -298,11 +307,13 @@ def _buffer(name: str, binding: int, dtype: DType, written: bool, raw: bool, vec
     value = _value_type(dtype, raw)
     lines.append(f"alias {name}_t = {value};")
     at = f"u32(${name}_at)"
-    if small:
+    if small and vec4:
+        lines += _small4(name, dtype, at)
+    elif small:
         lines += _small(name, dtype, raw, written, words, at)
     elif vec4:
-        lines.append(f"fn {name}_get(i: u32) -> f32 {{ let j = i + {at}; return {name}_data[j >> 2u][j & 3u]; }}")
-        lines.append(f"fn {name}_get4(i: u32) -> vec4<f32> {{ return {name}_data[i + ({at} >> 2u)]; }}")
+        lines.append(f"fn {name}_get(i: u32) -> f32 {{ let j = i + {at}; return f32({name}_data[j >> 2u][j & 3u]); }}")
+        lines.append(f"fn {name}_get4(i: u32) -> vec4<f32> {{ return vec4<f32>({name}_data[i + ({at} >> 2u)]); }}")
         if written:
             lines.append(f"fn {name}_put(i: u32, v: f32) {{ let j = i + {at}; {name}_data[j >> 2u][j & 3u] = v; }}")
             lines.append(f"fn {name}_put4(i: u32, v: vec4<f32>) {{ {name}_data[i + ({at} >> 2u)] = v; }}")
@@ -353,8 +364,19 @@ def _small(name: str, dtype: DType, raw: bool, written: bool, words: bool, at: s
     return lines
 
 
+def _small4(name: str, dtype: DType, at: str) -> list[str]:
+    """Accessors of halves that are only read, four at a time, on adapters that do not know them."""
+    pair = "unpack2x16float({})" if dtype is HALF else "vec2<f32>(bitcast<f32>({0} << 16u), bitcast<f32>({0} & 0xffff0000u))"
+    return [
+        f"fn {name}_get4(i: u32) -> vec4<f32> {{ let w = {name}_data[i + ({at} >> 2u)]; "
+        f"return vec4<f32>({pair.format('w.x')}, {pair.format('w.y')}); }}",
+        f"fn {name}_get(i: u32) -> f32 {{ let j = i + {at}; let w = {name}_data[j >> 2u][(j >> 1u) & 1u]; "
+        f"return {pair.format('w')}[j & 1u]; }}",
+    ]
+
+
 _CODES = {
     DType.bool: ("b != 0u", "select(0u, 1u, v)"),
-    DType.float16: ("unpack2x16float(b).x", "pack2x16float(vec2<f32>(v, 0.0))"),
+    DType.float16: ("unpack2x16float(b).x", "f16_bits(v)"),
     DType.bfloat16: ("bitcast<f32>(b << 16u)", "bf16_bits(v)"),
 }

@@ -286,6 +286,7 @@ int32_t Session::prove(const Step& s, i64 index, Buf* bufs, i64* params, i64* sc
       if (s.bufs[i] < 0 || !overlaps(p.buffers[s.bufs[o]], p.buffers[s.bufs[i]], &equal)) continue;
       if (i < s.n_outputs || !equal || !k.in_place) return wrong(BAD_BIND, "buffers ", i64(o), " and ", i64(i), " overlap");
     }
+  if (s.elsewhere) return 0;
   Call call{params, s.n_params, bufs, s.n_bufs, nullptr, pool, nullptr};
   if (const char* text = k.kernel->check(call)) return wrong(BAD_BIND, text);
   const i64 need = k.kernel->scratch(call, pool_threads(pool));
@@ -321,6 +322,7 @@ int32_t Session::run(void* const* inputs, void* const* outputs, i64 first, i64 l
   pool_check_fork(pool);
   for (i64 i = first; i < last; i++) {
     const Step& s = p.steps[i];
+    if (s.elsewhere) return fail(e, MISUSE, int32_t(i), "step ", i, " (", s.kernel->name, "): only a GPU runs it");
     Buf* bufs = (s.fixed ? fixed_bufs.data : b.bufs) + s.buf_at;
     for (int32_t k = 0; k < s.n_bufs; k++) {
       if (s.bufs[k] < 0) continue;

@@ -31,6 +31,7 @@ struct Step {
   const int32_t *bufs, *params;  // buffer indices, registers
   int32_t n_bufs, n_params, n_outputs;
   bool fixed;             // nothing in it depends on a binding
+  bool elsewhere;         // a GPU runs it
   i64 buf_at, param_at;   // where its resolved values lie among those of the fixed or of the other steps
 };
 

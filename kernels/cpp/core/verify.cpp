@@ -170,12 +170,13 @@ struct Loader {
     p.fixed_bufs = p.fixed_params = p.live_bufs = p.live_params = 0;
     for (i64 i = 0; i < count; i++) {
       if (at + 4 > n) return bad("the step table leaves the program");
-      i64 kernel = w[at], n_bufs = w[at + 1], n_params = w[at + 2];
-      if (kernel < 0 || kernel >= p.kernels.size) return bad("step ", i, " names kernel ", kernel);
+      const bool elsewhere = w[at] < 0;
+      i64 kernel = elsewhere ? ~i64(w[at]) : w[at], n_bufs = w[at + 1], n_params = w[at + 2];
+      if (kernel >= p.kernels.size) return bad("step ", i, " names kernel ", kernel);
       if (n_bufs < 0 || n_params < 0 || at + 4 + n_bufs + n_params > n) return bad("step ", i, " leaves the program");
       if (w[at + 3] < 0) return bad("step ", i, " has a negative origin");
       Step& s = p.steps[i];
-      s = {p.kernels[kernel], w + at + 4, w + at + 4 + n_bufs, int32_t(n_bufs), int32_t(n_params), 0, true, 0, 0};
+      s = {p.kernels[kernel], w + at + 4, w + at + 4 + n_bufs, int32_t(n_bufs), int32_t(n_params), 0, true, elsewhere, 0, 0};
       if (int32_t err = step(i, s)) return err;
       (s.fixed ? p.fixed_bufs : p.live_bufs) += n_bufs;
       (s.fixed ? p.fixed_params : p.live_params) += n_params;

@@ -13,6 +13,11 @@ fn clamp_nan(x: f32, lo: f32, hi: f32) -> f32 {
   y = select(y, hi, y > hi);
   return y;
 }
+// WGSL promises no infinity, and not every adapter gives one.
+fn log_f(x: f32) -> f32 {
+  let y = select(log(x), from_bits(0xff800000u), x == 0.0);
+  return select(y, x, bitcast<u32>(x) == 0x7f800000u);
+}
 fn sign_nan(x: f32) -> f32 { return select(select(x, -1.0, x < 0.0), 1.0, x > 0.0); }
 fn relu_f(x: f32) -> f32 { return select(x, 0.0, x < 0.0); }
 fn sigmoid_f(x: f32) -> f32 { return 1.0 / (1.0 + exp(-x)); }

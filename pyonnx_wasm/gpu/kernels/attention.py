@@ -11,7 +11,7 @@ CHUNKS = 4  # of 32 outputs that a workgroup has at most; more take further work
 
 
 def cases(call: Call) -> list[Case]:
-    if not call.all(F32):
+    if not call.computes(F32):
         return []
     unit = isinstance(call.k_d, int) and call.k_d == 1
     aligned = {

@@ -16,7 +16,7 @@ FEW = 8  # output channels of a group below which a tile would stand empty
 
 
 def cases(call: Call) -> list[Case]:
-    if not call.all(F32) or not isinstance(call.act, int):
+    if not call.computes(F32) or not isinstance(call.act, int):
         return []
     defines, activation = epilogue(call)
     numbers = _numbers(call) | activation

@@ -207,7 +207,7 @@ def _converted(x: str, source: DType, target: DType) -> str:
 
 def _rounded(x: str, target: DType) -> str:
     if target is DType.float16:
-        return f"unpack2x16float(pack2x16float(vec2<f32>({x}, 0.0))).x"
+        return f"f16_round({x})"
     return f"bf16_round({x})" if target is DType.bfloat16 else x
 
 
@@ -217,7 +217,8 @@ def _zero(dtype: DType) -> str:
 
 _FLOAT: dict[str, Any] = {
     "neg": "-{x}", "abs": "abs({x})", "sign": "sign_nan({x})", "floor": "floor({x})", "ceil": "ceil({x})", "round": "round({x})",
-    "trunc": "trunc({x})", "sqrt": "sqrt({x})", "rsqrt": "(1.0 / sqrt({x}))", "recip": "(1.0 / {x})", "exp": "exp({x})", "log": "log({x})",
+    "trunc": "trunc({x})", "sqrt": "sqrt({x})", "rsqrt": "(1.0 / sqrt({x}))", "recip": "(1.0 / {x})", "exp": "exp({x})",
+    "log": "log_f({x})",
     "sin": "sin({x})", "cos": "cos({x})", "tan": "tan({x})", "asin": "asin({x})", "acos": "acos({x})", "atan": "atan_f({x})",
     "sinh": "sinh_f({x})", "cosh": "cosh_f({x})", "tanh": "tanh_f({x})", "asinh": "asinh_f({x})", "acosh": "acosh_f({x})",
     "atanh": "atanh_f({x})", "erf": "erf_f({x})", "sigmoid": "sigmoid_f({x})", "relu": "relu_f({x})", "silu": "silu_f({x})",

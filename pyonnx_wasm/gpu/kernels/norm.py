@@ -8,7 +8,7 @@ from ..teams import fours, team_cases
 
 
 def cases(call: Call) -> list[Case]:
-    if not call.all(F32):
+    if not call.computes(F32):
         return []
     each = dims.known(call.inner) == 1
     vec4 = {"x", "y"} | ({"scale", "bias"} & set(call.values) if each else set())

@@ -8,7 +8,7 @@ from ..teams import team_cases
 
 
 def cases(call: Call) -> list[Case]:
-    if not call.all(F32):
+    if not call.computes(F32):
         return []
     log = {"log"} if call.log else set()
     rows = team_cases(call, call.outer, call.n, log | {"rows"}, guard=dims.eq(call.inner, 1), needs=("subgroups",))
