@@ -334,6 +334,26 @@ def test_misuse_is_refused() -> None:
             start(chain(), threads=threads)
 
 
+@pytest.mark.parametrize("n", [6, None], ids=["fixed", "symbolic"])
+def test_steps_that_run_elsewhere(n: int | None) -> None:
+    a = chain(n)
+    a.steps[1][0] = ~a.steps[1][0]
+    a.buffers[1][3] = I64  # which a copy of float32 would not take
+    a.buffers[2][3] = I32
+    c = start(a)
+    x, y = floats(6), np.zeros(6, np.float32)
+    with pytest.raises(CoreError, match="step 0 .copy"):
+        c.bind([6], [x])
+    a.buffers[1][3] = a.buffers[2][3] = F32
+    c = start(a)
+    c.bind([6], [x])
+    with pytest.raises(CoreError, match="step 1 .copy.: only a GPU runs it"):
+        c.run([x], [y])
+    a.steps[1][0] = ~len(a.kernels)
+    with pytest.raises(CoreError, match="step 1 names kernel 1"):
+        start(a)
+
+
 def test_memory_that_cannot_be_had() -> None:
     a = chain()
     a.storages[1][2] = a.reg(1 << 46)
