@@ -166,13 +166,15 @@ export class Gpu {
     if (failure) throw new GpuError(`${what}: ${failure}`);
   }
 
+  demandBindings(count: number, kernel: string): void {
+    const most = this.limits.maxStorageBuffersPerShaderStage;
+    if (count > most)
+      throw new GpuError(`kernel ${kernel} binds ${count} buffers, this GPU binds at most ${most} in one shader`);
+  }
+
   /** A pipeline, compiled once per text. */
   pipeline(spec: PipelineSpec): Promise<Pipeline> {
-    const { kernel, bindings } = spec;
-    const most = this.limits.maxStorageBuffersPerShaderStage;
-    if (bindings > most)
-      throw new GpuError(`kernel ${kernel} binds ${bindings} buffers, this GPU binds at most ${most} in one shader`);
-    const key = `${spec.outputs}/${bindings}\n${spec.code}`;
+    const key = `${spec.outputs}/${spec.bindings}\n${spec.code}`;
     let found = this.#pipelines.get(key);
     if (!found) {
       found = this.#compile(spec);

@@ -2,10 +2,10 @@
 import type { Core } from "../core.js";
 import { bytesOf, elements, typeOfCode, type Type } from "../dtypes.js";
 import { Staging, type Program, type Slot, type StepTime, type Tables } from "../program.js";
-import type { Gpu, Pipeline } from "./device.js";
+import type { Gpu, Pipeline, PipelineSpec } from "./device.js";
 import { BINDING_BYTES, GpuError } from "./device.js";
 import { blockWords, Groups, Kept, Rooms, uniformBlock, type Need } from "./memory.js";
-import { variantOf, type GpuCase, type PipelineRow, type Section } from "./section.js";
+import { variantOf, type GpuCase, type Section } from "./section.js";
 
 const BINDINGS = 4; // sizes whose uniforms are kept
 const GROUPS = 8; // bind groups kept per step
@@ -86,31 +86,31 @@ export function readersOf(tables: Tables, section: Section): Readers {
 
 /** The pipelines of a section, compiled at the same time. */
 export class Pipelines {
+  readonly #specs: readonly PipelineSpec[];
   readonly #made: (Promise<Pipeline> | undefined)[];
   /** Resolves when a model can be used; rejects with what does not compile. */
   readonly ready: Promise<unknown>;
 
+  /** Throws what this GPU lacks for any of them. */
   constructor(
     private readonly gpu: Gpu,
-    private readonly section: Section,
+    { modules, pipelines, steps }: Section,
   ) {
-    this.#made = section.pipelines.map(() => undefined);
+    const features = new Set<string>(gpu.info.features);
+    this.#specs = pipelines.map((row) => {
+      const { kernel, outputs, bindings } = row;
+      gpu.demandBindings(bindings, kernel);
+      return { kernel, outputs, bindings, code: modules[variantOf(row, features).module] as string };
+    });
+    this.#made = pipelines.map(() => undefined);
     // A processor that plays GPU has no time for shaders that other sizes would use.
-    const all = [...section.pipelines.keys()];
-    const sure = section.steps.flatMap((cases) => (cases?.[0] && isSure(cases[0]) ? [cases[0].pipeline] : []));
-    this.ready = Promise.all((gpu.info.isFallbackAdapter ? sure : all).map((i) => this.at(i)));
+    const sure = steps.flatMap((cases) => (cases?.[0] && isSure(cases[0]) ? [cases[0].pipeline] : []));
+    this.ready = Promise.all((gpu.info.isFallbackAdapter ? sure : [...pipelines.keys()]).map((i) => this.at(i)));
     this.ready.catch(() => {});
   }
 
   at(index: number): Promise<Pipeline> {
-    return (this.#made[index] ??= this.#make(index));
-  }
-
-  async #make(index: number): Promise<Pipeline> {
-    const row = this.section.pipelines[index] as PipelineRow;
-    const { kernel, outputs, bindings } = row;
-    const { module } = variantOf(row, new Set(this.gpu.info.features));
-    return this.gpu.pipeline({ kernel, outputs, bindings, code: this.section.modules[module] as string });
+    return (this.#made[index] ??= this.gpu.pipeline(this.#specs[index] as PipelineSpec));
   }
 }
 
