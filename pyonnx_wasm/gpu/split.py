@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from math import gcd
 
-from ..ir import Node, Value
+from ..ir import Node, Storage, Value
 from ..ops.gather import GATHER
 from ..ops.matmul import MATMUL
 
@@ -25,7 +25,7 @@ def split_large(nodes: Sequence[Node]) -> list[Node]:
     for node in nodes:
         parts: list[Node] = []
         if node.kernel is MATMUL and is_large(node.ins["b"]):
-            parts = list(_columns(node))
+            parts = list(_columns(node)) or list(_depth(node))
         elif node.kernel is GATHER and is_large(node.ins["x"]):
             parts = list(_rows(node))
         out += parts or [node]
@@ -56,6 +56,35 @@ def _columns(node: Node) -> Iterator[Node]:
                 ins[name] = value.view(shape, value.offset + first * value.strides[-1], value.strides)
         part = Node(node.kernel, ins, node.params, node.origin)
         part.outs["y"] = Value(y.storage, y.dtype, [*y.shape[:-1], last - first], y.offset + first, y.strides)
+        yield part
+
+
+def _depth(node: Node) -> Iterator[Node]:
+    """A product by rows of ``b``, each a part of the sum that goes on where the last one ended."""
+    a, b, y = node.ins["a"], node.ins["b"], node.out
+    k, n, stride = b.shape[-2], b.shape[-1], b.strides[-2]
+    lead = any(not (isinstance(s, int) and s == 0) for s in b.strides[:-2])
+    if lead or b.offset != 0 or b.strides[-1] != 1 or not all(isinstance(v, int) for v in (k, n, stride)) or stride < n:
+        return
+    residual = node.ins.get("residual")
+    acts = node.params.get("act", ("none",))[0] != "none"
+    if acts and residual is not None and not node.params.get("act_last"):
+        return  # what is added last cannot be where the sum began
+    for first, last in _pieces(k, stride * b.dtype.bits // 8):
+        ins = {
+            "a": a.view([*a.shape[:-1], last - first], a.offset + first * a.strides[-1], a.strides),
+            "b": b.view([*b.shape[:-2], last - first, n], first * stride, b.strides),
+        }
+        if residual is not None:
+            ins["residual"] = residual
+        if last == k:
+            if "bias" in node.ins:
+                ins["bias"] = node.ins["bias"]
+            part = Node(node.kernel, ins, {**node.params, "act_last": acts}, node.origin)
+            part.outs["y"] = y
+        else:
+            part = Node(node.kernel, ins, {"alpha": node.params.get("alpha", 1.0)}, node.origin)
+            residual = part.outs["y"] = Value(Storage(y.dtype, y.size, "temp", producer=part), y.dtype, y.shape)
         yield part
 
 

@@ -32,3 +32,25 @@ def test_a_table_and_the_product_with_it_transposed() -> None:
     assert len(section(model).steps) > 4, kernels
     for pairs in both(model, *feeds):
         assert_same(pairs)
+
+
+@pytest.mark.parametrize("ending", [(), ("bias",), ("bias", "Relu"), ("residual",), ("residual", "Relu"), ("bias", "Relu", "residual")])
+def test_a_product_with_rows(ending: tuple[str, ...]) -> None:
+    rng = np.random.default_rng(0)
+    weights = {"w": rng.standard_normal((100, 64)).astype(np.float32), "bias": rng.standard_normal(64).astype(np.float32)}
+    names = iter(["t0", "t1", "t2", "t3"])
+    here = next(names)
+    nodes = [helper.make_node("MatMul", ["x", "w"], [here])]
+    for what in ending:
+        last, here = here, next(names)
+        nodes.append(helper.make_node(what, [last], [here]) if what == "Relu" else helper.make_node("Add", [last, what], [here]))
+    nodes[-1].output[0] = "y0"
+    feeds = [
+        {"x": rng.standard_normal((m, 100)).astype(np.float32), "residual": rng.standard_normal((m, 64)).astype(np.float32)}
+        for m in (1, 5, 70)
+    ]
+    whole = ending == ("bias", "Relu", "residual")  # what is added last cannot be where a sum begins
+    for feed in feeds:
+        model = graph(nodes, feed, weights=weights, symbolic=False)
+        assert len(section(model).steps) == (1 if whole else 4)
+        assert_same(both(model, feed)[0])

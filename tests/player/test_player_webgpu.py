@@ -1,8 +1,8 @@
 """The player on WebGPU in a real Chromium: results, sizes, tensors that stay on the GPU, partition, profiles, fallbacks and losses."""
 
 import json
-import re
 import math
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
