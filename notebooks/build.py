@@ -1,7 +1,7 @@
 """Builds the JupyterLite site: ``python notebooks/build.py WHEEL OUTPUT``.
 
-The site is static and asks no other host for anything: Pyodide, numpy, IPython and the project's wheel lie in it, and the wheel is in
-Pyodide's lock file, so that ``import pyonnx_wasm`` loads it.
+The site is static and asks no other host for anything: Pyodide, numpy, IPython, widgets and the project's wheel lie in it, and the
+wheel is in Pyodide's lock file, so that ``import pyonnx_wasm`` loads it.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pyonnx_wasm.testing import pyodide
 
 HERE = Path(__file__).resolve().parent
 MODELS = (HERE.parent / "js" / "pages" / "digits" / "digits.onnx",)
+ELSEWHERE = ("semantic_search.ipynb",)  # needs packages that Pyodide lacks
 CORE = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "package.json")
 CARRIED = ("micropip", "numpy", "packaging", "six", "typing-extensions")
 # What IPython and the widgets need, besides what the distribution carries; in the versions of its lock file, where that names them.
@@ -30,6 +31,8 @@ FETCHED = ("anywidget==0.11.0", "asttokens", "comm==0.2.3", "decorator", "execut
            "wcwidth")  # fmt: skip
 WIDGETS = ["anywidget", "ipywidgets", "psygnal", "typing-extensions"]
 STARTED = ("comm", "ipython", "jedi")
+# With these JupyterLab draws widgets; they come from this environment.
+DRAWING = ("@jupyter-widgets/jupyterlab-manager", "anywidget")
 EXTENSION = "@jupyterlite/pyodide-kernel-extension:kernel"
 
 
@@ -41,7 +44,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         staging = Path(folder)
         contents = staging / "contents"
-        shutil.copytree(HERE, contents, ignore=lambda _, names: [n for n in names if n.endswith((".py", ".md")) or n[0] in "._"])
+        shutil.copytree(HERE, contents, ignore=lambda _, names: [n for n in names if not n.endswith(".ipynb") or n in ELSEWHERE])
         for model in MODELS:
             shutil.copy(model, contents)
         distribution(args.wheel, staging / "static" / "pyodide")
@@ -69,6 +72,8 @@ def main() -> None:
         )
         if done.returncode:
             sys.exit(f"jupyter lite build failed:\n{done.stdout[-2000:]}\n{done.stderr[-4000:]}")
+    if missing := [name for name in DRAWING if not (args.output / "extensions" / name).exists()]:
+        sys.exit(f"no JupyterLab extension {missing[0]} here: pip install -e '.[dev]'")
     print(f"{args.output}: {sum(p.stat().st_size for p in args.output.rglob('*') if p.is_file()):,} bytes")
 
 

@@ -6,6 +6,7 @@ import { browserInfo, engine, type Engine, type ModelRef, type OpenProgress } fr
 import { addProbes } from "./probe.js";
 import { Rpc, type AnyModel, type Answer, type Request } from "./rpc.js";
 import { renderStatus, Status, type State } from "./status.js";
+import { Turns } from "./turns.js";
 import type { WireTensor } from "./wire.js";
 
 interface Named extends ModelRef {
@@ -24,6 +25,8 @@ class Bridge {
   readonly rpc: Rpc;
   readonly #open = new Map<string, Promise<InferenceSession>>();
   readonly #origins = new Map<string, Partial<State>>();
+  /** The player's own queue cannot be taken back from, so calls wait here. */
+  readonly #turns = new Turns();
   #engine: Promise<Engine> | undefined;
 
   constructor(model: AnyModel) {
@@ -71,16 +74,20 @@ class Bridge {
 
   async #load(model: Named, progress: (json: unknown) => void): Promise<InferenceSession> {
     status.set({ phase: "loading", problem: "", model: model.name, loaded: 0, total: 0, from: "", uncached: "" });
+    const key = keyOf(model);
+    this.#origins.delete(key);
     const tell = (report: OpenProgress): void => {
-      if ("loaded" in report) status.set({ loaded: report.loaded, total: report.total });
-      if ("from" in report) status.set({ from: report.from, uncached: report.uncached ?? "" });
+      const origin: Partial<State> = {
+        ...("loaded" in report && { loaded: report.loaded, total: report.total }),
+        ...("from" in report && { from: report.from, uncached: report.uncached ?? "" }),
+      };
+      this.#origins.set(key, { ...this.#origins.get(key), ...origin });
+      if (status.state.model === model.name) status.set(origin);
       progress(report);
     };
     try {
       const session = await (await this.#started()).open(this.rpc, model, tell);
       status.set({ phase: "ready", ...where(session) });
-      const { loaded, total, from, uncached } = status.state;
-      this.#origins.set(keyOf(model), { loaded, total, from, uncached });
       return session;
     } catch (error) {
       status.set({ phase: "failed", problem: messageOf(error) });
@@ -94,25 +101,29 @@ class Bridge {
       throw new TypeError("run needs the names of the outputs");
     const ref = modelRef(model);
     const session = await this.#session(ref, progress);
-    signal.throwIfAborted();
     const { player } = await this.#started();
-    const feeds = Object.fromEntries(tensors.map((tensor) => [tensor.name, tensorOf(player.Tensor, tensor)]));
-    status.set({ phase: "running", problem: "", model: ref.name, ...where(session), ...this.#origins.get(keyOf(ref)) });
-    const begin = performance.now();
-    try {
-      const results = await session.run(feeds, outputs);
-      const ms = performance.now() - begin;
-      status.set({ phase: "ready", ms, runs: status.state.runs + 1 });
-      const buffers = outputs.map((name) => wireTensor(name, results[name] as Tensor));
-      return { json: { ...where(session), ms }, buffers };
-    } catch (error) {
-      status.set({ phase: "failed", problem: messageOf(error) });
-      throw error;
-    }
+    return this.#turns.take(async () => {
+      const feeds = Object.fromEntries(tensors.map((tensor) => [tensor.name, tensorOf(player.Tensor, tensor)]));
+      const origin = this.#origins.get(keyOf(ref));
+      status.set({ phase: "running", problem: "", model: ref.name, ...where(session), ...origin });
+      const begin = performance.now();
+      try {
+        const results = await session.run(feeds, outputs);
+        const ms = performance.now() - begin;
+        status.set({ phase: "ready", ms, runs: status.state.runs + 1 });
+        const buffers = outputs.map((name) => wireTensor(name, results[name] as Tensor));
+        return { json: { ...where(session), ms }, buffers };
+      } catch (error) {
+        status.set({ phase: "failed", problem: messageOf(error) });
+        throw error;
+      }
+    }, signal);
   }
 
   async #close(model: Named): Promise<void> {
-    if (this.#open.delete(keyOf(model))) await (await this.#started()).release(model);
+    if (!this.#open.delete(keyOf(model))) return;
+    const { release } = await this.#started();
+    await this.#turns.take(() => release(model));
   }
 }
 

@@ -1,6 +1,7 @@
 /** Files by content hash: kept in the browser's Cache API, else read from the kernel, chunk by chunk as they are consumed. */
 import { messageOf } from "../player/errors.js";
 import type { Rpc } from "./rpc.js";
+import { Store } from "./store.js";
 
 /** A file that the kernel serves. */
 export interface Blob {
@@ -16,11 +17,11 @@ export interface Transfer {
   readonly uncached?: string;
 }
 
-const CACHE = "pyonnx_wasm";
 const FIRST_CHUNK = 2 ** 18;
 const LARGEST_CHUNK = 2 ** 23;
 const AHEAD = 4;
-const KEEP_AHEAD = 2 ** 26;
+/** Bytes that wait to be kept, at most: keeping takes time from a transfer, so it comes after. */
+const KEEP_LATER = 2 ** 28;
 // A chunk should take about this long, so that a slow line shows progress and signs of life.
 const QUICK_MS = 300;
 const SLOW_MS = 1500;
@@ -29,7 +30,8 @@ const SLOW_MS = 1500;
  * The bytes of a file: from this browser's cache, where nothing travels, or from the kernel, and then kept.
  *
  * At most four chunks are under way, and none before the reader wants it. A cache that is full, or missing because the page is
- * no secure context, only means that the file travels again next time; `onProgress` says why. Errors of the transfer end the stream.
+ * no secure context, only means that the file travels again next time; `onProgress` says why, also after the end. Errors of the
+ * transfer end the stream.
  */
 export async function fetchModel(
   rpc: Rpc,
@@ -37,50 +39,50 @@ export async function fetchModel(
   onProgress: (transfer: Transfer) => void = () => {},
   signal?: AbortSignal,
 ): Promise<Response | ReadableStream<Uint8Array>> {
-  const { bytes: total } = blob;
-  let uncached: string | undefined;
-  const tell = (loaded: number): void =>
+  const { sha256, bytes: total } = blob;
+  let [at, uncached]: [number, string | undefined] = [0, undefined];
+  const tell = (loaded: number): void => {
+    at = loaded;
     onProgress({ loaded, total, from: "kernel", ...(uncached !== undefined && { uncached }) });
-  const cache = await openCache().catch((error: unknown) => {
+  };
+  const store = await Store.open().catch((error: unknown) => {
     uncached = messageOf(error);
     return undefined;
   });
-  const kept = await cache?.match(address(blob));
+  const kept = await store?.find(sha256);
   if (kept) {
     onProgress({ loaded: total, total, from: "cache" });
     return kept;
   }
+  const notKept = (error: unknown): void => {
+    uncached = `the browser's cache did not take it: ${messageOf(error)}`;
+    tell(at);
+  };
   tell(0);
   const stream = kernelStream(rpc, blob, tell, signal);
-  if (!cache) return stream;
-  return keeping(stream, async (copy) => {
-    const headers = { "Content-Type": "application/octet-stream", "Content-Length": String(total) };
-    await cache.put(address(blob), new Response(copy, { headers })).catch((error: unknown) => {
-      uncached = `the browser's cache did not take it: ${messageOf(error)}`;
-      throw error;
-    });
-  });
+  try {
+    store?.check(total);
+  } catch (error) {
+    notKept(error);
+    return stream;
+  }
+  if (!store) return stream;
+  const keep = async (file: globalThis.Blob): Promise<void> => {
+    if (file.size !== total) throw new Error(`${file.size} of ${total} bytes are left of it`);
+    await store.keep(sha256, file);
+  };
+  return keeping(stream, keep, notKept);
 }
 
 /** Removes a file from the cache, as when it turns out to be damaged. */
-export async function forget(blob: Blob): Promise<void> {
-  await (await openCache().catch(() => undefined))?.delete(address(blob));
+export async function forget({ sha256 }: Blob): Promise<void> {
+  await (await Store.open().catch(() => undefined))?.forget(sha256);
 }
 
 /** The whole file in memory. */
 export async function fetchBytes(rpc: Rpc, blob: Blob): Promise<ArrayBuffer> {
   const found = await fetchModel(rpc, blob);
   return (found instanceof Response ? found : new Response(found)).arrayBuffer();
-}
-
-async function openCache(): Promise<Cache> {
-  if (!("caches" in globalThis))
-    throw new Error("the page is no secure context (https or localhost), so it has no cache");
-  return caches.open(CACHE);
-}
-
-function address({ sha256 }: Blob): string {
-  return `https://pyonnx-wasm.invalid/${sha256}`;
 }
 
 function kernelStream(
@@ -134,47 +136,55 @@ function kernelStream(
   );
 }
 
-/** The stream again, while `keep` gets a copy of it. A copy that fails is given up; a stream that fails fails both. */
+/** The stream again; what came of it is kept once it is whole, unless that fails. Readers must leave the chunks as they are. */
 function keeping(
   stream: ReadableStream<Uint8Array>,
-  keep: (copy: ReadableStream<Uint8Array>) => Promise<void>,
+  keep: (file: globalThis.Blob) => Promise<void>,
+  onFailure: (error: unknown) => void,
 ): ReadableStream<Uint8Array> {
   const reader = stream.getReader();
-  let copy: ReadableStreamDefaultController<Uint8Array> | undefined;
-  let room: (() => void) | undefined;
-  const giveUp = (): void => {
-    copy = undefined;
-    room?.();
+  const waiting: Uint8Array[] = [];
+  const parts: globalThis.Blob[] = [];
+  let bytes = 0;
+  let failed = false;
+
+  // The browser moves blobs out of this page, to disk where memory is short.
+  const moveUntil = async (most: number): Promise<void> => {
+    for (let chunk; bytes > most && (chunk = waiting.shift());) {
+      const part = new globalThis.Blob([chunk as Uint8Array<ArrayBuffer>]);
+      parts.push(part);
+      bytes -= chunk.length;
+      await part.slice(-1).arrayBuffer(); // once it is moved
+    }
   };
-  const copied = new ReadableStream<Uint8Array>(
-    { start: (controller) => void (copy = controller), pull: () => room?.(), cancel: giveUp },
-    new ByteLengthQueuingStrategy({ highWaterMark: KEEP_AHEAD }),
-  );
-  keep(copied).catch(giveUp);
+  const orFail = async (step: () => Promise<void>): Promise<void> => {
+    if (failed) return;
+    await step().catch((error: unknown) => {
+      failed = true;
+      waiting.length = parts.length = 0;
+      onFailure(error);
+    });
+  };
   return new ReadableStream<Uint8Array>(
     {
       async pull(controller) {
-        try {
-          const { done, value } = await reader.read();
-          if (done) {
-            copy?.close();
-            return controller.close();
-          }
-          if (copy) {
-            copy.enqueue(value.slice());
-            // A disk that is much slower sets the pace, so that no more than this piles up in memory.
-            if ((copy.desiredSize ?? 1) <= 0) await new Promise<void>((resolve) => (room = resolve));
-          }
-          controller.enqueue(value);
-        } catch (error) {
-          copy?.error(error);
-          controller.error(error);
+        const { done, value } = await reader.read();
+        if (done) {
+          controller.close();
+          void orFail(async () => {
+            await moveUntil(0);
+            await keep(new globalThis.Blob(parts));
+          });
+          return;
         }
+        await orFail(async () => {
+          bytes += value.length;
+          waiting.push(value);
+          await moveUntil(KEEP_LATER);
+        });
+        controller.enqueue(value);
       },
-      cancel(reason) {
-        copy?.error(reason ?? new Error("the reader stopped"));
-        return reader.cancel(reason);
-      },
+      cancel: (reason) => reader.cancel(reason),
     },
     { highWaterMark: 0 },
   );

@@ -37,7 +37,10 @@ export interface ModelRef extends Blob {
 export interface Engine {
   readonly player: typeof player;
   readonly info: BrowserInfo;
-  /** Opens a model, or joins whoever has it open; `release` once for each call. */
+  /**
+   * Opens a model, or joins whoever has it open; `release` once for each call. A model is kept for the next time once it is open,
+   * so `onProgress` may hear after that that it is not.
+   */
   open(rpc: Rpc, model: ModelRef, onProgress?: (progress: OpenProgress) => void): Promise<player.InferenceSession>;
   release(model: ModelRef): Promise<void>;
 }
@@ -101,8 +104,6 @@ async function start(rpc: Rpc): Promise<Engine> {
       } catch (error) {
         if (opened.get(key) === mine) opened.delete(key);
         throw error;
-      } finally {
-        mine.listeners.delete(onProgress);
       }
     },
     async release(model) {

@@ -81,6 +81,8 @@ export class Rpc {
   /** Names this page to the kernel. */
   readonly peer = randomId();
   readonly #model: AnyModel;
+  /** Reaches a kernel in a worker of this page also while a cell waits. */
+  readonly #channel: BroadcastChannel | undefined;
   readonly #options: RpcOptions;
   readonly #handlers = new Map<string, Handler>();
   readonly #pending = new Map<string, Pending>();
@@ -95,6 +97,8 @@ export class Rpc {
 
   constructor(model: AnyModel, options: RpcOptions = {}) {
     this.#model = model;
+    const channel = model.get?.("_channel");
+    if (typeof channel === "string" && channel) this.#channel = new BroadcastChannel(channel);
     this.#options = options;
     model.on("msg:custom", this.#listen);
     globalThis.addEventListener?.("pagehide", this.#leave);
@@ -144,6 +148,7 @@ export class Rpc {
     this.#leave();
     this.#closed = new RemoteError("Closed", reason);
     this.#model.off("msg:custom", this.#listen);
+    this.#channel?.close();
     globalThis.removeEventListener?.("pagehide", this.#leave);
     for (const { reject } of this.#pending.values()) reject(this.#closed);
     for (const controller of this.#serving.values()) controller.abort(this.#closed);
@@ -297,7 +302,8 @@ export class Rpc {
 
   #write({ header, buffers }: Frame): void {
     try {
-      this.#model.send(header, undefined, buffers.map(exact));
+      if (this.#channel) this.#channel.postMessage([JSON.stringify(header), ...buffers.map(exact)]);
+      else this.#model.send(header, undefined, buffers.map(exact));
     } catch (error) {
       console.warn(`pyonnx_wasm: a message to the kernel was lost: ${messageOf(error)}`);
     }

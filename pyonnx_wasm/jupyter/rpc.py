@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from .channel import Channel
 from .wire import WINDOW, Assembler, Frame, Message, Tensor, WireError, encode
 
 log = logging.getLogger(__name__)
@@ -110,6 +111,7 @@ class Rpc:
 
     Args:
         widget: an anywidget, or what has its ``send`` and ``on_msg``.
+        channel: by which pages answer besides.
     Attributes:
         peers: the pages that said hello, by id; the first one is called.
         on_peers: called when pages come and go.
@@ -119,8 +121,8 @@ class Rpc:
 
     PREFIX = "k"  # of ids, which both ends give
 
-    def __init__(self, widget: Widget) -> None:
-        self.widget = widget
+    def __init__(self, widget: Widget, channel: Channel | None = None) -> None:
+        self.widget, self.channel = widget, channel
         self.peers: dict[str, Peer] = {}
         self.on_peers: Callable[[], None] = lambda: None
         self.greeted = False
@@ -133,6 +135,8 @@ class Rpc:
         self._lock = threading.RLock()
         self._ids = map(f"{self.PREFIX}{{}}".format, itertools.count(1))
         widget.on_msg(self._receive)
+        if channel:
+            channel.listen(lambda content, buffers: self._receive(widget, content, buffers))
         self.who()
 
     def call(
@@ -201,6 +205,8 @@ class Rpc:
     def close(self) -> None:
         """Ends all calls with an error and stops listening."""
         self.widget.on_msg(self._receive, remove=True)
+        if self.channel:
+            self.channel.close()
         for call in list(self._calls.values()):
             self._finish(call, PageGone("the bridge was closed"))
 

@@ -20,6 +20,7 @@ from ..compiler import compile as compile_model
 from ..session import InferenceSession, is_compiled
 from . import feed
 from .bridge import script
+from .channel import channel
 from .rpc import Reply, Request, Rpc
 from .wire import Tensor
 
@@ -40,6 +41,7 @@ class ModelWidget(anywidget.AnyWidget):
     """A widget around one model. A page opens the model by itself, as the bridge does: once, from its cache if it is there."""
 
     _esm = traitlets.Unicode().tag(sync=True)
+    _channel = traitlets.Unicode().tag(sync=True)
     spec = traitlets.Dict(read_only=True).tag(sync=True)
 
     def __init__(self, model: Model, module: str, spec: Mapping[str, Any], backends: tuple[str, ...], title: str | None) -> None:
@@ -57,9 +59,10 @@ class ModelWidget(anywidget.AnyWidget):
             "backends": list(backends),
             **spec,
         }
-        super().__init__(_esm=script(module))
+        line = channel()
+        super().__init__(_esm=script(module), _channel=line.name if line else "")
         self.set_trait("spec", full)
-        self._rpc = Rpc(self)
+        self._rpc = Rpc(self, line)
         feed.serve(self._rpc)
         self._rpc.handle("file", self._file)
         self._rpc.handle("still", self._still)

@@ -3,7 +3,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { pathToFileURL } from "node:url";
 
-const { Assembler, Rpc, encode, fetchModel, WINDOW } = await import(pathToFileURL(process.env.BUNDLE).href);
+const { Assembler, Rpc, Turns, encode, fetchModel, WINDOW } = await import(pathToFileURL(process.env.BUNDLE).href);
 const tick = () => new Promise((resolve) => setTimeout(resolve));
 const hex = (bytes) => Buffer.from(bytes).toString("hex");
 
@@ -146,6 +146,33 @@ test("handlers", async () => {
   assert.equal(line.sent.length, 0);
 });
 
+test("what is given up waits no longer, and its result goes nowhere", async () => {
+  const line = new Line();
+  const turns = new Turns();
+  const begun = [];
+  const ends = [];
+  line.rpc.handle("run", ({ json, signal }) =>
+    turns.take(() => {
+      begun.push(json);
+      return new Promise((resolve) => ends.push(() => resolve({ json, buffers: [bytes(9)] })));
+    }, signal),
+  );
+  for (const k of [1, 2, 3, 4]) line.give({ kind: "call", id: `k${k}`, op: "run", json: k });
+  await tick();
+  assert.deepEqual(begun, [1]);
+  line.give({ kind: "cancel", id: "k1" });
+  line.give({ kind: "cancel", id: "k3" });
+  ends[0]();
+  await tick();
+  assert.deepEqual([begun, line.sent.length], [[1, 2], 0]);
+  ends[1]();
+  await tick();
+  assert.deepEqual([begun, line.take().header.json], [[1, 2, 4], 2]);
+  ends[2]();
+  await tick();
+  assert.deepEqual([line.take().header.json, line.sent.length], [4, 0]);
+});
+
 test("who, ping, refusal and close", async () => {
   let refusal = "";
   const line = new Line({ onRefused: (reason) => (refusal = reason) });
@@ -170,6 +197,20 @@ function serve(line, data, change = (answer) => answer) {
     line.give({ kind: "result", id: header.id, tensors: [uint8(change(data.subarray(start, end)))] });
   }
 }
+
+test("a kernel that names a channel gets its frames there", async () => {
+  const kernel = new BroadcastChannel("kernel");
+  const heard = new Promise((resolve) => (kernel.onmessage = ({ data }) => data[0].includes('"call"') && resolve(data)));
+  const model = { get: (key) => (key === "_channel" ? "kernel" : undefined), send: assert.fail, on() {}, off() {} };
+  const rpc = new Rpc(model);
+  const call = rpc.call("f", null, [bytes(10).subarray(3)]);
+  const [header, buffer] = await heard;
+  assert.equal(JSON.parse(header).op, "f");
+  assert.equal(hex(new Uint8Array(buffer)), hex(bytes(10).subarray(3)));
+  rpc.close("done");
+  await assert.rejects(call, /done/);
+  kernel.close();
+});
 
 test("a file is read as it is consumed", async () => {
   const line = new Line();

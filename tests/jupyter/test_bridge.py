@@ -1,9 +1,11 @@
 """Sessions in the browser: JupyterLab, a kernel and Chromium, all real."""
 
+import ast
 import re
 import secrets
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -27,6 +29,17 @@ name = session.get_inputs()[0].name
 def feed(k, n=2): return {{name: np.full([d if isinstance(d, int) else n for d in session.get_inputs()[0].shape], k / 10, np.float32)}}
 def show(result): return np.round(result[0].astype(float).sum(), 3)
 session.bridge
+"""
+FILES = """
+from pyonnx_wasm.jupyter import feed
+from pyonnx_wasm.jupyter.bridge import bridge
+from pyonnx_wasm.jupyter.wait import wait
+blobs = [feed.Blob(feed.Bytes(bytes([k]) * 3_000_000)) for k in range(4)]
+blobs += [feed.Blob(feed.Bytes(bytes(size))) for size in (9_000_000, 11_000_000)]
+names = {blob.sha256: k for k, blob in enumerate(blobs)}
+def read(k):
+    assert wait(bridge().rpc.call("fetch", blobs[k].ref)).json["bytes"] == blobs[k].nbytes
+bridge().widget
 """
 pytestmark = pytest.mark.browser
 
@@ -202,6 +215,33 @@ def test_interrupt(desk: Desk, expected: Callable[[int], str]) -> None:
     assert notebook.run(6) == expected(1)
 
 
+def test_runs_given_up_before_their_turn_are_not_begun(desk: Desk) -> None:
+    notebook = desk.open(
+        "import asyncio\n"
+        f"big = ort.InferenceSession({str(desk.big)!r}, providers=['browser'])\n"
+        "many = {'x': np.ones((1500, 1024), np.float32)}\n"
+        "big.run(None, many)",
+        "tasks = [asyncio.ensure_future(big.run_async(None, many)) for _ in range(5)]\n"
+        "await asyncio.sleep(0.2)\n"
+        "for task in tasks[1:]: task.cancel()\n"
+        "print(len(await tasks[0]))",
+        "for result in big.map([many] * 8, in_flight=8): print('one')",
+        "print(len(big.run(None, many)))",
+    )
+    for cell in range(2):
+        notebook.run(cell)
+    assert notebook.run(2) == "1"
+    notebook.run(3, wait=False)
+    until(lambda: notebook.text(3).startswith("one"))
+    notebook.interrupt()
+    notebook.finish()
+    assert notebook.run(4) == "1"
+    badge(notebook).locator("summary").click()
+    runs = int(badge(notebook).locator("dt:text-is('Runs') + dd").inner_text())
+    finished = notebook.text(3).count("one")
+    assert 1 + 1 + finished + 1 <= runs <= 1 + 1 + finished + 2 + 1
+
+
 def test_the_kernel_restarts_in_the_middle_of_a_run(desk: Desk, expected: Callable[[int], str]) -> None:
     notebook = desk.open(
         f"big = ort.InferenceSession({str(desk.big)!r}, providers=['browser'])",
@@ -227,6 +267,67 @@ def test_a_full_cache_only_means_that_the_model_travels_again(desk: Desk, expect
     assert notebook.text(1) == expected(1)
     badge(notebook).locator("summary").click()
     expect(badge(notebook)).to_contain_text("from the kernel; the browser's cache did not take it: no room")
+
+
+class Cache:
+    """The browser's cache of a notebook's page. Files have the names of ``FILES``."""
+
+    def __init__(self, desk: Desk, script: str = "") -> None:
+        self.notebook = desk.open("print(names)", *(f"read({k})" for k in range(6)), setup=FILES, script=script)
+        self.page = self.notebook.page
+        self.notebook.run(0)
+        self.names: dict[str, int] = ast.literal_eval(self.notebook.run(1))
+
+    def read(self, k: int) -> None:
+        self.notebook.run(2 + k)
+
+    def files(self) -> set[int]:
+        found = "caches.open('pyonnx_wasm').then((c) => c.keys()).then((keys) => keys.map(({ url }) => new URL(url).pathname.slice(1)))"
+        return {self.names[sha256] for sha256 in self.page.evaluate(found)}
+
+    def holds(self, *files: int) -> None:
+        with suppress(AssertionError):
+            until(lambda: self.files() == set(files))
+        assert self.files() == set(files)
+
+
+def test_the_least_recently_used_file_leaves_the_cache(desk: Desk) -> None:
+    """Chromium never says that a site may use less than 10 GB, so the page is told that it may use 20 MB."""
+    cache = Cache(desk, "navigator.storage.estimate = () => Promise.resolve({ quota: 20_000_000 })")
+    for k in range(3):
+        cache.read(k)
+        cache.holds(*range(k + 1))
+    cache.read(0)
+    cache.read(3)
+    cache.holds(0, 2, 3)
+    cache.read(5)  # is larger than all that is kept together
+    cache.page.wait_for_timeout(1000)
+    cache.holds(0, 2, 3)
+    cache.read(4)
+    cache.holds(4)
+
+
+def test_a_cache_without_room_drops_files_until_one_fits(desk: Desk) -> None:
+    cache = Cache(desk)
+    devtools = desk.context.new_cdp_session(cache.page)
+
+    def room(megabytes: float) -> None:
+        """What the site may use, beside what it uses for other things."""
+        usage = devtools.send("Storage.getUsageAndQuota", {"origin": desk.lab.url})
+        others = usage["usage"] - 3_000_000 * len(cache.files())
+        devtools.send("Storage.overrideQuotaForOrigin", {"origin": desk.lab.url, "quotaSize": others + megabytes * 1e6})
+
+    room(8)
+    for k in range(2):
+        cache.read(k)
+        cache.holds(*range(k + 1))
+    cache.read(2)
+    cache.holds(1, 2)
+    cache.read(4)  # finds no room although the others go
+    cache.holds()
+    cache.read(3)
+    cache.holds(3)
+    devtools.detach()
 
 
 def test_no_page_is_an_error_in_seconds(desk: Desk) -> None:

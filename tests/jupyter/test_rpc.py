@@ -229,7 +229,9 @@ def test_feed_serves_what_is_asked_for(line: Line) -> None:
 
 def test_the_page_does_the_same(tmp_path: Path) -> None:
     entry = tmp_path / "entry.ts"
-    entry.write_text("".join(f"export * from {str(ROOT / 'js' / 'widget' / name)!r};" for name in ("rpc.ts", "wire.ts", "cache.ts")))
+    entry.write_text(
+        "".join(f"export * from {str(ROOT / 'js' / 'widget' / name)!r};" for name in ("rpc.ts", "wire.ts", "cache.ts", "turns.ts"))
+    )
     bundle = tmp_path / "page.mjs"
     esbuild = ROOT / "node_modules" / "esbuild" / "bin" / "esbuild"
     subprocess.run([esbuild, entry, "--bundle", "--format=esm", f"--outfile={bundle}", "--log-level=warning"], check=True)

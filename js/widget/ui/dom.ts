@@ -142,6 +142,8 @@ export function onTheme(element: Element, signal: AbortSignal, callback: () => v
   const probe = h("span", { class: "pwx-probe", "aria-hidden": "true" });
   element.append(probe);
   probe.addEventListener("transitionend", callback, { signal });
+  // A page may hide itself while it changes its theme: that ends the transition, and nothing has a size until the next frame.
+  probe.addEventListener("transitioncancel", () => requestAnimationFrame(callback), { signal });
   // Nothing changes visibly in a cell that is scrolled away.
   const observer = new IntersectionObserver(
     (entries) => entries.some(({ isIntersecting }) => isIntersecting) && callback(),

@@ -81,12 +81,15 @@ async function inPage(rpc: Rpc, ref: Ref, backend: string, report: Report, signa
   const { info, player } = started;
   if (backend === "webgpu" && !info.adapter) throw new Error(info.noAdapter);
   const model = { ...ref, providers: [backend] };
-  const session = await started.open(rpc, model, (progress) =>
+  let open = false;
+  const session = await started.open(rpc, model, (progress) => {
+    if (open) return;
     report({
       ...progress,
       what: "from" in progress && progress.from === "kernel" ? "Fetching the model" : "Loading the model",
-    }),
-  );
+    });
+  });
+  open = true;
   const { threads } = session;
   const single = threads === 1 && !info.crossOriginIsolated && session.backend === "wasm";
   const given = (feeds: Tensors) =>
