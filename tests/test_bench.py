@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pyonnx_wasm import cli
-from pyonnx_wasm.bench import cases, render, report
+from pyonnx_wasm.bench import cases, dawn, render, report
 from pyonnx_wasm.compiler import Signature
 from pyonnx_wasm.dtypes import DType
 
@@ -66,6 +66,23 @@ def test_web(where: list[str], capsys: pytest.CaptureFixture[str], apart: Callab
     assert "Download before the model" in render(document)
 
 
+def test_dawn(capsys: pytest.CaptureFixture[str]) -> None:
+    document = bench(capsys, str(DIGITS), "--ep", "webgpu", "--dawn", "--steps", "2")
+    assert (document["mode"], document["against"], document["backend"]) == ("dawn", "onnxruntime-web", "webgpu")
+    assert {"node", "onnxruntime-web", "adapter"} <= document["versions"].keys()
+    assert document["versions"]["webgpu"] == dawn.VERSION
+    (row,) = document["cases"]
+    assert row["agree"]
+    assert row["error"] < 1e-5
+    assert row["pairs"] == 3
+    for side in ("ours", "theirs"):
+        assert row[f"{side}_ms"] > 0
+        assert row[f"{side}_start_ms"]["all"] > 0
+        assert row[f"{side}_wasm_bytes"] > 0
+    assert len(row["steps"]) == 2
+    assert "start ratio" in render(document)
+
+
 def test_kernels(capsys: pytest.CaptureFixture[str]) -> None:
     document = bench(capsys, "--kernels", "--native", "--case", "matmul_1x768x3072", "--case", "depthwise3x3_144_56")
     assert [row["case"] for row in document["cases"]] == ["matmul_1x768x3072", "depthwise3x3_144_56"]
@@ -92,6 +109,9 @@ def test_a_model_that_fails_is_a_row_and_an_exit_code(tmp_path: Path, capsys: py
         ([str(DIGITS), "--native", "--runs", "0"], "--runs must be at least 1, not 0"),
         ([str(DIGITS), "--native", "--threads", "2", "--cpu-time"], "--cpu-time needs --threads 1"),
         ([str(DIGITS), "--onnxruntime-web", "nowhere"], "nowhere holds no onnxruntime-web"),
+        ([str(DIGITS), "--dawn"], "--dawn needs --ep webgpu"),
+        ([str(DIGITS), "--ep", "webgpu", "--dawn", "--cpu-time"], "goes without --cpu-time"),
+        ([str(DIGITS), "--ep", "webgpu", "--dawn", "--onnxruntime-web", "nowhere"], "npm install webgpu@"),
         (["--native", "--kernels", "--case", "convolution"], "there is no case 'convolution'; the cases are matmul_384x384x512"),
         (["--native", "--zoo", ".", "--case", "alexnet"], "there is no case 'alexnet'; the cases are resnet50"),
         (["--native", "--zoo", ".", "--case", "vit_tiny"], "build it with tests/models/make_zoo.py"),
@@ -194,6 +214,10 @@ def test_mean_leaves_out_wrong_and_quantised_cases() -> None:
 def test_table_is_aligned() -> None:
     text = report.table([{"case": "a", "ms": "1.00"}, {"case": "longer", "ms": "10.00", "more": "x"}])
     assert text.splitlines() == ["case       ms  more", "------  -----  ----", "a        1.00", "longer  10.00     x"]
+
+
+def test_slow_kernels_have_gflops_too() -> None:
+    assert [report.gflops(value) for value in (1234.56, 1.0, 0.0432)] == ["1234.6", "1.0", "0.043"]
 
 
 def test_arguments_have_help() -> None:

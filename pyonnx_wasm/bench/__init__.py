@@ -1,4 +1,4 @@
-"""``pyonnx-wasm bench``: speed, size and memory beside onnxruntime-web's in one Chromium, or beside onnxruntime's natively."""
+"""``pyonnx-wasm bench``: speed, size and memory beside onnxruntime-web's in one Chromium or Node.js, or onnxruntime's natively."""
 
 from __future__ import annotations
 
@@ -34,6 +34,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--bridge", action="store_true", help="the line between a Jupyter kernel and the browser, through JupyterLab")
     parser.add_argument("--ep", choices=("wasm", "webgpu"), default="wasm", help="backend of both sides in Chromium (default: %(default)s)")
     parser.add_argument("--real-gpu", action="store_true", help="with --ep webgpu: on the machine's GPU, not on SwiftShader")
+    parser.add_argument("--dawn", action="store_true", help="with --ep webgpu: both in Node.js, through the npm package webgpu; no browser")
     parser.add_argument("--threads", type=int, default=1, help="threads of each side (default: %(default)s)")
     parser.add_argument("--runs", type=int, default=100, help="pairs of runs at most (default: %(default)s)")
     parser.add_argument("--seconds", type=float, default=5.0, help="time for the pairs of a case (default: %(default)s)")
@@ -60,6 +61,8 @@ def run(args: argparse.Namespace) -> None:
             raise ValueError(f"--{name} must be at least 1, not {getattr(args, name)}")
     if args.real_gpu and args.ep != "webgpu":
         raise ValueError("--real-gpu needs --ep webgpu")
+    if args.dawn and (args.ep != "webgpu" or args.threads > 1 or args.cpu_time or args.native or args.pyodide):
+        raise ValueError("--dawn needs --ep webgpu and --threads 1, and goes without --cpu-time, --native and --pyodide")
     if args.cpu_time and (args.threads > 1 or not Path("/proc/self/schedstat").exists()):
         raise ValueError("--cpu-time needs --threads 1 and Linux")
     with ExitStack() as stack:
@@ -77,9 +80,14 @@ def run(args: argparse.Namespace) -> None:
             python = stack.enter_context(pyodide.opened(args.in_page))
             versions, measure = python.versions, partial(python.measure, limits=limits)
         else:
+            from .dawn import Dawn
             from .web import Web
 
-            web = stack.enter_context(Web(args.threads, args.onnxruntime_web, args.in_page, args.cpu_time, args.ep, args.real_gpu))
+            web = stack.enter_context(
+                Dawn(args.onnxruntime_web, args.real_gpu)
+                if args.dawn
+                else Web(args.threads, args.onnxruntime_web, args.in_page, args.cpu_time, args.ep, args.real_gpu)
+            )
             versions, measure = web.versions, partial(web.measure, limits=limits, steps=args.steps)
         rows = _measure_all(chosen, measure, quiet=args.json)
     document = _document(args, versions, rows)
@@ -137,7 +145,7 @@ def _document(args: argparse.Namespace, versions: dict[str, str], rows: list[rep
     from .. import __version__
 
     return {
-        "mode": "native" if args.native else "pyodide" if args.pyodide else "web",
+        "mode": "native" if args.native else "pyodide" if args.pyodide else "dawn" if args.dawn else "web",
         "against": "onnxruntime" if args.native else "" if args.pyodide else "onnxruntime-web",
         "backend": "native" if args.native else args.ep,
         "threads": args.threads,
@@ -171,7 +179,7 @@ def render(document: dict[str, Any]) -> str:
             lines += ["", f"  {row['case']}", *report.steps(row)]
         if "failure" in row:
             lines.append(f"{row['case']}: FAILED: {row['failure']}")
-    if good and document["mode"] == "web":
+    if good and "downloads" in good[0]:
         ours, theirs = (good[0]["downloads"][side] for side in ("ours", "theirs"))
         lines += [
             "",
@@ -194,7 +202,7 @@ def _speed(row: report.Row, against: str) -> dict[str, str]:
         "ratio": f"{row['ratio']:.2f}×",
     }
     if "ours_gflops" in row:
-        cells["GFLOPS"] = f"{row['ours_gflops']:.1f} : {row['theirs_gflops']:.1f}"
+        cells["GFLOPS"] = f"{report.gflops(row['ours_gflops'])} : {report.gflops(row['theirs_gflops'])}"
     return cells
 
 

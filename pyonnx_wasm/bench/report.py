@@ -122,6 +122,10 @@ def milliseconds(value: float) -> str:
     return f"{value:.3f}" if value < 1 else f"{value:.2f}" if value < 100 else f"{value:.0f}"
 
 
+def gflops(value: float) -> str:
+    return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
+
+
 def mebibytes(value: float) -> str:
     return f"{value / 2**20:.1f}" if value < 100 * 2**20 else f"{value / 2**20:.0f}"
 

@@ -89,7 +89,7 @@ class Web(AbstractContextManager["Web"]):
                 page.wait_for_load_state()
                 if self.backend == "webgpu":
                     self.versions["adapter"] = page.evaluate(ADAPTER)
-                self._empty_page = self._peak()
+                self._empty_page = self._peak(page)
         except BaseException:
             self._stack.close()
             raise
@@ -98,11 +98,11 @@ class Web(AbstractContextManager["Web"]):
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._stack.close()
 
-    def _serve(self, models: Path) -> Server:
+    def _serve(self, models: Path) -> AbstractContextManager[Any]:
         return Server({**self._mounts, "/models/": models})
 
     @contextmanager
-    def _page(self, server: Server) -> Iterator[Any]:
+    def _page(self, server: Any) -> Iterator[Any]:
         """A page with a cold cache in a process of its own."""
         context = self._browser.new_context()
         try:
@@ -112,20 +112,23 @@ class Web(AbstractContextManager["Web"]):
         finally:
             context.close()
 
+    def _call(self, page: Any, name: str, *args: Any) -> Any:
+        """Calls one of the functions of page.mjs."""
+        return page.evaluate(CALL, [name, args])
+
+    def _address(self, path: str) -> str:
+        """What a page fetches for a path below the mounts."""
+        return path
+
     def _renderers(self) -> list[Path]:
         session = self._browser.new_browser_cdp_session()
         processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
         session.detach()
         return [Path("/proc") / str(p["id"]) for p in processes if p["type"] == "renderer"]
 
-    def _peak(self) -> int | None:
+    def _peak(self, page: Any) -> int | None:
         """Greatest resident bytes of the largest renderer; None where the system does not tell."""
-        peaks = []
-        for renderer in self._renderers():
-            with suppress(OSError):
-                lines = (renderer / "status").read_text().splitlines()
-                peaks += [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM:")]
-        return max(peaks, default=None)
+        return max((peak for renderer in self._renderers() if (peak := resident_peak(renderer)) is not None), default=None)
 
     def _pairs(self, page: Any, limits: report.Limits) -> list[list[float]]:
         if not self.cpu_time:
@@ -140,7 +143,7 @@ class Web(AbstractContextManager["Web"]):
 
     def _block(self, page: Any, side: str, repeat: int) -> float:
         """Milliseconds per run."""
-        ms: float = page.evaluate(CALL, ["block", [side, repeat]])
+        ms: float = self._call(page, "block", side, repeat)
         return ms
 
     def _cpu_block(self, page: Any, side: str, repeat: int) -> float:
@@ -176,7 +179,9 @@ class Web(AbstractContextManager["Web"]):
         rows = []
         for i, s in enumerate(compiled.inputs):
             (self._work / f"input{i}.bin").write_bytes(feed[s.name].tobytes())
-            rows.append({"name": s.name, "dtype": s.dtype.name, "dims": list(feed[s.name].shape), "url": f"/work/input{i}.bin"})
+            rows.append(
+                {"name": s.name, "dtype": s.dtype.name, "dims": list(feed[s.name].shape), "url": self._address(f"/work/input{i}.bin")}
+            )
         row: report.Row = {"case": case.name, "quantised": case.quantised, "compile_ms": round(compile_seconds * 1e3, 1)}
         row["model_bytes"] = {"ours": (self._work / "model.ponnx").stat().st_size, "theirs": case.path.stat().st_size}
         with self._serve(case.path.parent) as server:
@@ -184,20 +189,20 @@ class Web(AbstractContextManager["Web"]):
                 row.update(self._starts(server, case, rows, tell))
             tell("run")
             with self._page(server) as page:
-                page.evaluate(CALL, ["feed", [rows]])
+                self._call(page, "feed", rows)
                 for side in SIDES:
-                    page.evaluate(CALL, ["open", self._opening(side, case)])
-                row.update(page.evaluate(CALL, ["compare", [SIDES]]))
+                    self._call(page, "open", *self._opening(side, case))
+                row.update(self._call(page, "compare", SIDES))
                 row.update(report.paired(*self._pairs(page, limits)))
                 for side in SIDES:
-                    row[f"{side}_wasm_bytes"] = page.evaluate(CALL, ["memory", [side]])
-                row["downloads"] = {side: self._downloads(server, f"/{side}/") for side in SIDES}
+                    row[f"{side}_wasm_bytes"] = self._call(page, "memory", side)
+                row.update(self._downloads(server))
                 if steps:
-                    timed = page.evaluate(CALL, ["steps", ["ours", 5]])
+                    timed = self._call(page, "steps", "ours", 5)
                     row["steps"] = report.slowest([(s["kernel"], s["name"], s["ms"]) for s in timed], steps)
         row["needed_bytes"] = needed(compiled, feed)
         if case.flops:
-            row["ours_gflops"], row["theirs_gflops"] = (round(case.flops / row[f"{k}_ms"] / 1e6, 1) for k in SIDES)
+            row["ours_gflops"], row["theirs_gflops"] = (round(case.flops / row[f"{k}_ms"] / 1e6, 4) for k in SIDES)
         return row
 
     def _opening(self, side: str, case: Case) -> list[Any]:
@@ -206,18 +211,18 @@ class Web(AbstractContextManager["Web"]):
         files = self._compiled[1].files[1:] if self._compiled else []
         if files:
             names = [Path(f).resolve().relative_to(case.path.parent.resolve()).as_posix() for f in files]
-            theirs["externalData"] = [{"path": name, "data": f"/models/{name}"} for name in names]
+            theirs["externalData"] = [{"path": name, "data": self._address(f"/models/{name}")} for name in names]
         return [
             side,
             {
-                "library": self._libraries[side],
-                "model": "/work/model.ponnx" if side == "ours" else f"/models/{case.path.name}",
+                "library": self._address(self._libraries[side]),
+                "model": self._address("/work/model.ponnx" if side == "ours" else f"/models/{case.path.name}"),
                 "threads": self.threads,
                 "options": ours if side == "ours" else theirs,
             },
         ]
 
-    def _starts(self, server: Server, case: Case, rows: list[dict[str, Any]], tell: Callable[[str], None]) -> dict[str, Any]:
+    def _starts(self, server: Any, case: Case, rows: list[dict[str, Any]], tell: Callable[[str], None]) -> dict[str, Any]:
         """Import, create and first run, in ms, and the renderer's peak, each time in a fresh page."""
         times: dict[str, list[dict[str, float]]] = {side: [] for side in SIDES}
         peaks: dict[str, int | None] = {}
@@ -228,9 +233,9 @@ class Web(AbstractContextManager["Web"]):
             for side in SIDES if i % 2 == 0 else SIDES[::-1]:
                 tell(f"start {i + 1}")
                 with self._page(server) as page:
-                    page.evaluate(CALL, ["feed", [rows]])
-                    times[side].append(page.evaluate(CALL, ["open", self._opening(side, case)]))
-                    peaks[side] = self._peak()
+                    self._call(page, "feed", rows)
+                    times[side].append(self._call(page, "open", *self._opening(side, case)))
+                    peaks[side] = self._peak(page)
         found: dict[str, Any] = {}
         for side in SIDES:
             middle = {key: round(statistics.median(t[key] for t in times[side]), 2) for key in ("import", "create", "first")}
@@ -240,15 +245,28 @@ class Web(AbstractContextManager["Web"]):
         found["start_ratio"] = round(found["theirs_start_ms"]["all"] / found["ours_start_ms"]["all"], 3)
         return found
 
-    def _downloads(self, server: Server, prefix: str) -> dict[str, int]:
+    def _downloads(self, server: Any) -> dict[str, Any]:
         """Bytes that a page fetches before the model, as sent and compressed."""
-        files = {t.path: found for t in server.transfers if t.path.startswith(prefix) and (found := server.locate(t.path))}
-        return {"bytes": sum(f.stat().st_size for f in files.values()), "gzip": sum(compressed(f) for f in files.values())}
+        found = {}
+        for side in SIDES:
+            paths = {t.path for t in server.transfers if t.path.startswith(f"/{side}/")}
+            files = [file for path in paths if (file := server.locate(path))]
+            found[side] = {"bytes": sum(f.stat().st_size for f in files), "gzip": sum(compressed(f) for f in files)}
+        return {"downloads": found}
 
 
 @cache
 def compressed(path: Path) -> int:
     return len(gzip.compress(path.read_bytes(), 9))
+
+
+def resident_peak(process: Path) -> int | None:
+    """Greatest resident bytes of a process of /proc; None where the system does not tell."""
+    with suppress(OSError):
+        for line in (process / "status").read_text().splitlines():
+            if line.startswith("VmHWM:"):
+                return int(line.split()[1]) * 1024
+    return None
 
 
 def needed(compiled: Compiled, feed: dict[str, np.ndarray]) -> int | None:
