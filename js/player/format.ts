@@ -57,6 +57,8 @@ export interface Header {
 }
 
 export const PREFIX_BYTES = 8;
+/** GPUs bind weights larger than this in parts (PROGRAM.md §7): every adapter binds as much. */
+export const BINDING_BYTES = 2 ** 27;
 const MAX_HEADER_BYTES = 2 ** 28;
 const MAX_BLOB_BYTES = 2 ** 47;
 

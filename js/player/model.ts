@@ -2,6 +2,7 @@
 import type { Core } from "./core.js";
 import type { Type } from "./dtypes.js";
 import {
+  BINDING_BYTES,
   headerLength,
   homeOf,
   parseHeader,
@@ -70,7 +71,6 @@ interface Step {
 }
 
 const HEAD_BYTES = 64;
-const BINDING_BYTES = 2 ** 27; // as in gpu/device.ts, which is loaded for GPUs alone
 const NO_GPU_PART = "this compiled model has no part for GPUs: compile it again, with --gpu";
 
 export class Model {

@@ -178,9 +178,11 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
 // 32 queries per workgroup, 32 keys at a time; a lane has 4 x 4 of their scores, and 4 rows of 4 outputs in every chunk of 32.
 const CHUNKS = ${chunks}u;
 const KEYS = 128u;
-// First queries by (element / 4, query), and from KEYS on keys by (element / 4, key); then values by (place of the key in weights, output / 4).
+// First queries by (element / 4, query), and from KEYS on keys by (element / 4, key); then values by (place of the key in weights,
+// output / 4).
 var<workgroup> tile: array<vec4<f32>, 256>;
-var<workgroup> weights: array<vec4<f32>, 256>;  // by (key % 8, query): keys 8 apart; before that what the lanes of four queries found, by lane
+// By (key % 8, query): keys 8 apart; before that, by lane, what the lanes of four queries found.
+var<workgroup> weights: array<vec4<f32>, 256>;
 
 fn scores(i: i32, j: i32, p: vec4<f32>) -> vec4<f32> {
   return vec4<f32>(score(i, j, p.x), score(i, j + 8, p.y), score(i, j + 16, p.z), score(i, j + 24, p.w));

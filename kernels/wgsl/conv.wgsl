@@ -25,7 +25,8 @@ var<private> place: vec4<i32>;  // where the windows of a lane's four columns be
 var<private> d0: vec4<i32>;
 var<private> h0: vec4<i32>;
 var<private> w0: vec4<i32>;
-var<private> taps: array<vec4<i32>, ${right_loads}>;  // channel, then kernel position, of each load; kept by addition, as divisions would cost as much as the products
+// Channel, then kernel position, of each load; kept by addition, as divisions would cost as much as the products.
+var<private> taps: array<vec4<i32>, ${right_loads}>;
 #elif !vec4
 var<private> there: vec4<bool>;
 #endif

@@ -1,7 +1,8 @@
 """Lowering for GPUs: which WGSL runs a kernel call, with which uniforms, over how many workgroups.
 
 A kernel is ``kernels/wgsl/<kernel>.wgsl`` and ``gpu/kernels/<kernel>.py``, both found by presence; the latter holds
-``cases(call)``, the ways to run one call. :mod:`pyonnx_wasm.gpu.wgsl` makes shader text of a way, and
+``cases(call)``, the ways to run one call, and may hold ``split(node)``, the calls that read a large weight in parts, and
+``READS_HALVES = True`` where shaders compute in float32 whatever they read. :mod:`pyonnx_wasm.gpu.wgsl` makes shader text of a way, and
 :mod:`pyonnx_wasm.gpu.lower` a Program with its GPU section (``PROGRAM.md`` section 7).
 """
 
@@ -95,12 +96,17 @@ class Case:
 Cases = Callable[[Call], "list[Case]"]
 
 
-@cache
 def cases_of(kernel: str) -> Cases | None:
     """The function that finds the cases of a kernel; None for a kernel that only the core has."""
+    return part_of(kernel, "cases")  # type: ignore[no-any-return]
+
+
+@cache
+def part_of(kernel: str, name: str) -> Any:
+    """What the file of a kernel holds by this name; None for a kernel that only the core has, and where the file holds no such thing."""
     if source(kernel) is None:
         return None
-    return importlib.import_module(f".kernels.{kernel}", __name__).cases  # type: ignore[no-any-return]
+    return getattr(importlib.import_module(f".kernels.{kernel}", __name__), name, None)
 
 
 @cache

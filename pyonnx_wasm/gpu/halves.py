@@ -8,20 +8,23 @@ from .. import dims
 from ..dtypes import DType
 from ..ir import Node, Storage, Value
 from ..tensor import HALVES, MAP
-
-READERS = frozenset({"matmul", "conv", "attention", "softmax", "norm"})  # whose shaders compute in float32 whatever they read
+from . import part_of
 
 
 def read_halves(nodes: Sequence[Node], uses: Mapping[Storage, Sequence[Node]], outputs: Collection[Storage]) -> list[Node]:
-    """The nodes, with those of :data:`READERS` reading in place of a cast what it casts, and without casts that nothing reads then."""
-    out = [_direct(node, uses) if node.kernel.name in READERS else node for node in nodes]
+    """The nodes, with those of kernels that convert reading in place of a cast what it casts, and without casts that nothing reads then."""
+    out = [_direct(node, uses) if _converts(node) else node for node in nodes]
     read = {v.storage for node in out for v in node.inputs()} | set(outputs)
     return [n for n, before in zip(out, nodes, strict=True) if n is not before or not _is_cast(n) or n.out.storage in read]
 
 
 def reads_halves(node: Node) -> bool:
     """Whether no core could run this call."""
-    return node.kernel.name in READERS and any(v.dtype in HALVES for v in node.inputs())
+    return _converts(node) and any(v.dtype in HALVES for v in node.inputs())
+
+
+def _converts(node: Node) -> bool:
+    return bool(part_of(node.kernel.name, "READS_HALVES"))
 
 
 def _direct(node: Node, uses: Mapping[Storage, Sequence[Node]]) -> Node:

@@ -55,3 +55,12 @@ def test_masks(mask: tuple[int, ...], sq: int) -> None:
     one["m"][-1, -1, -1, :] = np.finfo(np.float32).min
     for pairs in both(node("Attention", one, opset=23, symbolic=False), one):
         assert_same(pairs)
+
+
+@pytest.mark.parametrize("queries", [1, 9])
+def test_a_query_that_is_nan_gives_nan(queries: int) -> None:
+    given = feed(1, 1, 1, queries, 12, 8, 8)
+    given["q"][0, 0, 0] = np.nan
+    (pair,) = both(node("Attention", given, opset=23, symbolic=False), given)
+    assert np.isnan(pair[0][0][0, 0, 0]).all()
+    assert_same(pair)

@@ -26,9 +26,6 @@ export interface AdapterInfo {
   readonly features: readonly string[];
 }
 
-/** Weights larger than this are bound in parts (PROGRAM.md §7): every adapter binds as much. */
-export const BINDING_BYTES = 2 ** 27;
-
 const FEATURES = ["shader-f16", "subgroups", "timestamp-query"] as const;
 const LIMITS = [
   "maxBufferSize",
@@ -166,6 +163,7 @@ export class Gpu {
     if (failure) throw new GpuError(`${what}: ${failure}`);
   }
 
+  /** Throws where shaders of this GPU cannot bind `count` buffers. */
   demandBindings(count: number, kernel: string): void {
     const most = this.limits.maxStorageBuffersPerShaderStage;
     if (count > most)

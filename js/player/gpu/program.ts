@@ -1,9 +1,10 @@
 /** A Program on the GPU: uniforms and bind groups prepared, one pass and one submission per run. */
 import type { Core } from "../core.js";
 import { bytesOf, elements, typeOfCode, type Type } from "../dtypes.js";
+import { BINDING_BYTES } from "../format.js";
 import { Staging, type Program, type Slot, type StepTime, type Tables } from "../program.js";
 import type { Gpu, Pipeline, PipelineSpec } from "./device.js";
-import { BINDING_BYTES, GpuError } from "./device.js";
+import { GpuError } from "./device.js";
 import { blockWords, Groups, Kept, Rooms, uniformBlock, type Need } from "./memory.js";
 import { variantOf, type GpuCase, type Section } from "./section.js";
 
@@ -42,15 +43,18 @@ interface Dispatch {
   readonly y: number;
 }
 
-/** What depends on sizes. */
+/** The bytes of a buffer that are bound, where that is not the whole. */
+type Part = { readonly offset: number; readonly size: number } | undefined;
+
+/** How a step runs at these sizes. */
 interface Chosen {
   readonly pipeline: Pipeline;
   readonly x: number;
   readonly y: number;
-  /** Per buffer the bytes that are bound, where that is not the whole. */
-  readonly parts: readonly ({ offset: number; size: number } | undefined)[];
+  readonly parts: readonly Part[];
 }
 
+/** What depends on sizes. */
 interface Bound {
   readonly sizes: readonly number[];
   readonly shapes: readonly (readonly number[])[];
@@ -66,7 +70,7 @@ interface Bound {
   given: readonly number[];
 }
 
-function bindingOf(buffer: GPUBuffer, part: { offset: number; size: number } | undefined): GPUBufferBinding {
+function bindingOf(buffer: GPUBuffer, part: Part): GPUBufferBinding {
   return part ? { buffer, offset: part.offset, size: Math.min(part.size, buffer.size - part.offset) } : { buffer };
 }
 

@@ -8,6 +8,7 @@ from ..teams import fours
 
 FEW = 4  # queries up to which each gets a workgroup of its own
 CHUNKS = 4  # of 32 outputs that a workgroup has at most; more take further workgroups
+READS_HALVES = True
 
 
 def cases(call: Call) -> list[Case]:

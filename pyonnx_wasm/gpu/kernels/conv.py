@@ -13,6 +13,7 @@ from ..tiles import tiles
 
 WRITTEN_OUT = 128  # inputs that a lane of a depthwise convolution reads at most
 FEW = 8  # output channels of a group below which a tile would stand empty
+READS_HALVES = True
 
 
 def cases(call: Call) -> list[Case]:

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from ... import dims
 from ...dims import DimLike
 from ...dtypes import DType
+from ...ir import Node, Storage, Value
 from .. import F32, WORKGROUP, Call, Case
 from ..epilogue import epilogue
+from ..split import is_large, pieces
 from ..tiles import tiles
 
 THIN = 8  # rows or columns up to which a product is a sweep over the other operand
 SHORT = 64  # sums up to this length of thin products take one lane per output
 INTEGERS = (DType.int32, DType.uint32, DType.int64, DType.uint64)
+READS_HALVES = True
 
 
 def cases(call: Call) -> list[Case]:
@@ -101,3 +104,58 @@ def _tiled(call: Call, numbers: dict[str, Any], defines: set[str], holes: dict[s
         switches = defines | ({"sliced"} if tile.slices > 1 else set())
         found.append(Case(grid, 1, frozenset(switches), holes | tile.holes, numbers, vec4=vec4, busy=busy))
     return found
+
+
+def split(node: Node) -> list[Node]:
+    """A product whose right operand is too large to be bound, by its columns or along the sum; nothing where neither can be."""
+    if not is_large(node.ins["b"]):
+        return []
+    return list(_columns(node)) or list(_depth(node))
+
+
+def _columns(node: Node) -> Iterator[Node]:
+    """A product by columns of ``b``, whose columns must lie one behind the other."""
+    b, y = node.ins["b"], node.out
+    k, n, stride = b.shape[-2], b.shape[-1], b.strides[-1]
+    lead = any(not (isinstance(s, int) and s == 0) for s in b.strides[:-2])
+    if lead or b.offset != 0 or b.strides[-2] != 1 or not all(isinstance(v, int) for v in (k, n, stride)) or stride < k:
+        return
+    for first, last in pieces(n, stride * b.dtype.bits // 8):
+        ins = dict(node.ins)
+        for name in ("b", "bias", "residual"):
+            value = ins.get(name)
+            if value is not None:
+                shape = [*value.shape[:-1], last - first if value.shape[-1] != 1 else 1]
+                ins[name] = value.view(shape, value.offset + first * value.strides[-1], value.strides)
+        part = Node(node.kernel, ins, node.params, node.origin)
+        part.outs["y"] = Value(y.storage, y.dtype, [*y.shape[:-1], last - first], y.offset + first, y.strides)
+        yield part
+
+
+def _depth(node: Node) -> Iterator[Node]:
+    """A product by rows of ``b``, each a part of the sum that goes on where the last one ended."""
+    a, b, y = node.ins["a"], node.ins["b"], node.out
+    k, n, stride = b.shape[-2], b.shape[-1], b.strides[-2]
+    lead = any(not (isinstance(s, int) and s == 0) for s in b.strides[:-2])
+    if lead or b.offset != 0 or b.strides[-1] != 1 or not all(isinstance(v, int) for v in (k, n, stride)) or stride < n:
+        return
+    residual = node.ins.get("residual")
+    acts = node.params.get("act", ("none",))[0] != "none"
+    if acts and residual is not None and not node.params.get("act_last"):
+        return  # what is added last cannot be where the sum began
+    for first, last in pieces(k, stride * b.dtype.bits // 8):
+        ins = {
+            "a": a.view([*a.shape[:-1], last - first], a.offset + first * a.strides[-1], a.strides),
+            "b": b.view([*b.shape[:-2], last - first, n], first * stride, b.strides),
+        }
+        if residual is not None:
+            ins["residual"] = residual
+        if last == k:
+            if "bias" in node.ins:
+                ins["bias"] = node.ins["bias"]
+            part = Node(node.kernel, ins, {**node.params, "act_last": acts}, node.origin)
+            part.outs["y"] = y
+        else:
+            part = Node(node.kernel, ins, {"alpha": node.params.get("alpha", 1.0)}, node.origin)
+            residual = part.outs["y"] = Value(Storage(y.dtype, y.size, "temp", producer=part), y.dtype, y.shape)
+        yield part

@@ -6,6 +6,8 @@ from ... import dims
 from .. import F32, Call, Case
 from ..teams import fours, team_cases
 
+READS_HALVES = True
+
 
 def cases(call: Call) -> list[Case]:
     if not call.computes(F32):

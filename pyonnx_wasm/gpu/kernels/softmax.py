@@ -6,6 +6,8 @@ from ... import dims
 from .. import F32, WORKGROUP, Call, Case
 from ..teams import team_cases
 
+READS_HALVES = True
+
 
 def cases(call: Call) -> list[Case]:
     if not call.computes(F32):
