@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import PackageNotFoundError, version
 
 from .compiler import Compiled, compile
-from .ponnx import load, save
+from .program.file import load, save
 from .session import InferenceSession, NodeArg, SessionOptions
 
 try:

@@ -15,11 +15,12 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from . import compiler, ponnx, session
+from . import compiler, session
 from .dtypes import to_numpy
 from .ir import IRError
-from .ponnx import FileError
-from .reader import ReadError
+from .onnxfile.reader import ReadError
+from .program import file as ponnx
+from .program.file import FileError
 from .runtimes.core import CoreError
 
 

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from . import passes, reader
+from . import passes
 from .dtypes import DType
 from .gpu.lower import GpuProgram, lower_gpu
 from .ir import Graph
+from .onnxfile import reader
 from .program import Program, Weight, lower
 
 Progress = Callable[[str, float], None]  # phase, share done in [0, 1]
@@ -29,7 +30,7 @@ class Signature:
 
 @dataclass
 class Compiled:
-    """A compiled model in memory; :mod:`pyonnx_wasm.ponnx` writes and reads it.
+    """A compiled model in memory; :mod:`pyonnx_wasm.program.file` writes and reads it.
 
     Attributes:
         weights: in the order of the Programs' weight table.

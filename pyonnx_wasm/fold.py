@@ -5,23 +5,13 @@ from __future__ import annotations
 import numpy as np
 
 from .dtypes import to_numpy
-from .ir import Content, Graph, Value
-
-
-def fold(x: Value) -> Content | None:
-    """The elements of a value that is made of constants, or None."""
-    if not x.storage.const or not all(isinstance(s, int) for s in x.shape):
-        return None
-    array = evaluate(Graph.current(), x)
-    x._content = array.astype(object)
-    return x._content
+from .ir import Graph, Value
+from .program import lower
+from .runtimes.cpu import Executor
 
 
 def evaluate(graph: Graph, x: Value) -> np.ndarray:
     """Computes a constant value by a Program of its own, one output, no inputs."""
-    from .host import Executor
-    from .program import lower
-
     part = Graph()
     part.nodes = list(graph.nodes)
     part.outputs = [("value", x)]

@@ -9,9 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from . import passes, ponnx, reader
+from . import passes
 from .ir import Graph
+from .onnxfile import reader
 from .program import HEADER_WORDS, SHAPE_OPS, Program, lower
+from .program import file as ponnx
 from .session import is_compiled
 
 _KINDS = ("arena", "weight", "input", "output")

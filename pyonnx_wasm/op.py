@@ -14,9 +14,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .dims import DimLike
 from .dtypes import DType
 from .ir import Graph, IRError, Node, Value
+from .ir.dims import DimLike
 
 _BUF = re.compile(r"(>?)(\w+)([?*]?)$")
 _PARAM = re.compile(r"(\w+)(?:\[(\d+|\*)\])?(?::(f))?$")

@@ -15,14 +15,15 @@ from typing import Any
 
 import numpy as np
 
-from . import compiler, ponnx
+from . import compiler
 from .compiler import Compiled, Signature
 from .dtypes import DType, from_numpy, to_numpy
-from .host import Executor, load_weights
 from .ir import NeedsContent
-from .onnxtensor import pack, unpack
-from .profile import Profile
+from .onnxfile.tensor import pack, unpack
+from .program import file as ponnx
 from .runtimes import Runtime
+from .runtimes.cpu import Executor, load_weights
+from .runtimes.profile import Profile
 
 WASM = sys.platform == "emscripten"  # Pyodide: the core is WebAssembly beside it
 PROVIDERS = ("wasm", "webgpu") if WASM else ("cpu", "gpu")
@@ -341,7 +342,7 @@ def _arg(s: Signature) -> NodeArg:
 
 def declared(source: str | os.PathLike[str] | bytes) -> tuple[list[Signature], list[Signature]]:
     """Signatures as the file declares them, for models that can only be compiled once inputs are known."""
-    from . import reader
+    from .onnxfile import reader
 
     graph = reader.read(source).graph
 

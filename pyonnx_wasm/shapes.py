@@ -6,9 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import dims, reader
 from .dtypes import DType
-from .ir import Graph, IRError, Items, Storage, Value
+from .fold import evaluate
+from .ir import Graph, IRError, Items, Storage, Value, dims
+from .onnxfile import reader
 from .tensor import MAX_RANK
 from .trace import Tracer
 
@@ -42,7 +43,7 @@ def infer(model: reader.Model) -> Shapes:
 
     A node that fails is listed, what it would have given takes the shape that the file declares, if it does, and inference goes on.
     """
-    graph, found = Graph(), Shapes()
+    graph, found = Graph(evaluate), Shapes()
     tracer = _Tracer(model, graph, found)
     with graph:
         for info in model.graph.inputs:

@@ -7,10 +7,12 @@ from typing import Any
 
 import numpy as np
 
-from . import dims, op, ops, reader, tensor
-from .dims import DimLike
+from . import op, ops, tensor
 from .dtypes import DType, from_numpy
-from .ir import Graph, IRError, Items, Storage, Value
+from .fold import evaluate
+from .ir import Graph, IRError, Items, Storage, Value, dims
+from .ir.dims import DimLike
+from .onnxfile import reader
 
 ops.load_all()
 SUPPORTED_BITS = (2, 4, 8, 16, 32, 64)
@@ -32,7 +34,7 @@ def trace(
     Raises:
         IRError: naming the node that cannot be compiled, and why.
     """
-    graph = Graph()
+    graph = Graph(evaluate)
     tracer = Tracer(model, graph)
     with graph:
         for info in model.graph.inputs:

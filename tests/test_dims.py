@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from pyonnx_wasm.dims import (
+from pyonnx_wasm.ir.dims import (
     MAX_SIZE,
     Dim,
     DimLike,

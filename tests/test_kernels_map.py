@@ -15,7 +15,7 @@ from test_core import ARENA, INPUT, OUTPUT, Asm
 
 from pyonnx_wasm.dtypes import DType, from_numpy
 from pyonnx_wasm.runtimes.core import Core
-from pyonnx_wasm.scalar import INSTRUCTIONS
+from pyonnx_wasm.tensor.scalar import INSTRUCTIONS
 
 FLOATS = ["float32", "float64"]
 SIGNED = ["int8", "int16", "int32", "int64"]

@@ -9,7 +9,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import pyonnx_wasm as ort
-from pyonnx_wasm import passes, reader
+from pyonnx_wasm import passes
+from pyonnx_wasm.onnxfile import reader
 from pyonnx_wasm.trace import trace
 
 RNG = np.random.default_rng(7)

@@ -11,10 +11,10 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.backend.test.loader import load_model_tests
 from onnx_wire import number, part, wired
 
-from pyonnx_wasm import reader
 from pyonnx_wasm.dtypes import DType
-from pyonnx_wasm.onnxtensor import pack, unpack
-from pyonnx_wasm.reader import ReadError, Tensor, read
+from pyonnx_wasm.onnxfile import reader
+from pyonnx_wasm.onnxfile.reader import ReadError, Tensor, read
+from pyonnx_wasm.onnxfile.tensor import pack, unpack
 
 F32 = TensorProto.FLOAT
 

@@ -11,8 +11,8 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 from onnx_wire import FUNCTIONS, parsed, part, stored_outside, wired
 
-from pyonnx_wasm import reader
-from pyonnx_wasm.reader import ReadError, read
+from pyonnx_wasm.onnxfile import reader
+from pyonnx_wasm.onnxfile.reader import ReadError, read
 
 # --- damaged tensors and wire
 

@@ -11,8 +11,8 @@ from onnx import TensorProto, helper, numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx_wire import FUNCTIONS, number, parsed, part, stored_outside, wired
 
-from pyonnx_wasm import reader
-from pyonnx_wasm.reader import ReadError, read
+from pyonnx_wasm.onnxfile import reader
+from pyonnx_wasm.onnxfile.reader import ReadError, read
 
 
 def load(source: str, **options: Any) -> reader.Model:
@@ -229,7 +229,7 @@ def test_functions_that_explode() -> None:
 
 
 def test_functions_that_multiply(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pyonnx_wasm.onnxgraph.MAX_INLINED_NODES", 1000)
+    monkeypatch.setattr("pyonnx_wasm.onnxfile.graph.MAX_INLINED_NODES", 1000)
     with pytest.raises(ReadError, match="expand to more than 1000 nodes"):
         read(chain(40, 3).SerializeToString())
 

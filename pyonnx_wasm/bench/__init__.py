@@ -15,7 +15,7 @@ from typing import Any
 from tqdm import tqdm
 
 from ..ir import IRError
-from ..reader import ReadError
+from ..onnxfile.reader import ReadError
 from ..runtimes.core import CoreError
 from . import cases, native, report
 from .cases import Case

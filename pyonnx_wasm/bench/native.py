@@ -15,7 +15,7 @@ import numpy as np
 from .. import compiler
 from ..compiler import Compiled
 from ..dtypes import to_numpy
-from ..host import Executor
+from ..runtimes.cpu import Executor
 from ..session import InferenceSession, SessionOptions
 from . import report
 from .cases import Case

@@ -16,10 +16,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import compiler, ponnx
+from .. import compiler
 from ..compiler import Compiled
-from ..host import Executor
+from ..program import file as ponnx
 from ..runtimes import core
+from ..runtimes.cpu import Executor
 from ..server import Server
 from ..testing.chromium import launch_options
 from . import native, report

@@ -15,9 +15,9 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from ..dims import DimLike
 from ..dtypes import DType
 from ..ir import Node, Value
+from ..ir.dims import DimLike
 from ..op import Kernel
 from ..tensor import HALVES
 

@@ -6,10 +6,9 @@ import struct
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from .. import dims
-from ..dims import DimLike
 from ..dtypes import DType
-from ..ir import Value, row_major
+from ..ir import Value, dims, row_major
+from ..ir.dims import DimLike
 from . import WORKGROUP, Call, Case
 
 FORMATS = {DType.float64: "d", DType.float32: "f", DType.float16: "e"}

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from .. import dims
 from ..dtypes import DType
-from ..ir import Node, Storage, Value
+from ..ir import Node, Storage, Value, dims
 from ..tensor import HALVES, MAP
 from . import part_of
 

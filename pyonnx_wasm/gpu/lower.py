@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from .. import dims
-from ..dims import DimLike
-from ..ir import Graph, Node, Storage, Value
+from ..ir import Graph, Node, Storage, Value, dims
+from ..ir.dims import DimLike
 from ..op import Kernel
-from ..program import ARENA, OUTPUT, Assembler, Program
+from ..program import ARENA, OUTPUT, Program
+from ..program.assemble import Assembler
 from . import Call, Case, cases_of, wgsl
 from .halves import read_halves, reads_halves
 from .split import is_large, split_large

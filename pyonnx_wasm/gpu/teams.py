@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from .. import dims
-from ..dims import DimLike
+from ..ir import dims
+from ..ir.dims import DimLike
 from . import Call, Case
 
 LANES = 256  # of a workgroup

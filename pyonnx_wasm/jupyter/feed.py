@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from .. import ponnx
 from ..compiler import Compiled
+from ..program import file as ponnx
 from .rpc import Reply, Request, Rpc
 from .wire import MAX_FRAME_BYTES, Tensor
 

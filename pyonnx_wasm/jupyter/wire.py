@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType, from_numpy, to_numpy
-from ..onnxtensor import pack, unpack
+from ..onnxfile.tensor import pack, unpack
 
 VERSION = 1
 FRAME_BYTES = 8 << 20  # of one frame to the page

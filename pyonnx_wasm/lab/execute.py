@@ -9,11 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import compiler, ponnx
+from .. import compiler
 from ..compiler import Compiled, Signature
 from ..dtypes import DType, from_numpy, to_numpy
-from ..host import Executor
 from ..ir import NeedsContent
+from ..program import file as ponnx
+from ..runtimes.cpu import Executor
 from ..session import declared, is_compiled, packed, unpacked
 from . import statistics
 

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ..dtypes import DType, to_numpy
-from ..onnxtensor import unpack
+from ..onnxfile.tensor import unpack
 
 CHUNK = 1 << 20  # elements, a multiple of what fills whole bytes at any width
 BINS = 48

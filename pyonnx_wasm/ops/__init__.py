@@ -1,4 +1,7 @@
-"""Operators, one file per family, found by presence."""
+"""Operators, one file per family, found by presence; other domains in folders of their own.
+
+A family imports ``ir``, ``op``, ``tensor`` and other families, and is imported by passes alone, for the kernels that it declares.
+"""
 
 from __future__ import annotations
 
@@ -8,5 +11,5 @@ import pkgutil
 
 def load_all() -> None:
     """Imports every family, which registers its operators and kernels."""
-    for module in pkgutil.iter_modules(__path__):
-        importlib.import_module(f"{__name__}.{module.name}")
+    for module in pkgutil.walk_packages(__path__, f"{__name__}."):
+        importlib.import_module(module.name)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..dims import DimLike
 from ..dtypes import DType
 from ..ir import Node, Value
+from ..ir.dims import DimLike
 from ..op import Kernel
 
 

@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .. import dims
-from ..dims import DimLike
 from ..dtypes import DType
-from ..ir import IRError, Node, Value
+from ..ir import IRError, Node, Value, dims
+from ..ir.dims import DimLike
 from ..op import Kernel, op
 from ..tensor import HALVES, cast, contiguous, map_, reshape, unsqueeze
 from .matmul import activation_params

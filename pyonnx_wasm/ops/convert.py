@@ -7,8 +7,8 @@ import numpy as np
 from ..dtypes import DType
 from ..ir import IRError, Value
 from ..op import op
-from ..packed import bitcast, pack, unpack
 from ..tensor import broadcast_to, cast, constant, contiguous, like, map_, reduce, reshape, slice_, unsqueeze
+from ..tensor.packed import bitcast, pack, unpack
 
 SMALL = {DType.uint4, DType.int4, DType.uint2, DType.int2, DType.float4e2m1}
 FLOAT8 = {DType.float8e4m3fn, DType.float8e4m3fnuz, DType.float8e5m2, DType.float8e5m2fnuz, DType.float8e8m0}

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 
-from .. import dims
 from ..dtypes import DType
-from ..ir import IRError, Value
+from ..ir import IRError, Value, dims
 from ..op import Kernel, op
-from ..tensor import _known, axis_of, cast, content, contiguous, slice_, squeeze
+from ..tensor import axis_of, cast, content, contiguous, knowing, slice_, squeeze
 
 GATHER = Kernel("gather", ">y x indices", "outer n inner count")
 GATHER_ELEMENTS = Kernel("gather_elements", ">y x indices", "rank axis xshape[8] ishape[8]")
@@ -37,7 +36,7 @@ def Gather(data: Value, indices: Value, *, axis: int = 0) -> Value:
         count=indices.size,
     )
     if known is not None and all(isinstance(i, int) for i in known.reshape(-1)):
-        y._content = _known(data, lambda c: c.take(known.astype(np.int64), at))
+        y._content = knowing(data, lambda c: c.take(known.astype(np.int64), at))
     return y
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import dims
-from ..dims import DimLike
 from ..dtypes import DType
-from ..ir import Graph, IRError, Node, Value
+from ..ir import Graph, IRError, Node, Value, dims
+from ..ir.dims import DimLike
 from ..op import Kernel, op
 from ..tensor import HALVES, broadcast_shapes, broadcast_to, cast, like, map_, reshape, squeeze, swap, unsqueeze
 

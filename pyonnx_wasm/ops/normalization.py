@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from .. import dims
 from ..dtypes import DType
-from ..ir import IRError, Value
+from ..ir import IRError, Value, dims
 from ..op import Context, Kernel, op
 from ..tensor import HALVES, axis_of, cast, contiguous, like, map_, reshape, unsqueeze
 

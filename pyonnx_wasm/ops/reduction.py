@@ -7,9 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import dims
 from ..dtypes import DType
-from ..ir import Value
+from ..ir import Value, dims
 from ..op import Kernel, op
 from ..tensor import HALVES, axis_of, cast, contiguous, dims_of, ints_of, like, map_, reduce, reshape
 

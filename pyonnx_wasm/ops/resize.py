@@ -6,10 +6,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .. import dims
-from ..dims import Dim, DimLike
 from ..dtypes import DType
-from ..ir import IRError, NeedsContent, Value
+from ..ir import IRError, NeedsContent, Value, dims
+from ..ir.dims import Dim, DimLike
 from ..op import Kernel, op
 from ..tensor import HALVES, axis_of, cast, contiguous, dims_of, floats_of, sources
 

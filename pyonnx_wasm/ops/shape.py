@@ -7,10 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import dims
-from ..dims import Dim, DimLike
 from ..dtypes import DType, to_numpy
-from ..ir import Graph, IRError, Node, Value
+from ..ir import Graph, IRError, Node, Value, dims
+from ..ir.dims import Dim, DimLike
 from ..op import Context, Kernel, op
 from ..tensor import (
     axis_of,

@@ -6,9 +6,9 @@ import math
 
 import numpy as np
 
-from ..dims import DimLike
 from ..dtypes import DType
 from ..ir import IRError, Value
+from ..ir.dims import DimLike
 from ..op import op
 from ..tensor import (
     HALVES,

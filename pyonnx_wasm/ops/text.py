@@ -6,9 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .. import dims
 from ..dtypes import DType
-from ..ir import IRError, Value
+from ..ir import IRError, Value, dims
 from ..op import op
 from ..tensor import cast, concat, constant, like, map_, reduce, reshape, unsqueeze
 from .matmul import matmul

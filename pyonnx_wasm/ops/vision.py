@@ -7,10 +7,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .. import dims
-from ..dims import DimLike
 from ..dtypes import DType
-from ..ir import IRError, Value
+from ..ir import IRError, Value, dims
+from ..ir.dims import DimLike
 from ..op import Context, op
 from ..tensor import (
     HALVES,

@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from .. import ponnx
 from ..dtypes import DType, to_numpy
+from ..program import file as ponnx
 from ..session import InferenceSession, packed, unpacked
 
 T = TypeVar("T")
@@ -135,7 +135,7 @@ class Library(Backend):
             raise Unavailable(f"backend {name!r}: {error}") from None
 
     def run(self, model: Path, feed: Mapping[str, np.ndarray]) -> Arrays:
-        from ..host import Executor
+        from ..runtimes.cpu import Executor
 
         compiled = ponnx.load(model)
         executor = Executor(compiled.main, compiled.init, compiled.weights, library=self.library)

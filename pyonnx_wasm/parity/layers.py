@@ -12,10 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from .. import compiler, reader
+from .. import compiler
 from ..compiler import Compiled
 from ..dtypes import DType
 from ..ir import Graph, Items, NeedsContent
+from ..onnxfile import reader
 from ..trace import Tracer
 from .compare import Difference
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..protobuf import scan, text
+from ..onnxfile.protobuf import scan, text
 
 _GRAPH, _NODE, _NODE_OUTPUT, _GRAPH_OUTPUT = 0x3A, 0x0A, 0x12, 0x62  # keys of onnx.proto
 

@@ -12,10 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from .. import compiler, ponnx, reader
+from .. import compiler
 from ..compiler import Compiled, Progress, Signature
 from ..dtypes import DType
 from ..ir import NeedsContent
+from ..onnxfile import reader
+from ..program import file as ponnx
 from ..session import declared, is_compiled
 from . import backends as backend_table
 from . import layers as layer_table

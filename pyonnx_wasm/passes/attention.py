@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .. import dims, expression
 from ..dtypes import DType
-from ..ir import Graph, Node, Storage, Value
+from ..ir import Graph, Node, Storage, Value, dims
 from ..ops.attention import attention
 from ..ops.matmul import MATMUL
 from ..ops.normalization import SOFTMAX
-from ..tensor import COPY, MAP, swap
+from ..tensor import COPY, MAP, expression, swap
 from .rewrite import emitted, splice
 from .simplify import factors
 

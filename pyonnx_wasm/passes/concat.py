@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from .. import dims
-from ..dims import DimLike
-from ..ir import Graph, Node, Storage, Value
+from ..ir import Graph, Node, Storage, Value, dims
+from ..ir.dims import DimLike
 from ..tensor import CONCAT
 
 

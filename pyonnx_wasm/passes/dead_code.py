@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ..ir import Graph
-from ..program import reachable
+from ..ir import Graph, reachable
 
 
 def remove_dead_code(graph: Graph) -> None:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from .. import dims, expression
 from ..dtypes import DType
-from ..expression import Expression, number
-from ..ir import Graph, Node, Value
+from ..ir import Graph, Node, Value, dims
 from ..ops.conv import CONV
-from ..tensor import MAP, map_, reshape
+from ..tensor import MAP, expression, map_, reshape
+from ..tensor.expression import Expression, number
 from .rewrite import emitted, splice
 
 UNARY = {"relu", "sigmoid", "tanh", "silu", "gelu", "gelu_tanh", "hardswish"}

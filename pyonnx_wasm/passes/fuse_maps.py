@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from .. import dims, expression
-from ..expression import Expression
-from ..ir import Graph, Node, Storage, Value
-from ..tensor import MAP, _split_strides
+from ..ir import Graph, Node, Storage, Value, dims
+from ..tensor import MAP, expression, split_strides
+from ..tensor.expression import Expression
 
 INPUTS = expression.MAX_INPUTS - 1  # with the output the 8 buffers that every GPU binds
 
@@ -104,7 +103,7 @@ def _relaid(x: Value, producer: Node) -> tuple[list[Value], object] | None:
     if x.whole and out.whole:
         views = []
         for v in producer.ins["x"]:
-            strides = _split_strides(v, x.shape) if not v.contiguous else None
+            strides = split_strides(v, x.shape) if not v.contiguous else None
             if v.contiguous:
                 views.append(v.view(x.shape, v.offset, x.strides))
             elif strides is not None and not _squashed(v):

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from .. import dims, expression
 from ..dtypes import DType
-from ..expression import Expression, number
-from ..ir import Graph, Node, Storage, Value
+from ..ir import Graph, Node, Storage, Value, dims
 from ..ops.normalization import NORM, norm
-from ..tensor import MAP, REDUCE
+from ..tensor import MAP, REDUCE, expression
+from ..tensor.expression import Expression, number
 from .rewrite import emitted, splice
 from .simplify import install
 

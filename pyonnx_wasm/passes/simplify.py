@@ -5,12 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from .. import expression, scalar
-from ..dims import Dim
 from ..dtypes import DType
-from ..expression import Expression, number
 from ..ir import Graph, Node
-from ..tensor import MAP
+from ..ir.dims import Dim
+from ..tensor import MAP, expression, scalar
+from ..tensor.expression import Expression, number
 
 Rule = Callable[[Expression], Expression | None]
 

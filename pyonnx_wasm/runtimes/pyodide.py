@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType
-from ..ponnx import weight_bytes
-from ..profile import StepTime
 from ..program import SHAPE_OPS, Program, Weight, step_bytes
+from ..program.file import weight_bytes
 from .errors import CoreError
+from .profile import StepTime
 
 LIB = Path(__file__).resolve().parents[1] / "lib"
 CACHED_SHAPES = 64

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from .. import ponnx
 from ..compiler import Compiled
-from ..profile import StepTime
+from ..program import file as ponnx
+from .profile import StepTime
 from .pyodide import _address, _glue, _told
 
 CANNOT_WAIT = (

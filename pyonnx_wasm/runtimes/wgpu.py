@@ -18,9 +18,9 @@ import numpy as np
 from ..dtypes import DType
 from ..gpu.lower import MOST_WORKGROUPS, GpuProgram
 from ..gpu.split import BINDING_BYTES
-from ..profile import StepTime
 from ..program import ARENA, INPUT, OUTPUT, WEIGHT, Weight, step_rows
 from .core import Core
+from .profile import StepTime
 
 BINDINGS = 4  # sizes whose buffers and bind groups are kept
 PIPELINES = 1024  # compiled shaders that are kept for models to come

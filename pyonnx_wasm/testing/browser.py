@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from .. import ponnx
 from ..dtypes import DType, from_numpy, to_numpy
+from ..program import file as ponnx
 from ..server import Server
 from ..session import packed, unpacked
 from .chromium import launch_options

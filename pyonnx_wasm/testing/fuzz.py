@@ -27,10 +27,10 @@ from typing import IO, Any
 import numpy as np
 from tqdm import tqdm
 
-from .. import ponnx
 from ..dtypes import to_numpy
-from ..host import Executor
+from ..program import file as ponnx
 from ..runtimes.core import CoreError, load, open_library
+from ..runtimes.cpu import Executor
 
 GUARD = Path(__file__).parents[2] / "build" / "guard"
 PATIENCE = 20.0  # seconds; a case that runs longer is ended and counted as "long": sizes may ask for any amount of work

@@ -11,8 +11,8 @@ from gpu_model import assert_same, both, graph, node, section
 from onnx import helper
 
 import pyonnx_wasm as ort
-from pyonnx_wasm import ponnx
 from pyonnx_wasm.gpu.lower import GpuSection
+from pyonnx_wasm.program import file as ponnx
 from pyonnx_wasm.runtimes import wgpu
 
 X = np.linspace(-3, 3, 35, dtype=np.float32).reshape(5, 7)

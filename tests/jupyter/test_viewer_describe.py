@@ -16,11 +16,13 @@ import pytest
 from onnx import TensorProto, helper
 from viewer_models import HOSTILE, blocks, hostile
 
-from pyonnx_wasm import compile, ponnx, reader, save, shapes
+from pyonnx_wasm import compile, save, shapes
 from pyonnx_wasm.dtypes import DType
 from pyonnx_wasm.lab import describe, execute, statistics
 from pyonnx_wasm.lab.worker import JobError, Worker
-from pyonnx_wasm.onnxtensor import Tensor
+from pyonnx_wasm.onnxfile import reader
+from pyonnx_wasm.onnxfile.tensor import Tensor
+from pyonnx_wasm.program import file as ponnx
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "js" / "pages" / "digits" / "digits.onnx"
@@ -182,7 +184,7 @@ def test_every_code_of_a_narrow_type(dtype: DType) -> None:
     ("dtype", "greatest", "least"), [(DType.float6e2m3, 7.5, 0.125), (DType.float6e3m2, 28.0, 0.0625)], ids=["e2m3", "e3m2"]
 )
 def test_six_bit_floats(dtype: DType, greatest: float, least: float) -> None:
-    from pyonnx_wasm.onnxtensor import pack
+    from pyonnx_wasm.onnxfile.tensor import pack
 
     values = statistics.decode(dtype, pack(np.arange(64, dtype=np.uint8), 6), 64)
     assert values.max() == greatest == -values.min()

@@ -12,7 +12,7 @@ from onnx import helper
 from player_site import CSP, DIST, HELPERS, SHIFT, TYPES, B, Run, W, dense, ramp, write
 from playwright.sync_api import BrowserType, Page
 
-from pyonnx_wasm.profile import Profile, StepTime
+from pyonnx_wasm.runtimes.profile import Profile, StepTime
 from pyonnx_wasm.server import Server
 from pyonnx_wasm.testing import chromium
 

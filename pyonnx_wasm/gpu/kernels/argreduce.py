@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ... import dims
 from ...dtypes import DType
+from ...ir import dims
 from .. import Call, Case
 from ..elements import elements
 from ..teams import team_cases

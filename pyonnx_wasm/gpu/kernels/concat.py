@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from ... import dims
+from ...ir import dims
 from .. import Call, Case
 from ..elements import address, coordinates, elements, linear
 

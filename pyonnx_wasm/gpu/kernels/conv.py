@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import dims
-from ...dims import DimLike
+from ...ir import dims
+from ...ir.dims import DimLike
 from .. import F32, WORKGROUP, Call, Case
 from ..elements import elements
 from ..epilogue import epilogue

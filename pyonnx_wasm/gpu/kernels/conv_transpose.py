@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import dims
+from ...ir import dims
 from .. import F32, Call, Case
 from ..elements import elements
 

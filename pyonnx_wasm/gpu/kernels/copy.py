@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ... import dims
-from ...ir import Value, row_major
-from ...tensor import _coalesced
+from ...ir import Value, dims, row_major
+from ...tensor import coalesced
 from .. import Call, Case
 from ..elements import address, coordinates, elements, linear
 
@@ -14,7 +13,7 @@ TILE = 32
 
 
 def cases(call: Call) -> list[Case]:
-    y, (x,) = _coalesced(call.values["y"], [call.values["x"]])
+    y, (x,) = coalesced(call.values["y"], [call.values["x"]])
     if not linear(y, y):
         return []
     numbers: dict[str, Any] = {"x_off": x.offset}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ... import dims
+from ...ir import dims
 from .. import WORKGROUP, Call, Case
 from .map import FLOATS, WIDE
 

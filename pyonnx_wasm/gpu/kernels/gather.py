@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ... import dims
-from ...ir import Node, Value
+from ...ir import Node, Value, dims
 from .. import Call, Case
 from ..elements import elements
 from ..split import is_large, pieces

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ... import dims
+from ...ir import dims
 from .. import Call, Case
 from ..elements import elements
 

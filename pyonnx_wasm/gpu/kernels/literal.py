@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...dims import Dim, DimLike
+from ...ir.dims import Dim, DimLike
 from .. import Call, Case
 from ..elements import bits_of, elements
 

@@ -7,9 +7,9 @@ import struct
 from collections.abc import Sequence
 from typing import Any
 
-from ...dims import Dim, DimLike
 from ...dtypes import DType
 from ...ir import Value
+from ...ir.dims import Dim, DimLike
 from .. import F32, Call, Case
 from ..elements import address, coordinates, elements, linear
 
@@ -32,11 +32,11 @@ def cases(call: Call) -> list[Case]:
 
 
 def _cases(call: Call) -> list[Case]:
-    from ...tensor import MAX_RANK, _coalesced
+    from ...tensor import MAX_RANK, coalesced
 
     y, xs = call.values["y"], [v for n, v in call.values.items() if n != "y"]
     if y.rank > MAX_RANK or not any(name == "index" for name, *_ in call.node.params["code"]):
-        y, xs = _coalesced(y, xs)
+        y, xs = coalesced(y, xs)
     code = call.node.params["code"]
     writer = Writer(y, xs)
     for instruction in code:

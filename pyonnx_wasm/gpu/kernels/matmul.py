@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from ... import dims
-from ...dims import DimLike
 from ...dtypes import DType
-from ...ir import Node, Storage, Value
+from ...ir import Node, Storage, Value, dims
+from ...ir.dims import DimLike
 from .. import F32, WORKGROUP, Call, Case
 from ..epilogue import epilogue
 from ..split import is_large, pieces

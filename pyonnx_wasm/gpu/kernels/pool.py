@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from ... import dims
 from ...dtypes import DType
+from ...ir import dims
 from ...ops.pool import POOLS
 from .. import F32, Call, Case
 from ..elements import elements

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ... import dims
-from ...dims import DimLike
 from ...dtypes import DType
+from ...ir import dims
+from ...ir.dims import DimLike
 from ...tensor import REDUCTIONS
 from .. import Call, Case
 from ..elements import address, coordinates

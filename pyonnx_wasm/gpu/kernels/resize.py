@@ -5,10 +5,9 @@ from __future__ import annotations
 from fractions import Fraction
 from typing import Any
 
-from ... import dims
-from ...dims import DimLike
 from ...dtypes import DType
-from ...ir import row_major
+from ...ir import dims, row_major
+from ...ir.dims import DimLike
 from ...ops.resize import COORDINATES, MODES, NEAREST
 from .. import F32, Call, Case
 from ..elements import bits_of, coordinates, elements

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from ... import dims
-from ...ir import row_major
+from ...ir import dims, row_major
 from .. import Call, Case
 from ..elements import address, coordinates, scattered
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ... import dims
+from ...ir import dims
 from .. import F32, WORKGROUP, Call, Case
 from ..teams import team_cases
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from .ir import Graph, Node, Storage, Value, type_text
+from . import Graph, Node, Storage, Value, type_text
 
 
 class Printer:
@@ -54,13 +54,13 @@ class Printer:
 
     @staticmethod
     def instruction(i: Sequence[Any]) -> str:
-        from .scalar import INSTRUCTIONS
+        from ..tensor.scalar import INSTRUCTIONS
 
         name, dtype, dst, a, b, c = i
         if name in ("const", "index"):
             args = str(a)
         elif name == "cast":
-            from .dtypes import DType
+            from ..dtypes import DType
 
             args = f"r{a}, {DType(b).short}"
         else:

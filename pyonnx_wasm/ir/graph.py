@@ -10,18 +10,19 @@ what a call means and not how it is laid out.
 from __future__ import annotations
 
 import itertools
+import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from ..dtypes import DType
 from . import dims
 from .dims import Dim, DimLike
-from .dtypes import DType
 
 if TYPE_CHECKING:
-    from .op import Kernel
+    from ..op import Kernel
 
 Shape = tuple[DimLike, ...]
 Content = np.ndarray  # of objects: int, float, bool or Dim
@@ -162,11 +163,16 @@ class Node:
 
 
 class Graph:
-    """Nodes in an order in which they can run, named inputs, named outputs."""
+    """Nodes in an order in which they can run, named inputs, named outputs.
 
-    _stack: ClassVar[list[Graph]] = []
+    Args:
+        evaluate: computes a value of this graph that is made of constants alone; without it nothing is folded.
+    """
 
-    def __init__(self) -> None:
+    _current: ClassVar[threading.local] = threading.local()
+
+    def __init__(self, evaluate: Callable[[Graph, Value], np.ndarray] | None = None) -> None:
+        self.evaluate = evaluate
         self.inputs: list[tuple[str, Value]] = []
         self.outputs: list[tuple[str, Value]] = []
         self.nodes: list[Node] = []
@@ -175,14 +181,16 @@ class Graph:
 
     @staticmethod
     def current() -> Graph:
-        return Graph._stack[-1]
+        return Graph._current.stack[-1]  # type: ignore[no-any-return]
 
     def __enter__(self) -> Graph:
-        Graph._stack.append(self)
+        if not hasattr(Graph._current, "stack"):
+            Graph._current.stack = []
+        Graph._current.stack.append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
-        Graph._stack.pop()
+        Graph._current.stack.pop()
 
     def emit(self, node: Node, outs: dict[str, tuple[DType, Sequence[DimLike]]]) -> Any:
         """Appends a node and makes its outputs, each a whole storage of its own."""
@@ -196,6 +204,13 @@ class Graph:
         self.nodes.append(node)
         values = tuple(node.outs.values())
         return values[0] if len(values) == 1 else values
+
+    def fold(self, x: Value) -> Content | None:
+        """The elements of a value that is made of constants alone, or None."""
+        if self.evaluate is None or not x.storage.const or not all(isinstance(s, int) for s in x.shape):
+            return None
+        x._content = self.evaluate(self, x).astype(object)
+        return x.content
 
     def check(self, condition: DimLike, message: str) -> None:
         """Demands that a condition over sizes holds whenever shapes are bound."""
@@ -223,7 +238,7 @@ class Graph:
         self.outputs = [(n, fn(v) if v.storage is old else v) for n, v in self.outputs]
 
     def __str__(self) -> str:
-        from .printer import print_graph
+        from .text import print_graph
 
         return print_graph(self)
 
@@ -251,3 +266,14 @@ def flatten(params: Any) -> Iterator[Any]:
         return
     for p in params:
         yield from flatten(p)
+
+
+def reachable(graph: Graph) -> list[Node]:
+    """The nodes that an output depends on, in order."""
+    wanted = graph.output_storages()
+    kept = []
+    for node in reversed(graph.nodes):
+        if any(v.storage in wanted for v in node.outs.values()):
+            kept.append(node)
+            wanted.update(v.storage for v in node.inputs())
+    return kept[::-1]

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from .dtypes import DType
-from .onnxtensor import Tensor
+from ..dtypes import DType
 from .protobuf import ReadError
+from .tensor import Tensor
 
 MIN_OPSET, MAX_OPSET = 6, 28
 MAX_CALL_DEPTH = 64

@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 
-from .ponnx import weight_bytes
+from ..program import Program, Weight, step_bytes, step_rows
+from ..program.file import weight_bytes
 from .profile import StepTime
-from .program import Program, Weight, step_bytes, step_rows
 
 
 class Executor:
     """A model ready to run on the core. Not re-entrant: its owner serialises calls."""
 
     def __init__(self, main: Program, init: Program | None, weights: Sequence[Weight], threads: int = 1, library: Any = None) -> None:
-        from .runtimes.core import Core
+        from .core import Core
 
         memory = load_weights(init, weights, threads, library)
         self.core = Core(main.code, memory, main.messages, main.origins, threads, library)
@@ -51,7 +51,7 @@ class Executor:
 
 def load_weights(init: Program | None, weights: Sequence[Weight], threads: int = 1, library: Any = None) -> list[np.ndarray]:
     """The bytes of every weight, those that init computes included."""
-    from .runtimes.core import Core
+    from .core import Core
 
     memory = _weights(weights)
     if init is not None:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from ..ir import Value
-from ..op import op
-from ..tensor import cast, like, map_, reshape
-from .gather import Gather
+from ...ir import Value
+from ...op import op
+from ...tensor import cast, like, map_, reshape
+from ..gather import Gather
 
 ML = "ai.onnx.ml"
 

@@ -1,173 +1,18 @@
-"""Lowering: from the IR to Programs (``PROGRAM.md``) and the weights that they share."""
+"""From nodes to the words of a Program."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from . import dims
-from .dims import Dim, DimLike
-from .dtypes import DType
-from .ir import Graph, IRError, Node, Storage, Value, flatten
-from .op import Kernel
-
-MAGIC, VERSION = 0x50585057, 1
-HEADER_WORDS = 19
-ARENA, WEIGHT, INPUT, OUTPUT = range(4)
-SHAPE_OPS = {
-    name: code
-    for code, name in enumerate(
-        ["const", "dim", "elem", "add", "sub", "mul", "floordiv", "ceildiv", "mod", "min", "max", "eq", "lt", "le", "select", "check"]
-    )
-}
-
-
-@dataclass
-class Weight:
-    """A constant of the model, or what init computes from constants.
-
-    Attributes:
-        source: the reader's tensor or an array; None when init computes it.
-        over: the weight whose memory this one takes over, in place.
-    """
-
-    name: str
-    dtype: DType
-    shape: tuple[int, ...]
-    source: Any = None
-    over: int | None = None
-
-    @property
-    def nbytes(self) -> int:
-        return self.dtype.nbytes(int(np.prod(self.shape, dtype=np.int64)))
-
-
-@dataclass
-class Program:
-    """One flat array of words with the texts that its numbers refer to."""
-
-    name: str
-    code: np.ndarray
-    messages: list[str]
-    origins: list[str]
-    nodes: list[Node] = field(default_factory=list)
-
-
-@dataclass
-class Lowered:
-    main: Program
-    init: Program | None
-    weights: list[Weight]
-    other: Any = None  # what `also` returned
-
-
-def lower(
-    graph: Graph,
-    optimise: bool = True,
-    *,
-    also: Callable[[Sequence[Node], dict[Storage, int]], Any] | None = None,
-    finish: Callable[[Graph], None] | None = None,
-) -> Lowered:
-    """Splits constant arithmetic off into the init Program and assembles both.
-
-    Args:
-        optimise: reuse memory in place.
-        also: lowers the nodes for another target over the same weights, before ``finish``.
-        finish: passes for the core alone.
-    """
-    normalise_outputs(graph)
-    live = reachable(graph)
-    init = [n for n in live if n.const]
-    main = [n for n in live if not n.const]
-    if len({n for n, _ in graph.inputs}) != len(graph.inputs):
-        raise IRError("two inputs have one name")
-    weights: dict[Storage, int] = {}
-    table: list[Weight] = []
-    for node in [*init, *main]:
-        for value in (*node.inputs(), *node.outs.values()):
-            storage = value.storage
-            if storage.const and storage not in weights:
-                weights[storage] = len(table)
-                size = storage.size if isinstance(storage.size, int) else 0
-                table.append(
-                    Weight(
-                        storage.name or f"computed_{len(table)}",
-                        storage.dtype,
-                        (size,),
-                        storage.source if storage.kind == "const" else None,
-                    )
-                )
-    other = also(main, weights) if also else None
-    if finish:
-        finish(graph)
-        main = [n for n in reachable(graph) if not n.const]
-    if optimise:
-        _take_over(init, main, weights, table)
-    first = Assembler("init", init, [], [], weights, False).assemble() if init else None
-    second = Assembler("main", main, graph.inputs, graph.outputs, weights, optimise, graph.checks).assemble()
-    return Lowered(second, first, table, other)
-
-
-def reachable(graph: Graph) -> list[Node]:
-    """The nodes that an output depends on, in order."""
-    wanted = graph.output_storages()
-    kept = []
-    for node in reversed(graph.nodes):
-        if any(v.storage in wanted for v in node.outs.values()):
-            kept.append(node)
-            wanted.update(v.storage for v in node.inputs())
-    return kept[::-1]
-
-
-def normalise_outputs(graph: Graph) -> None:
-    """Gives every output a storage of its own that one node of the main Program writes whole."""
-    from .packed import bytes_of
-    from .tensor import COPY
-
-    taken: set[Storage] = set()
-    fixed: list[tuple[str, Value]] = []
-    with graph:
-        for name, value in graph.outputs:
-            node = value.producer
-            if node is None or node.const or not value.whole or value.storage in taken or value.storage.const:
-                graph.origin = name
-                plain = bytes_of(value) if value.dtype.bits < 8 else value
-                copy = COPY({"y": (plain.dtype, plain.shape)}, {"x": plain})
-                copy.storage.const = False
-                value = Value(copy.storage, value.dtype, value.shape)
-            taken.add(value.storage)
-            fixed.append((name, value))
-    graph.outputs = fixed
-
-
-def _take_over(init: Sequence[Node], main: Sequence[Node], weights: dict[Storage, int], table: list[Weight]) -> None:
-    """Lets an init result overwrite the constant it is made of, when nothing reads that constant later."""
-    last: dict[Storage, int] = {}
-    for i, node in enumerate([*init, *main]):
-        for v in node.inputs():
-            last[v.storage] = i
-    for i, node in enumerate(init):
-        if "inplace" not in node.kernel.traits or len(node.outs) != 1:
-            continue
-        out = node.out
-        for v in node.inputs():
-            k = weights[v.storage]
-            reads = [x for x in node.inputs() if x.storage is v.storage]
-            if (
-                last[v.storage] == i
-                and len(reads) == 1
-                and v.whole
-                and out.whole
-                and v.dtype is out.dtype
-                and v.shape == out.shape
-                and table[k].nbytes >= 4096
-            ):
-                table[weights[out.storage]].over = k
-                break
+from ..dtypes import DType
+from ..ir import IRError, Node, Storage, Value, dims, flatten
+from ..ir.dims import Dim, DimLike
+from ..op import Kernel
+from .model import ARENA, HEADER_WORDS, INPUT, MAGIC, OUTPUT, SHAPE_OPS, VERSION, WEIGHT, Program
 
 
 class Assembler:
@@ -449,37 +294,3 @@ def nbytes(dtype: DType, size: DimLike) -> DimLike:
 
 def _signed(word: int) -> int:
     return word - (1 << 32) if word >= 1 << 31 else word
-
-
-@dataclass(frozen=True)
-class StepRow:
-    """A step of a Program's words: its kernel's name, its origin's index, its buffers (-1: absent)."""
-
-    kernel: str
-    origin: int
-    buffers: list[int]
-
-
-def step_rows(words: np.ndarray) -> list[StepRow]:
-    """The steps of a Program that the core has verified."""
-    names, at = [], int(words[4])
-    for _ in range(int(words[3])):
-        length = int(words[at + 1])
-        names.append(words[at + 2 : at + 2 + (length + 3) // 4].tobytes()[:length].decode())
-        at += 2 + (length + 3) // 4
-    rows, at = [], int(words[16])
-    for _ in range(int(words[15])):
-        kernel, n_bufs, n_params, origin = (int(w) for w in words[at : at + 4])
-        rows.append(StepRow(names[kernel if kernel >= 0 else ~kernel], origin, [int(b) for b in words[at + 4 : at + 4 + n_bufs]]))
-        at += 4 + n_bufs + n_params
-    return rows
-
-
-def step_bytes(words: np.ndarray, registers: np.ndarray) -> list[int]:
-    """Bytes of each step's buffers, each storage once."""
-    rows = words[words[14] : words[14] + 4 * words[13]].reshape(-1, 4)
-    found = []
-    for step in step_rows(words):
-        sizes = {int(rows[b][0]): int(registers[rows[b][2]]) for b in step.buffers if b >= 0}
-        found.append(sum(sizes.values()))
-    return found

@@ -14,10 +14,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from .dtypes import DType
-from .onnxgraph import AttributeRef, Function, FunctionKey, Graph, Inliner, Node, TypeInfo, ValueInfo, check_opset, order
-from .onnxtensor import Files, SparseTensor, Tensor, dtype_of, read_sparse, read_tensor
+from ..dtypes import DType
+from .graph import AttributeRef, Function, FunctionKey, Graph, Inliner, Node, TypeInfo, ValueInfo, check_opset, order
 from .protobuf import Field, ReadError, repeated, scan, signed, text
+from .tensor import Files, SparseTensor, Tensor, dtype_of, read_sparse, read_tensor
 
 __all__ = ["Graph", "Model", "Node", "ReadError", "SparseTensor", "Tensor", "TypeInfo", "ValueInfo", "read"]
 

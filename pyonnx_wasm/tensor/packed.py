@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from . import dims
-from .dtypes import DType
-from .ir import IRError, Value
-from .tensor import broadcast_to, cast, concat, constant, contiguous, index, map_, reshape, slice_, unsqueeze
+from ..dtypes import DType
+from ..ir import IRError, Value, dims
+from . import broadcast_to, cast, concat, constant, contiguous, index, map_, reshape, slice_, unsqueeze
 
 
 def bitcast(x: Value, dtype: DType) -> Value:

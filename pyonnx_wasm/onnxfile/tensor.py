@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from .dtypes import DType, from_numpy, to_numpy
+from ..dtypes import DType, from_numpy, to_numpy
 from .protobuf import BYTES, FIXED32, FIXED64, VARINT, Field, ReadError, repeated, scan, text, varints
 
 if TYPE_CHECKING:

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from .. import dims
-from ..dims import DimLike
-from ..dtypes import DType
-from ..ir import IRError, Value
-from ..op import op
-from ..tensor import broadcast_to, cast, constant, index, like, map_, reshape, slice_, swap, unsqueeze
-from .matmul import matmul
+from ...dtypes import DType
+from ...ir import IRError, Value, dims
+from ...ir.dims import DimLike
+from ...op import op
+from ...tensor import broadcast_to, cast, constant, index, like, map_, reshape, slice_, swap, unsqueeze
+from ..matmul import matmul
 
 
 def _codes(x: Value, bits: int, count: DimLike) -> Value:

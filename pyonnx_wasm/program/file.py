@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from .compiler import Compiled, Signature
-from .dtypes import DType
-from .gpu.lower import GpuProgram, GpuSection
-from .op import KERNELS
-from .program import Program, Weight
+from ..compiler import Compiled, Signature
+from ..dtypes import DType
+from ..gpu.lower import GpuProgram, GpuSection
+from ..op import KERNELS
+from . import Program, Weight
 
 ALIGN = 256
 FORMAT_VERSION = "1"

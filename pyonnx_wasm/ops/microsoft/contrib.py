@@ -8,19 +8,18 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .. import dims
-from ..dims import DimLike
-from ..dtypes import DType
-from ..ir import IRError, Value
-from ..op import Context, op
-from ..tensor import HALVES, broadcast_to, cast, concat, contiguous, fill, like, map_, slice_, split, swap, unsqueeze
-from .attention import attention
-from .conv import Conv
-from .convert import DynamicQuantizeLinear
-from .elementwise import HardSigmoid, LeakyRelu
-from .matmul import Gemm, MatMulInteger, matmul
-from .normalization import LayerNormalization, norm
-from .transformer import heads_first, heads_last
+from ...dtypes import DType
+from ...ir import IRError, Value, dims
+from ...ir.dims import DimLike
+from ...op import Context, op
+from ...tensor import HALVES, broadcast_to, cast, concat, contiguous, fill, like, map_, slice_, split, swap, unsqueeze
+from ..attention import attention
+from ..conv import Conv
+from ..convert import DynamicQuantizeLinear
+from ..elementwise import HardSigmoid, LeakyRelu
+from ..matmul import Gemm, MatMulInteger, matmul
+from ..normalization import LayerNormalization, norm
+from ..transformer import heads_first, heads_last
 
 MICROSOFT = "com.microsoft"
 ACTIVATIONS = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid"}
@@ -45,7 +44,7 @@ def FusedMatMul(
     """``transBatch`` moves the first axis behind the other batch axes, before ``trans`` swaps the last two."""
 
     def placed(x: Value, batch: int, last: int) -> Value:
-        from ..tensor import transpose
+        from ...tensor import transpose
 
         if batch and x.rank > 2:
             x = transpose(x, [*range(1, x.rank - 1), 0, x.rank - 1])

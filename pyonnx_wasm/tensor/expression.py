@@ -11,9 +11,9 @@ import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from .dims import Dim
-from .dtypes import DType
-from .ir import Node
+from ..dtypes import DType
+from ..ir import Node
+from ..ir.dims import Dim
 from .scalar import INSTRUCTIONS
 
 Expression = tuple[Any, ...]

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from . import dims
-from .dims import Dim
-from .dtypes import DType, to_numpy
+from ..dtypes import DType, to_numpy
+from ..ir import dims
+from ..ir.dims import Dim
 
 
 @dataclass(frozen=True)

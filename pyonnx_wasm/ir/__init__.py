@@ -1,0 +1,35 @@
+"""The IR: dims, strided values, graphs of kernel calls, and their text. It knows no operator and no kernel."""
+
+from . import dims
+from .graph import (
+    Content,
+    Graph,
+    IRError,
+    Items,
+    NeedsContent,
+    Node,
+    Shape,
+    Storage,
+    Value,
+    flatten,
+    reachable,
+    row_major,
+    type_text,
+)
+
+__all__ = [
+    "Content",
+    "Graph",
+    "IRError",
+    "Items",
+    "NeedsContent",
+    "Node",
+    "Shape",
+    "Storage",
+    "Value",
+    "dims",
+    "flatten",
+    "reachable",
+    "row_major",
+    "type_text",
+]

@@ -1,0 +1,73 @@
+"""The vocabulary that operators are written in: views, constants, element-wise maps, copies, reductions.
+
+Everything takes and returns :class:`~pyonnx_wasm.ir.Value`; views cost nothing. Here live the kernels that most operators share, the
+others in the operator family that brings them. It imports ``ir``, ``op`` and ``dtypes``.
+"""
+
+from .ask import dims_of, floats_of, ints_of, scalar_of
+from .concat import CONCAT, concat
+from .content import CONTENT_LIMIT, constant, content, knowing, sources
+from .literal import LITERAL, literal
+from .map import HALVES, MAP, cast, index, like, map_
+from .reduce import REDUCE, REDUCTIONS, reduce
+from .views import (
+    COPY,
+    MAX_RANK,
+    axis_of,
+    broadcast_shapes,
+    broadcast_to,
+    coalesced,
+    contiguous,
+    fill,
+    reshape,
+    sized,
+    slice_,
+    split,
+    split_strides,
+    squeeze,
+    swap,
+    transpose,
+    unsqueeze,
+)
+
+__all__ = [
+    "CONCAT",
+    "CONTENT_LIMIT",
+    "COPY",
+    "HALVES",
+    "LITERAL",
+    "MAP",
+    "MAX_RANK",
+    "REDUCE",
+    "REDUCTIONS",
+    "axis_of",
+    "broadcast_shapes",
+    "broadcast_to",
+    "cast",
+    "coalesced",
+    "concat",
+    "constant",
+    "content",
+    "contiguous",
+    "dims_of",
+    "fill",
+    "floats_of",
+    "index",
+    "ints_of",
+    "knowing",
+    "like",
+    "literal",
+    "map_",
+    "reduce",
+    "reshape",
+    "scalar_of",
+    "sized",
+    "slice_",
+    "sources",
+    "split",
+    "split_strides",
+    "squeeze",
+    "swap",
+    "transpose",
+    "unsqueeze",
+]

@@ -1,0 +1,98 @@
+"""What is known of the elements of a value at compile time; constants and where contents come from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import DType, from_numpy, to_numpy
+from ..ir import Content, Storage, Value, dims, flatten
+from ..ir.dims import Dim
+from . import scalar
+
+CONTENT_LIMIT = 64  # elements; larger tensors are never shapes
+LOAD_LIMIT = 4096  # elements of a constant that may be looked at when an operator asks for its value
+
+
+def constant(array: np.ndarray | Any, dtype: DType | None = None) -> Value:
+    """A constant from a numpy array (or anything that makes one)."""
+    array = np.asarray(array)
+    if dtype is None:
+        dtype = from_numpy(array.dtype)
+    stored = to_numpy(dtype)
+    if array.dtype.kind == "V" and from_numpy(array.dtype) is dtype:  # an ml_dtypes type: its bits
+        array = array.view(stored)
+    storage = Storage(dtype, int(array.size), "const", source=np.ascontiguousarray(array, stored))
+    value = Value(storage, dtype, array.shape)
+    if array.size <= CONTENT_LIMIT and dtype in scalar.COMPUTE:
+        value._content = array.astype(object)
+    return value
+
+
+def content(x: Value) -> Content | None:
+    """What is known of the elements at compile time: loads small constants."""
+    if x.content is None and x.storage.kind == "const" and x.dtype in scalar.COMPUTE and x.dtype is x.storage.dtype:
+        shape = tuple(s for s in x.shape if isinstance(s, int))
+        if len(shape) == x.rank and isinstance(x.storage.size, int) and x.storage.size <= LOAD_LIMIT and int(np.prod(shape)) <= LOAD_LIMIT:
+            x._content = _load(x).astype(object)
+    return x.content
+
+
+def _load(x: Value) -> np.ndarray:
+    source = x.storage.source
+    flat = (source if isinstance(source, np.ndarray) else source.numpy()).reshape(-1)
+    strides = [int(s) * flat.itemsize for s in x.strides]
+    shape = [int(s) for s in x.shape]
+    if 0 in shape:
+        return np.empty(shape, flat.dtype)
+    return np.lib.stride_tricks.as_strided(flat[int(x.offset) :], shape, strides)
+
+
+def sources(x: Value) -> list[str]:
+    """The graph inputs that a value's contents depend on, by way of data or of elements that became sizes."""
+    names, seen, todo = [], set(), [x]
+    while todo:
+        value = todo.pop()
+        names += _element_sources([value.shape, value.offset, value.strides])
+        storage = value.storage
+        if storage in seen:
+            continue
+        seen.add(storage)
+        if storage.kind == "input":
+            names.append(storage.name)
+        elif storage.producer is not None:
+            names += _element_sources(storage.producer.params)
+            todo += storage.producer.inputs()
+    return list(dict.fromkeys(names))
+
+
+def _element_sources(params: Any) -> list[str]:
+    symbols = [s for p in flatten(params) if isinstance(p, Dim) for s in dims.symbols(p)]
+    return [s[: s.rindex("{")] for s in symbols if s.endswith("}")]
+
+
+def knowing(x: Value, change: Callable[[Content], Content]) -> Callable[[], Content | None] | None:
+    def compute() -> Content | None:
+        known = content(x)
+        return None if known is None else change(known)
+
+    return compute
+
+
+def single(x: Value) -> Any:
+    if x.dtype not in scalar.COMPUTE or any(s != 1 for s, stride in zip(x.shape, x.strides, strict=True) if stride != 0):
+        return None
+    first = x.view((), x.offset, (), _first(x))
+    known = content(first)
+    if known is None or known.item() is None:
+        return None
+    value = known.item()
+    if isinstance(value, Dim):
+        return value
+    return float(value) if x.dtype.is_float else int(value)
+
+
+def _first(x: Value) -> Callable[[], Content | None]:
+    return lambda: None if (known := content(x)) is None or not known.size else np.array(known.flat[0], object)
