@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from importlib.metadata import PackageNotFoundError, version
 
-from .compiler import Compiled, compile
+from .compiler import compile
+from .program import Compiled
 from .program.file import load, save
 from .session import InferenceSession, NodeArg, SessionOptions
 

@@ -19,6 +19,7 @@ from . import compiler, session
 from .dtypes import to_numpy
 from .ir import IRError
 from .onnxfile.reader import ReadError
+from .program import Compiled, Signature
 from .program import file as ponnx
 from .program.file import FileError
 from .runtimes.core import CoreError
@@ -112,7 +113,7 @@ def _shapes(items: Sequence[str]) -> dict[str, list[int | str]]:
     return shapes
 
 
-def _compiled(args: argparse.Namespace, gpu: bool) -> compiler.Compiled:
+def _compiled(args: argparse.Namespace, gpu: bool) -> Compiled:
     if session.is_compiled(args.model):
         return ponnx.load(args.model)
     with _progress(sys.stderr.isatty() and not args.json, args.model.name) as tell:
@@ -140,7 +141,7 @@ def _compile(args: argparse.Namespace) -> None:
     print(json.dumps(report) if args.json else text)
 
 
-def _random(s: compiler.Signature, dims: dict[str, int], rng: np.random.Generator) -> np.ndarray:
+def _random(s: Signature, dims: dict[str, int], rng: np.random.Generator) -> np.ndarray:
     shape = [d if isinstance(d, int) else dims.get(d, 1) for d in s.shape]
     if s.dtype.is_float:
         return rng.standard_normal(shape).astype(to_numpy(s.dtype))

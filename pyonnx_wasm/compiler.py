@@ -4,50 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from . import passes
-from .dtypes import DType
-from .gpu.lower import GpuProgram, lower_gpu
-from .ir import Graph
+from .gpu.lower import lower_gpu
 from .onnxfile import reader
-from .program import Program, Weight, lower
+from .program import Compiled, Signature, lower
 
 Progress = Callable[[str, float], None]  # phase, share done in [0, 1]
-
-
-@dataclass(frozen=True)
-class Signature:
-    """One input or output: dims are sizes, or symbols and expressions as text."""
-
-    name: str
-    dtype: DType
-    shape: tuple[int | str, ...]
-
-
-@dataclass
-class Compiled:
-    """A compiled model in memory; :mod:`pyonnx_wasm.program.file` writes and reads it.
-
-    Attributes:
-        weights: in the order of the Programs' weight table.
-        files: the source file and its external data, for thin files.
-        gpu: the same model lowered for GPUs, over the same weights.
-    """
-
-    inputs: list[Signature]
-    outputs: list[Signature]
-    main: Program
-    init: Program | None
-    weights: list[Weight]
-    provenance: dict[str, Any] = field(default_factory=dict)
-    files: list[str] = field(default_factory=list)
-    model: Any = None  # keeps mapped weights alive
-    graph: Graph | None = None
-    gpu: GpuProgram | None = None
 
 
 def compile(

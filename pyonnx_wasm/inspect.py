@@ -7,12 +7,10 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from . import passes
 from .ir import Graph
 from .onnxfile import reader
-from .program import HEADER_WORDS, SHAPE_OPS, Program, lower
+from .program import SHAPE_OPS, Program, ProgramView, lower
 from .program import file as ponnx
 from .session import is_compiled
 
@@ -74,44 +72,36 @@ def _counted(name: str, graph: Graph) -> dict[str, Any]:
 
 def describe(program: Program) -> dict[str, Any]:
     """A Program decoded from its words: shape code as text, storages, and one line per step."""
-    w = program.code
-    names, at = [], int(w[4])
-    for _ in range(w[3]):
-        length = int(w[at + 1])
-        words = -(-length // 4)
-        names.append(w[at + 2 : at + 2 + words].tobytes()[:length].decode())
-        at += 2 + words
-    texts = _shape_text(program)
+    view = ProgramView(program.code)
+    texts = _shape_text(view)
     storages = [
-        {"kind": _KINDS[row[0]], "index": int(row[1]), "bytes": texts[row[2]], "life": [int(row[3]), int(row[4])]}
-        for row in w[w[12] : w[12] + 6 * w[11]].reshape(-1, 6)
+        {"kind": _KINDS[row.kind], "index": row.slot, "bytes": texts[row.size], "life": [row.first, row.last]} for row in view.storages
     ]
-    buffers = w[w[14] : w[14] + 4 * w[13]].reshape(-1, 4)
-    steps, at = [], int(w[16])
-    for _ in range(w[15]):
-        kernel, n_bufs, n_params, origin = (int(v) for v in w[at : at + 4])
-        bufs = [None if b < 0 else int(buffers[b][0]) for b in w[at + 4 : at + 4 + n_bufs]]
-        steps.append({"kernel": names[kernel], "storages": bufs, "origin": program.origins[origin]})
-        at += 4 + n_bufs + n_params
+    steps = [
+        {
+            "kernel": step.kernel,
+            "storages": [None if b < 0 else view.buffers[b].storage for b in step.buffers],
+            "origin": program.origins[step.origin],
+        }
+        for step in view.steps
+    ]
     return {
-        "words": len(w),
-        "registers": int(w[9]),
+        "words": len(program.code),
+        "registers": view.count("registers"),
         "checks": program.messages,
         "storages": storages,
         "steps": steps,
-        "header_words": HEADER_WORDS,
     }
 
 
-def _shape_text(program: Program) -> list[str]:
-    w = program.code
+def _shape_text(view: ProgramView) -> list[str]:
     names = {code: name for name, code in SHAPE_OPS.items()}
     signs = {"add": "+", "sub": "-", "mul": "*", "floordiv": "//", "mod": "%", "eq": "==", "lt": "<", "le": "<="}
     texts: list[str] = []
-    for op, a, b, c in w[w[10] : w[10] + 4 * w[9]].reshape(-1, 4):
-        name = names[int(op)]
+    for op, a, b, c in view.registers:
+        name = names[op]
         if name == "const":
-            texts.append(str(int(np.array([a, b], np.int32).view(np.int64)[0])))
+            texts.append(str(a & 0xFFFFFFFF | b << 32))
         elif name in ("dim", "elem"):
             texts.append(f"{name}({a}, {b})")
         elif name == "check":

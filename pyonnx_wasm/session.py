@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from . import compiler
-from .compiler import Compiled, Signature
 from .dtypes import DType, from_numpy, to_numpy
 from .ir import NeedsContent
 from .onnxfile.tensor import pack, unpack
+from .program import Compiled, Signature
 from .program import file as ponnx
 from .runtimes import Runtime
 from .runtimes.cpu import Executor, load_weights

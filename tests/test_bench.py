@@ -9,8 +9,8 @@ import pytest
 
 from pyonnx_wasm import cli
 from pyonnx_wasm.bench import cases, dawn, render, report
-from pyonnx_wasm.compiler import Signature
 from pyonnx_wasm.dtypes import DType
+from pyonnx_wasm.program import Signature
 
 DIGITS = Path(__file__).parents[1] / "js" / "pages" / "digits" / "digits.onnx"
 QUICK = ["--runs", "3", "--seconds", "0", "--warm-up", "0"]

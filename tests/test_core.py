@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from pyonnx_wasm import toolchain
+from pyonnx_wasm.program import ProgramView
 from pyonnx_wasm.runtimes import core
 from pyonnx_wasm.runtimes.core import Core, CoreError
 
@@ -458,6 +459,31 @@ def test_damaged_header(word: int, value: int) -> None:
         c.bind([4], [])
     except (CoreError, ValueError):
         return
+
+
+def test_the_reader_gives_what_was_written() -> None:
+    a = chain()
+    a.input(I64, 2)
+    a.steps[1][0] = ~a.steps[1][0]
+    view = ProgramView(a.pack())
+    assert [(k.name, k.abi) for k in view.kernels] == [(name, KERNELS[name].abi) for name in a.kernels]
+    for name, rows in {"inputs": a.inputs, "registers": a.code, "storages": a.storages, "buffers": a.buffers}.items():
+        assert [list(row) for row in getattr(view, name)] == rows
+        assert view.count(name) == len(rows)
+    assert [[row.dtype, row.rank, row.buffer, *row.dims] for row in view.outputs] == a.outputs
+    assert [step.elsewhere for step in view.steps] == [False, True, False]
+    for i, (step, (_, n_bufs, n_params, origin, *words)) in enumerate(zip(view.steps, a.steps, strict=True)):
+        assert (step.kernel, step.origin, view.origin(i)) == ("copy", origin, origin)
+        assert ([*step.buffers], [*step.params]) == (words[:n_bufs], words[n_bufs:])
+        assert len(step.params) == n_params
+    assert not view.reads_contents
+
+
+def test_the_reader_counts_each_storage_of_a_step_once() -> None:
+    view = ProgramView(chain(n=5).pack())
+    core = Core(view.words, [])
+    registers = core.evaluate([5], [], view.count("registers"))
+    assert view.step_bytes(registers) == [40, 40, 40]
 
 
 def test_cut_short() -> None:

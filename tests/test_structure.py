@@ -88,6 +88,12 @@ def _names_no_operator() -> None:
         assert not (words & (names | set(KERNELS))) - {"Tensor", "Identity", "map", "copy"}, f"{path.name} names operators or kernels"
 
 
+def test_one_module_reads_the_words_of_programs() -> None:
+    counting = re.compile(r"\b(?:code|words|w)\[(?:\d+|(?:code|words|w)\[.*)\]")
+    found = {str(p.relative_to(PACKAGE)) for p in modules() if counting.search(p.read_text())}
+    assert found == set()
+
+
 def test_files_are_short() -> None:
     known = {"dims.py"}  # arithmetic and bounds of symbolic sizes call each other
     tracked = [

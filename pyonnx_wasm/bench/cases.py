@@ -10,8 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler import Signature
 from ..dtypes import to_numpy
+from ..program import Signature
 
 ZOO = Path(__file__).with_name("zoo.json")
 COPIES = 8

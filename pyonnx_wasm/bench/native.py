@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from .. import compiler
-from ..compiler import Compiled
 from ..dtypes import to_numpy
+from ..program import Compiled
 from ..runtimes.cpu import Executor
 from ..session import InferenceSession, SessionOptions
 from . import report

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from .. import compiler
-from ..compiler import Compiled
+from ..program import Compiled
 from ..program import file as ponnx
 from ..runtimes import core
 from ..runtimes.cpu import Executor

@@ -8,7 +8,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from ..compiler import Compiled
+from ..program import Compiled
 from . import feed
 from .rpc import Call, Rpc
 

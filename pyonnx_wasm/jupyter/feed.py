@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from weakref import WeakValueDictionary
 
-from ..compiler import Compiled
+from ..program import Compiled
 from ..program import file as ponnx
 from .rpc import Reply, Request, Rpc
 from .wire import MAX_FRAME_BYTES, Tensor

@@ -8,7 +8,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from ..compiler import Signature
+from ..program import Signature
 from .preprocess import Preprocess
 
 FLOATS = ("float32", "float16", "float64", "bfloat16")

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler import Compiled
+from ..program import Compiled
 from ..session import InferenceSession, SessionOptions
 from .bridge import RemoteModel, bridge
 from .rpc import Call, Reply

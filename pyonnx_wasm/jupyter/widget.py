@@ -14,8 +14,8 @@ try:
 except ImportError as error:
     raise ImportError('widgets need anywidget: pip install "pyonnx-wasm[jupyter]"') from error
 
-from ..compiler import Compiled, Signature
 from ..compiler import compile as compile_model
+from ..program import Compiled, Signature
 from ..program import file as ponnx
 from ..session import InferenceSession, is_compiled
 from . import feed

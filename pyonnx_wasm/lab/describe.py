@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 
 from .. import inspect, ops, shapes
-from ..compiler import Compiled
 from ..ir import IRError
 from ..onnxfile import reader
 from ..onnxfile.tensor import SparseTensor, Tensor
 from ..op import KERNELS, find
+from ..program import Compiled
 from ..program import file as ponnx
 from ..session import is_compiled
 from . import statistics

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 
 from .. import compiler
-from ..compiler import Compiled, Signature
 from ..dtypes import DType, from_numpy, to_numpy
 from ..ir import NeedsContent
+from ..program import Compiled, Signature
 from ..program import file as ponnx
 from ..runtimes.cpu import Executor
 from ..session import declared, is_compiled, packed, unpacked

@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from .. import compiler
-from ..compiler import Compiled
 from ..dtypes import DType
 from ..ir import Graph, Items, NeedsContent
 from ..onnxfile import reader
+from ..program import Compiled
 from ..trace import Tracer
 from .compare import Difference
 

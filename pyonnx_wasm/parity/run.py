@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 
 from .. import compiler
-from ..compiler import Compiled, Progress, Signature
+from ..compiler import Progress
 from ..dtypes import DType
 from ..ir import NeedsContent
 from ..onnxfile import reader
+from ..program import Compiled, Signature
 from ..program import file as ponnx
 from ..session import declared, is_compiled
 from . import backends as backend_table

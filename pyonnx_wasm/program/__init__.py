@@ -3,24 +3,28 @@
 It imports ``ir``, ``op``, ``tensor`` and, for the kernels of an operator, nothing: a kernel arrives as a value of ``op.Kernel``.
 """
 
-from .lower import lower
-from .model import ARENA, HEADER_WORDS, INPUT, MAGIC, OUTPUT, SHAPE_OPS, VERSION, WEIGHT, Lowered, Program, Weight
-from .view import StepRow, step_bytes, step_rows
+from .lower import Lowered, lower
+from .model import ARENA, INPUT, MAGIC, OUTPUT, SHAPE_OPS, VERSION, WEIGHT, Compiled, Program, Signature, Weight, homes
+from .section import GpuProgram, GpuSection
+from .view import ProgramView, StepRow
 
 __all__ = [
     "ARENA",
-    "HEADER_WORDS",
     "INPUT",
     "MAGIC",
     "OUTPUT",
     "SHAPE_OPS",
     "VERSION",
     "WEIGHT",
+    "Compiled",
+    "GpuProgram",
+    "GpuSection",
     "Lowered",
     "Program",
+    "ProgramView",
+    "Signature",
     "StepRow",
     "Weight",
+    "homes",
     "lower",
-    "step_bytes",
-    "step_rows",
 ]

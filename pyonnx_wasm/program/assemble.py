@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,7 +12,21 @@ from ..dtypes import DType
 from ..ir import IRError, Node, Storage, Value, dims, flatten
 from ..ir.dims import Dim, DimLike
 from ..op import Kernel
-from .model import ARENA, HEADER_WORDS, INPUT, MAGIC, OUTPUT, SHAPE_OPS, VERSION, WEIGHT, Program
+from .model import ARENA, HEADER_WORDS, INPUT, MAGIC, OUTPUT, SHAPE_OPS, TABLES, VERSION, WEIGHT, Program
+
+
+class Step(NamedTuple):
+    """A row of the step table: indices of the kernel, of the buffers (-1: absent) and of the origin, and registers."""
+
+    kernel: int
+    elsewhere: bool
+    origin: int
+    buffers: list[int]
+    params: list[int]
+
+    def words(self) -> list[int]:
+        kernel = ~self.kernel if self.elsewhere else self.kernel
+        return [kernel, len(self.buffers), len(self.params), self.origin, *self.buffers, *self.params]
 
 
 class Assembler:
@@ -34,7 +48,7 @@ class Assembler:
         self.registers: dict[Any, int] = {}
         self.messages: list[str] = []
         self.origins: list[str] = []
-        self.kernels: list[Kernel] = []
+        self.kernels: dict[Kernel, int] = {}
         self.storages: list[list[int]] = []
         self.storage_of: dict[Storage, int] = {}
         self.buffers: dict[Storage, int] = {}
@@ -48,9 +62,7 @@ class Assembler:
         for i, (_, v) in enumerate(self.outputs):
             self.buffer(v.storage, OUTPUT, i)
         aliases = self.aliases() if self.inplace else {}
-        steps: list[int] = []
-        for at, node in enumerate(self.nodes):
-            steps += self.step(at, node, aliases)
+        steps = [self.step(at, node, aliases) for at, node in enumerate(self.nodes)]
         output_rows = [[int(v.dtype), v.rank, self.buffers[v.storage], *map(self.register, v.shape)] for _, v in self.outputs]
         return Program(self.name, self.pack(input_rows, output_rows, steps), self.messages, self.origins, list(self.nodes))
 
@@ -202,10 +214,8 @@ class Assembler:
                     break
         return found
 
-    def step(self, at: int, node: Node, aliases: dict[Storage, Storage]) -> list[int]:
+    def step(self, at: int, node: Node, aliases: dict[Storage, Storage]) -> Step:
         kernel = node.kernel
-        if kernel not in self.kernels:
-            self.kernels.append(kernel)
         bufs: list[int] = []
         seen = Node(kernel, dict(node.ins), node.params)
         for spec in kernel.buffers:
@@ -227,7 +237,7 @@ class Assembler:
         self.seen = seen
         params = [self.register(p) for p in kernel.raw_params(seen)]
         self.origins.append(node.origin)
-        return [self.kernels.index(kernel), len(bufs), len(params), len(self.origins) - 1, *bufs, *params]
+        return Step(self.kernels.setdefault(kernel, len(self.kernels)), False, len(self.origins) - 1, bufs, params)
 
     def touch(self, at: int, storage: Storage, aliases: dict[Storage, Storage]) -> int:
         """The buffer of a storage, whose life is stretched to this step."""
@@ -258,32 +268,30 @@ class Assembler:
                 self.storage_of[storage] = new
         self.storages[old] = [ARENA, 0, self.register(0), 0, 0, 0]
 
-    def pack(self, inputs: list[list[int]], outputs: list[list[int]], steps: list[int]) -> np.ndarray:
+    def pack(self, inputs: list[list[int]], outputs: list[list[int]], steps: list[Step]) -> np.ndarray:
         kernels: list[int] = []
         for kernel in self.kernels:
-            name = kernel.name.encode()
-            kernels += [
-                _signed(kernel.abi),
-                len(name),
-                *struct.unpack(f"<{(len(name) + 3) // 4}i", name.ljust((len(name) + 3) // 4 * 4, b"\0")),
-            ]
+            text = kernel.name.encode()
+            count = (len(text) + 3) // 4
+            kernels += [_signed(kernel.abi), len(text), *struct.unpack(f"<{count}i", text.ljust(4 * count, b"\0"))]
         for row in self.storages:
             row[3], row[4] = max(row[3], 0), max(row[4], 0)
-        sections = [
-            (len(self.kernels), kernels),
-            (len(inputs), list(flatten(inputs))),
-            (len(outputs), list(flatten(outputs))),
-            (len(self.code), list(flatten(self.code))),
-            (len(self.storages), list(flatten(self.storages))),
-            (len(self.buffer_rows), list(flatten(self.buffer_rows))),
-            (len(self.nodes), steps),
-        ]
-        head, body = [_signed(MAGIC), VERSION, 0], list[int]()
-        for count, words in sections:
-            head += [count, HEADER_WORDS + len(body)]
+        tables = {
+            "kernels": (len(self.kernels), kernels),
+            "inputs": (len(inputs), list(flatten(inputs))),
+            "outputs": (len(outputs), list(flatten(outputs))),
+            "registers": (len(self.code), list(flatten(self.code))),
+            "storages": (len(self.storages), list(flatten(self.storages))),
+            "buffers": (len(self.buffer_rows), list(flatten(self.buffer_rows))),
+            "steps": (len(steps), [word for step in steps for word in step.words()]),
+        }
+        head, body = [0] * HEADER_WORDS, list[int]()
+        for name, at in TABLES.items():
+            count, words = tables[name]
+            head[at : at + 2] = count, HEADER_WORDS + len(body)
             body += words
-        head += [len(self.weights), 0]
-        head[2] = HEADER_WORDS + len(body)
+        head[:3] = _signed(MAGIC), VERSION, HEADER_WORDS + len(body)
+        head[-2] = len(self.weights)
         return np.array(head + body, np.int32)
 
 

@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler import Compiled, Signature
 from ..dtypes import DType
-from ..gpu.lower import GpuProgram, GpuSection
 from ..op import KERNELS
-from . import Program, Weight
+from .model import Compiled, Program, Signature, Weight
+from .section import GpuProgram, GpuSection
 
 ALIGN = 256
 FORMAT_VERSION = "1"

@@ -3,13 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from ..ir import Graph, IRError, Node, Storage, Value, reachable
 from ..tensor import COPY
 from ..tensor.packed import bytes_of
 from .assemble import Assembler
-from .model import Lowered, Weight
+from .model import Program, Weight
+
+
+@dataclass
+class Lowered:
+    main: Program
+    init: Program | None
+    weights: list[Weight]
+    other: Any = None  # what `also` returned
 
 
 def lower(

@@ -1,17 +1,25 @@
-"""Programs in memory, and the weights that they share."""
+"""Programs in memory, the weights that they share, and the compiled model that they make up."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import Node
+from ..ir import Graph, Node
+
+if TYPE_CHECKING:
+    from .section import GpuProgram
 
 MAGIC, VERSION = 0x50585057, 1
 HEADER_WORDS = 19
+TABLES = {
+    name: 3 + 2 * i for i, name in enumerate(["kernels", "inputs", "outputs", "registers", "storages", "buffers", "steps"])
+}  # the header's word with the number of rows; the next holds where the table begins
+REGISTER_WORDS, STORAGE_WORDS, BUFFER_WORDS = 4, 6, 4
 ARENA, WEIGHT, INPUT, OUTPUT = range(4)
 SHAPE_OPS = {
     name: code
@@ -52,9 +60,51 @@ class Program:
     nodes: list[Node] = field(default_factory=list)
 
 
+def homes(weights: Sequence[Weight]) -> list[int]:
+    """The weight whose memory each has: the end of its ``over`` chain, itself where it has memory of its own.
+
+    Raises:
+        ValueError: a weight does not fit there, or the chain has no end.
+    """
+    found = []
+    for k, weight in enumerate(weights):
+        home, hops = k, 0
+        while (over := weights[home].over) is not None:
+            home, hops = over, hops + 1
+            if hops > len(weights):
+                raise ValueError(f"weight {weight.name!r} takes over the memory of itself")
+        if weights[home].nbytes < weight.nbytes:
+            raise ValueError(f"weight {weight.name!r} does not fit in the memory of weight {weights[home].name!r}")
+        found.append(home)
+    return found
+
+
+@dataclass(frozen=True)
+class Signature:
+    """One input or output: dims are sizes, or symbols and expressions as text."""
+
+    name: str
+    dtype: DType
+    shape: tuple[int | str, ...]
+
+
 @dataclass
-class Lowered:
+class Compiled:
+    """A compiled model in memory; :mod:`.file` writes and reads it.
+
+    Attributes:
+        weights: in the order of the Programs' weight table.
+        files: the source file and its external data, for thin files.
+        gpu: the same model lowered for GPUs, over the same weights.
+    """
+
+    inputs: list[Signature]
+    outputs: list[Signature]
     main: Program
     init: Program | None
     weights: list[Weight]
-    other: Any = None  # what `also` returned
+    provenance: dict[str, Any] = field(default_factory=dict)
+    files: list[str] = field(default_factory=list)
+    model: Any = None  # keeps mapped weights alive
+    graph: Graph | None = None
+    gpu: GpuProgram | None = None

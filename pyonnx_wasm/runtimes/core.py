@@ -8,7 +8,7 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from ctypes import POINTER, byref, c_char, c_int32, c_int64, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from ..dtypes import DType
+from ..program.view import ProgramView
 from .errors import CoreError as CoreError
 
 LIB = Path(__file__).resolve().parents[1] / "lib"
@@ -129,7 +130,8 @@ class Core:
         self._lib = library or load()
         self._error = _Error()
         self.messages, self.origins = messages, origins
-        words = self._words = np.frombuffer(code, "<i4") if isinstance(code, bytes) else np.ascontiguousarray(code, np.int32)
+        words = np.frombuffer(code, "<i4") if isinstance(code, bytes) else np.ascontiguousarray(code, np.int32)
+        self.view = ProgramView(words)
         self._weights = [None if w is None else np.asarray(w) for w in weights]
         for k, weight in enumerate(self._weights):
             if weight is not None and not weight.flags.c_contiguous:
@@ -143,8 +145,8 @@ class Core:
         self._session = self._lib.pwx_create(words.ctypes.data, words.size, pointers, sizes, n, self._pool, byref(self._error))
         if not self._session:
             self._check(self._error.code)
-        self._inputs = [(DType(d), rank) for d, rank, _ in _rows(words, 5, 3)]
-        self._outputs = [(DType(row[0]), row[1]) for row in _rows(words, 7, 3, 1)]
+        self._inputs = [(DType(row.dtype), row.rank) for row in self.view.inputs]
+        self._outputs = [(DType(row.dtype), row.rank) for row in self.view.outputs]
         self._dims = (c_int64 * sum(rank for _, rank in self._inputs))()
         self._input_bytes: list[int] = []
         self._output_bytes: list[int] = []
@@ -216,11 +218,6 @@ class Core:
         return times
 
     @property
-    def words(self) -> np.ndarray:
-        """The Program's words."""
-        return self._words
-
-    @property
     def arena_bytes(self) -> int:
         """Memory for intermediate tensors and scratch under the current binding; 0 without one."""
         return int(self._lib.pwx_arena_bytes(self._handle))
@@ -269,7 +266,7 @@ class Core:
     def _origin(self, step: int) -> str:
         if step < 0:
             return ""
-        at = next(row[3] for i, row in enumerate(_rows(self._words, 15, 4, 1, 2)) if i == step)
+        at = self.view.origin(step)
         return self.origins[at] if at < len(self.origins) else ""
 
     def _check(self, code: int) -> None:
@@ -284,12 +281,3 @@ class Core:
 
 def _pointers(arrays: Sequence[np.ndarray | None]) -> ctypes.Array[c_void_p]:
     return (c_void_p * len(arrays))(*(None if a is None else a.__array_interface__["data"][0] for a in arrays))
-
-
-def _rows(words: np.ndarray, header: int, size: int, *lengths: int) -> Iterator[list[int]]:
-    """The fixed part of each row of a verified table; ``lengths`` are the positions in it that count further words."""
-    at = int(words[header + 1])
-    for _ in range(int(words[header])):
-        row: list[int] = words[at : at + size].tolist()
-        yield row
-        at += size + sum(row[k] for k in lengths)

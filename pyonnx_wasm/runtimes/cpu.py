@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..program import Program, Weight, step_bytes, step_rows
+from ..program import Program, Weight, homes
 from ..program.file import weight_bytes
 from .profile import StepTime
 
@@ -33,13 +33,12 @@ class Executor:
 
     def profile(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[StepTime]:
         """Like ``run``, one step after the other, and what each took."""
-        words, origins = self.core.words, self.core.origins
-        registers = self.core.evaluate(self._dims, inputs, int(words[9]))
-        sizes = step_bytes(words, registers)
+        view, origins = self.core.view, self.core.origins
+        sizes = view.step_bytes(self.core.evaluate(self._dims, inputs, view.count("registers")))
         self.core.bind(self._dims, inputs)
         times: list[StepTime] = []
         zero = time.perf_counter()
-        for i, row in enumerate(step_rows(words)):
+        for i, row in enumerate(view.steps):
             start = time.perf_counter()
             self.core.run_steps(inputs, outputs, i, i + 1)
             end = time.perf_counter()
@@ -73,12 +72,4 @@ def _weights(weights: Sequence[Weight]) -> list[np.ndarray]:
         elif k in overwritten:
             loaded = loaded.copy()
         memory.append(loaded)
-    for k, w in enumerate(weights):
-        home, hops = w.over, 0
-        while home is not None and weights[home].over is not None and hops < len(weights):
-            home, hops = weights[home].over, hops + 1
-        if home is not None:
-            if memory[home].nbytes < w.nbytes:
-                raise ValueError(f"weight {w.name!r} does not fit in the memory of weight {weights[home].name!r}")
-            memory[k] = memory[home]
-    return memory
+    return [memory[home] for home in homes(weights)]

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType
-from ..program import SHAPE_OPS, Program, Weight, step_bytes
+from ..program import Program, ProgramView, Weight, homes
 from ..program.file import weight_bytes
 from .errors import CoreError
 from .profile import StepTime
@@ -68,7 +68,7 @@ class Executor:
         from pyodide.ffi import create_proxy
 
         spec = {
-            "weights": [{"name": w.name, "bytes": w.nbytes, "home": home} for w, home in zip(weights, _homes(weights), strict=True)],
+            "weights": [{"name": w.name, "bytes": w.nbytes, "home": home} for w, home in zip(weights, homes(weights), strict=True)],
             "main": _texts(main),
             "init": None if init is None else _texts(init),
         }
@@ -82,9 +82,9 @@ class Executor:
                     self._js.write(k, data)
             self._js.start(_words(main).view(np.uint8), None if init is None else _words(init).view(np.uint8))
             # The core has verified the words by now.
-            code = self._code = _words(main)
-            self._inputs, self._outputs = _ports(code, 5, False), _ports(code, 7, True)
-            self._by_content = bool((code[code[10] : code[10] + 4 * code[9]].reshape(-1, 4)[:, 0] == SHAPE_OPS["elem"]).any())
+            view = self._view = ProgramView(_words(main))
+            self._inputs = [(DType(row.dtype), row.rank) for row in view.inputs]
+            self._outputs = [(DType(row.dtype), row.rank) for row in view.outputs]
             self._shapes: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
             self._frame = np.zeros(max(sum(2 + rank for _, rank in (*self._inputs, *self._outputs)), 1))
             self._proxy = create_proxy(self._frame)
@@ -98,7 +98,7 @@ class Executor:
     def bind(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
         """Fixes the input shapes; returns the output shapes. Shapes met before cost no call."""
         key = tuple(d for shape in shapes for d in shape)
-        if not self._by_content and key in self._shapes:
+        if not self._view.reads_contents and key in self._shapes:
             found = self._shapes[key]
         else:
             self._place(shapes, inputs)
@@ -127,10 +127,10 @@ class Executor:
         """Like ``run``, one step after the other, and what each took; ``outputs`` are left alone."""
         self._place(self._bound, inputs)
         with _told():
-            found = json.loads(self._js.profile(int(self._code[9])))
+            found = json.loads(self._js.profile(self._view.count("registers")))
         times: list[StepTime] = []
         start = 0.0
-        for step, nbytes in zip(found["steps"], step_bytes(self._code, np.array(found["registers"], float)), strict=True):
+        for step, nbytes in zip(found["steps"], self._view.step_bytes(found["registers"]), strict=True):
             times.append(StepTime(step["name"], step["kernel"], "wasm", start, step["ms"], nbytes))
             start += step["ms"]
         return times
@@ -178,28 +178,6 @@ def _told() -> Iterator[None]:
 
 def _address(array: np.ndarray) -> int:
     return int(array.__array_interface__["data"][0])
-
-
-def _ports(code: np.ndarray, head: int, with_dims: bool) -> list[tuple[DType, int]]:
-    """Dtypes and ranks of a Program's inputs or outputs."""
-    at, ports = int(code[head + 1]), []
-    for _ in range(int(code[head])):
-        ports.append((DType(int(code[at])), int(code[at + 1])))
-        at += 3 + (ports[-1][1] if with_dims else 0)
-    return ports
-
-
-def _homes(weights: Sequence[Weight]) -> list[int]:
-    """The weight whose memory each has."""
-    homes = []
-    for k, weight in enumerate(weights):
-        home, hops = k, 0
-        while (over := weights[home].over) is not None and hops < len(weights):
-            home, hops = over, hops + 1
-        if weights[home].nbytes < weight.nbytes:
-            raise ValueError(f"weight {weight.name!r} does not fit in the memory of weight {weights[home].name!r}")
-        homes.append(home)
-    return homes
 
 
 def _words(program: Program) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..compiler import Compiled
+from ..program import Compiled
 from ..program import file as ponnx
 from .profile import StepTime
 from .pyodide import _address, _glue, _told

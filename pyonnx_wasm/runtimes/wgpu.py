@@ -16,9 +16,9 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType
-from ..gpu.lower import MOST_WORKGROUPS, GpuProgram
 from ..gpu.split import BINDING_BYTES
-from ..program import ARENA, INPUT, OUTPUT, WEIGHT, Weight, step_rows
+from ..program import ARENA, INPUT, OUTPUT, WEIGHT, GpuProgram, ProgramView, Weight
+from ..program.section import MOST_WORKGROUPS
 from .core import Core
 from .profile import StepTime
 
@@ -157,21 +157,17 @@ class GpuExecutor:
         self.section = gpu.section
         program = gpu.program
         self.core = Core(program.code, list(weights), program.messages, program.origins, threads)
-        words = program.code
-        self.storages = words[words[12] : words[12] + 6 * words[11]].reshape(-1, 6)
-        self.rows = words[words[14] : words[14] + 4 * words[13]].reshape(-1, 4)
-        self.registers = int(words[9])
-        self.steps = step_rows(words)
+        self.view = ProgramView(program.code)
+        self.storages, self.buffers, self.steps = self.view.storages, self.view.buffers, self.view.steps
         self.origins = program.origins
-        self.output_dims = list(_outputs(words))
         self.bound: OrderedDict[Any, _Bound] = OrderedDict()
         self.current: _Bound | None = None
         self.pipelines = [self._pipeline(row) for row in self.section.pipelines]
         self.on_gpu, self.on_core = self._readers()
         self.weights = {
-            i: self._upload(weights[row[1]], table[row[1]].name)
+            i: self._upload(weights[row.slot], table[row.slot].name)
             for i, row in enumerate(self.storages)
-            if row[0] == WEIGHT and i in self.on_gpu
+            if row.kind == WEIGHT and i in self.on_gpu
         }
 
     @property
@@ -184,7 +180,7 @@ class GpuExecutor:
         gpu: set[int] = set()
         core: set[int] = set()
         for cases, step in zip(self.section.steps, self.steps, strict=True):
-            (core if cases is None else gpu).update(int(self.rows[b][0]) for b in step.buffers if b >= 0)
+            (core if cases is None else gpu).update(self.buffers[b].storage for b in step.present)
         return gpu, core
 
     def _pipeline(self, row: dict[str, Any]) -> tuple[Any, Any, str]:
@@ -226,8 +222,8 @@ class GpuExecutor:
 
     def _in_parts(self, buffer: int, sizes: Sequence[int]) -> bool:
         """Whether a buffer is bound by its own range: it is of a weight that few adapters bind whole."""
-        storage = int(self.rows[buffer][0])
-        return bool(self.storages[storage][0] == WEIGHT and sizes[storage] > BINDING_BYTES)
+        storage = self.buffers[buffer].storage
+        return bool(self.storages[storage].kind == WEIGHT and sizes[storage] > BINDING_BYTES)
 
     def _bindable(self, size: int, what: str) -> None:
         most = min(self.device.limits["max-storage-buffer-binding-size"], self.device.limits["max-buffer-size"])
@@ -265,7 +261,7 @@ class GpuExecutor:
     def bind(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
         """Fixes the input shapes; returns the output shapes."""
         flat = [d for shape in shapes for d in shape]
-        registers = self.core.evaluate(flat, inputs, self.registers)
+        registers = self.core.evaluate(flat, inputs, self.view.count("registers"))
         key = registers.tobytes()
         if key in self.bound:
             self.bound.move_to_end(key)
@@ -273,7 +269,7 @@ class GpuExecutor:
             while len(self.bound) >= BINDINGS:
                 self.bound.popitem(last=False)
             with _explaining(self.device, "memory for these sizes"):
-                self.bound[key] = self._bind(registers, [tuple(int(registers[r]) for r in dims) for dims in self.output_dims])
+                self.bound[key] = self._bind(registers, [tuple(int(registers[r]) for r in row.dims) for row in self.view.outputs])
         self.current = self.bound[key]
         if any(step is None for step in self.section.steps):
             self.core.bind(flat, inputs)
@@ -282,12 +278,12 @@ class GpuExecutor:
     def _bind(self, registers: np.ndarray, shapes: list[tuple[int, ...]]) -> _Bound:
         import wgpu
 
-        sizes = [int(registers[row[2]]) for row in self.storages]
+        sizes = [int(registers[row.size]) for row in self.storages]
         bound = _Bound(shapes, sizes)
         bound.buffers = dict(self.weights)
-        for i, row in enumerate(self.storages):
-            if row[0] in (INPUT, OUTPUT) and i in self.on_gpu:
-                bound.buffers[i] = self._buffer(sizes[i], f"{'input' if row[0] == INPUT else 'output'} {row[1]}")
+        for i, storage in enumerate(self.storages):
+            if storage.kind in (INPUT, OUTPUT) and i in self.on_gpu:
+                bound.buffers[i] = self._buffer(sizes[i], f"{'input' if storage.kind == INPUT else 'output'} {storage.slot}")
         bound.buffers |= self._slabs(sizes)
         blocks: list[bytes] = []
         chosen: list[tuple[dict[str, Any], list[int], int] | None] = []
@@ -303,9 +299,11 @@ class GpuExecutor:
             if not groups:
                 chosen.append(None)
                 continue
-            present = [b for b in step.buffers if b >= 0]
+            present = step.present
+            rows = [self.buffers[b] for b in present]
             offsets = [
-                0 if self._in_parts(b, sizes) else int(registers[self.rows[b][1]]) * 8 // DType(int(self.rows[b][3])).bits for b in present
+                0 if self._in_parts(b, sizes) else int(registers[row.offset]) * 8 // DType(row.dtype).bits
+                for b, row in zip(present, rows, strict=True)
             ]
             kernel = self.pipelines[case["pipeline"]][2]
             blocks.append(_uniforms(kernel, [*grid, *offsets], case["uniforms"], registers))
@@ -322,10 +320,11 @@ class GpuExecutor:
             pipeline, layout, kernel = self.pipelines[case["pipeline"]]
             entries = [{"binding": 0, "resource": {"buffer": uniforms, "offset": at, "size": len(block)}}]
             for i, b in enumerate(present):
-                buffer = bound.buffers[int(self.rows[b][0])]
+                row = self.buffers[b]
+                buffer = bound.buffers[row.storage]
                 first, size = 0, buffer.size
                 if self._in_parts(b, sizes):
-                    first, size = int(registers[self.rows[b][1]]), -(-int(registers[self.rows[b][2]]) // 4) * 4
+                    first, size = int(registers[row.offset]), -(-int(registers[row.size]) // 4) * 4
                     self._bindable(size, self._origin(len(bound.dispatches)))
                 entries.append({"binding": i + 1, "resource": {"buffer": buffer, "offset": first, "size": size}})
             bound.dispatches.append((pipeline, self.device.create_bind_group(layout=layout, entries=entries, label=kernel), groups))
@@ -341,9 +340,9 @@ class GpuExecutor:
         """Buffers for the arena's storages: largest first, each into the first buffer that is free over its life."""
         slabs: list[tuple[Any, list[tuple[int, int]]]] = []
         found: dict[int, Any] = {}
-        wanted = [i for i, row in enumerate(self.storages) if row[0] == ARENA and i in self.on_gpu]
+        wanted = [i for i, row in enumerate(self.storages) if row.kind == ARENA and i in self.on_gpu]
         for i in sorted(wanted, key=lambda i: -sizes[i]):
-            first, last = int(self.storages[i][3]), int(self.storages[i][4])
+            first, last = self.storages[i].first, self.storages[i].last
             slab = next((s for s in slabs if all(last < a or first > b for a, b in s[1])), None)
             if slab is None:
                 slab = self._buffer(sizes[i], f"the output of {self._origin(first)}"), []
@@ -372,8 +371,8 @@ class GpuExecutor:
         bound = self.current
         assert bound is not None
         for i, row in enumerate(self.storages):
-            if row[0] == INPUT and i in self.on_gpu:
-                self._write(bound.buffers[i], inputs[row[1]])
+            if row.kind == INPUT and i in self.on_gpu:
+                self._write(bound.buffers[i], inputs[row.slot])
         zero = time.perf_counter()
         encoder: Any = None
         for action, *what in self.section.schedule:
@@ -397,10 +396,10 @@ class GpuExecutor:
                     name, kernel, size = self._described(i) if i >= 0 else (action, "copy", sum(bound.sizes[s] for s in what[0]))
                     backend = "cpu" if i >= 0 else "copy"
                     times.append(StepTime(name, kernel, backend, (start - zero) * 1e3, (time.perf_counter() - start) * 1e3, size))
-        left = [i for i, row in enumerate(self.storages) if row[0] == OUTPUT and row[1] not in self.section.on_core]
+        left = [i for i, row in enumerate(self.storages) if row.kind == OUTPUT and row.slot not in self.section.on_core]
         read = self._read([(bound.buffers[i], bound.sizes[i]) for i in left], encoder)
         for i, raw in zip(left, read, strict=True):
-            outputs[self.storages[i][1]].reshape(-1).view(np.uint8)[:] = raw
+            outputs[self.storages[i].slot].reshape(-1).view(np.uint8)[:] = raw
 
     def _copy(self, action: str, storages: Sequence[int], bound: _Bound, outputs: Sequence[np.ndarray]) -> None:
         if action == "download":
@@ -415,7 +414,7 @@ class GpuExecutor:
         """The nodes, the kernel and the bytes of a step."""
         row = self.steps[step]
         assert self.current is not None
-        touched = {int(self.rows[b][0]) for b in row.buffers if b >= 0}
+        touched = {self.buffers[b].storage for b in row.present}
         return self._origin(step) or row.kernel, row.kernel, sum(self.current.sizes[s] for s in touched)
 
     def _timed(self, bound: _Bound, steps: range, times: list[StepTime]) -> None:
@@ -486,19 +485,10 @@ class GpuExecutor:
     def _view(self, storage: int, bound: _Bound, outputs: Sequence[np.ndarray]) -> np.ndarray:
         """A storage in the core's memory, as bytes."""
         row = self.storages[storage]
-        if row[0] == OUTPUT:
-            whole: np.ndarray = outputs[row[1]].reshape(-1).view(np.uint8)
+        if row.kind == OUTPUT:
+            whole: np.ndarray = outputs[row.slot].reshape(-1).view(np.uint8)
             return whole
         return self.core.storage(storage, bound.sizes[storage])
-
-
-def _outputs(words: np.ndarray) -> Any:
-    """The registers that hold each output's dims."""
-    at = int(words[8])
-    for _ in range(int(words[7])):
-        rank = int(words[at + 1])
-        yield [int(r) for r in words[at + 3 : at + 3 + rank]]
-        at += 3 + rank
 
 
 def _uniforms(kernel: str, head: Sequence[int], numbers: Sequence[int], registers: np.ndarray) -> bytes:

@@ -21,9 +21,9 @@ from typing import Any
 import numpy as np
 
 from .. import compiler
-from ..compiler import Compiled
 from ..dtypes import from_numpy
 from ..ir import NeedsContent
+from ..program import Compiled
 from ..session import InferenceSession, SessionOptions
 
 ROOT = Path(__file__).resolve().parents[2]

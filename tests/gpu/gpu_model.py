@@ -11,7 +11,7 @@ from onnx import helper
 
 import pyonnx_wasm as ort
 from pyonnx_wasm import compiler
-from pyonnx_wasm.gpu.lower import GpuSection
+from pyonnx_wasm.program import GpuSection
 
 Array = np.ndarray[Any, Any]
 

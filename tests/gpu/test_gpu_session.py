@@ -11,7 +11,7 @@ from gpu_model import assert_same, both, graph, node, section
 from onnx import helper
 
 import pyonnx_wasm as ort
-from pyonnx_wasm.gpu.lower import GpuSection
+from pyonnx_wasm.program import GpuSection
 from pyonnx_wasm.program import file as ponnx
 from pyonnx_wasm.runtimes import wgpu
 
