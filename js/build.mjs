@@ -45,7 +45,7 @@ for (const part of ["pyodide", "widget", "lab"]) {
   const script = join(root, "js", part, "build.mjs");
   if (existsSync(script)) await import(pathToFileURL(script).href);
 }
-for (const file of [
+const told = [
   "index.mjs",
   "worker.mjs",
   "gpu.mjs",
@@ -53,8 +53,8 @@ for (const file of [
   "compile.mjs",
   "compiler.worker.mjs",
   "core.wasm",
-  "core-relaxed.wasm",
-]) {
+].map((file) => {
   const bytes = readFileSync(join(dist, file));
-  console.log(`${file}\t${bytes.length} bytes, ${gzipSync(bytes).length} gzip`);
-}
+  return `${file} ${bytes.length} (${gzipSync(bytes).length})`;
+});
+console.log(`Player, bytes (gzip): ${told.join(", ")}`);

@@ -18,11 +18,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+
+from tqdm import tqdm
 
 from .op import KERNELS, Kernel
 
@@ -33,7 +35,7 @@ LIB = Path(__file__).resolve().parent / "lib"
 
 FLAGS = ("-std=c++20", "-O3", "-fno-exceptions", "-fno-rtti", "-ffp-contract=fast", "-fno-math-errno", "-fvisibility=hidden",
          "-ffunction-sections", "-fdata-sections", "-Wall", "-Wextra", "-Wno-c99-designator", "-Wno-missing-field-initializers",
-         "-Werror=return-type")  # fmt: skip
+         "-Werror")  # fmt: skip
 WASM_FEATURES = "generic+simd128+atomics+bulk_memory+nontrapping_fptoint"
 WASM_LINK = ("-mexec-model=reactor", "-Wl,--no-entry", "-Wl,--import-memory", "-Wl,--shared-memory", "-Wl,--initial-memory=4194304",
              "-Wl,--max-memory=4294901760", "-Wl,-z,stack-size=1048576",
@@ -66,6 +68,10 @@ class Target:
 
     def flags_for(self, source: Path) -> tuple[str, ...]:
         return (*FLAGS, *self.flags, *(self.core_flags if source.parent.name == "core" else ()))
+
+    @property
+    def path(self) -> Path:
+        return self.out / self.file
 
     @property
     def is_wasm(self) -> bool:
@@ -156,7 +162,7 @@ class Builder:
     """Compiles what changed and links what follows from it.
 
     Args:
-        say: receives one line per thing done.
+        say: receives a line at the begin of compiling and one per library.
         jobs: compilers at a time.
         replaced: other sources of kernels, by kernel.
     """
@@ -185,20 +191,26 @@ class Builder:
 
     def build(self, targets: Sequence[Target]) -> int:
         """Builds all targets; returns how many objects and libraries had to be made."""
-        jobs = [(t, s) for t in targets for s in self.sources]
-        objects: dict[Target, list[Path]] = {t: [] for t in targets}
-        made, errors = 0, []
-        with ThreadPoolExecutor(self.jobs) as pool:
-            for (target, _), done in zip(jobs, [pool.submit(self.compile, *job) for job in jobs], strict=True):
+        begin = time.perf_counter()
+        objects = {t: [self.object_path(t, s) for s in self.sources] for t in targets}
+        missing = [(t, s) for t in targets for s, path in zip(self.sources, objects[t], strict=True) if not path.exists()]
+        if missing:
+            self.say(f"compiling {len(missing)} files for {', '.join(t.file for t in targets)}")
+        errors = []
+        with ThreadPoolExecutor(self.jobs) as pool, tqdm(total=len(missing), unit="file", leave=False, disable=None) as bar:
+            for done in as_completed([pool.submit(self.compile, *job) for job in missing]):
                 try:
-                    path, compiled = done.result()
-                    objects[target].append(path)
-                    made += compiled
+                    done.result()
                 except ToolchainError as error:
                     errors.append(str(error))
+                bar.update()
         if errors:
-            raise ToolchainError("\n\n".join(errors))
-        return made + sum(self.link(t, objects[t]) for t in targets)
+            raise ToolchainError("\n\n".join(sorted(errors)))
+        linked = sum(self.link(t, [self.object_path(t, s) for s in self.sources]) for t in targets)
+        if missing or linked:
+            sizes = ", ".join(f"{t.file} ({t.path.stat().st_size:,} bytes)" for t in targets)
+            self.say(f"built {sizes} in {time.perf_counter() - begin:.0f} s")
+        return len(missing) + linked
 
     def object_path(self, target: Target, source: Path) -> Path:
         digest = hashlib.sha256(repr((self.zig, target.triple, target.cpu, target.flags_for(source))).encode())
@@ -222,26 +234,21 @@ class Builder:
             if near and near[0].name != "params.h":
                 yield from self.parts(near[0].resolve(), seen)
 
-    def compile(self, target: Target, source: Path) -> tuple[Path, bool]:
-        """The object of a source, and whether it had to be made."""
+    def compile(self, target: Target, source: Path) -> None:
+        """Makes the object of a source."""
         path = self.object_path(target, source)
-        if path.exists():
-            return path, False
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(f".{os.getpid()}.tmp.o")
-        begin = time.perf_counter()
         command = ["c++", "-target", target.triple, f"-mcpu={target.cpu}", *target.flags_for(source)]
         _zig([*command, "-I", str(SOURCES), "-I", str(self.generated), "-c", str(source), "-o", str(temporary)], source.name)
         if self.object_path(target, source) != path:  # edited meanwhile
             temporary.unlink()
             return self.compile(target, source)
         os.replace(temporary, path)
-        self.say(f"compiled {source.name} for {target.file} in {time.perf_counter() - begin:.1f} s")
-        return path, True
 
     def link(self, target: Target, objects: Sequence[Path]) -> int:
         out, stamp = (
-            target.out / target.file,
+            target.path,
             BUILD / "obj" / f"{target.file}-{hashlib.sha256(str(target.out).encode()).hexdigest()[:8]}.linked",
         )
         wanted = "\n".join([*map(str, objects), *target.link, self.zig])
@@ -251,7 +258,6 @@ class Builder:
         temporary = out.with_suffix(f".{os.getpid()}.tmp{out.suffix}")
         # The cpu matters to the objects alone; sharing one here lets zig build its runtime libraries once.
         cpu = [f"-mcpu={WASM_FEATURES}"] if target.is_wasm else []
-        begin = time.perf_counter()
         _zig(
             ["cc", "-target", target.triple, *cpu, *target.link, "-s", "-Wl,--gc-sections", "-o", str(temporary), *map(str, objects)],
             target.file,
@@ -260,7 +266,6 @@ class Builder:
         for leftover in target.out.glob(f"{temporary.stem}.*"):
             leftover.unlink()
         stamp.write_text(wanted)
-        self.say(f"linked {target.file}, {out.stat().st_size:,} bytes, in {time.perf_counter() - begin:.1f} s")
         return 1
 
 
@@ -324,7 +329,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     except ToolchainError as error:
         print(error, file=sys.stderr)
         return 1
-    print("nothing to do" if not made else f"built {', '.join(t.file for t in targets)}")
+    if not made:
+        print("the core is up to date")
     return 0
 
 

@@ -55,7 +55,11 @@ def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_build_is_incremental(sandbox: Path) -> None:
     targets = toolchain.native_targets(toolchain.host(), sandbox / "lib")[:1]
     said: list[str] = []
-    assert small(said).build(targets) > 2
+    made = small(said).build(targets)
+    assert made > 2
+    assert [line.split(" for ")[0] for line in said[1:2]] == [f"compiling {made - 1} files"], "not a line per file"
+    assert re.fullmatch(rf"built {re.escape(targets[0].file)} \([\d,]+ bytes\) in \d+ s", said[2])
+    assert len(said) == 3
     assert (sandbox / "lib" / targets[0].file).exists()
     assert small(said).build(targets) == 0
     assert any("left out" in line and "literal" in line for line in said)
@@ -98,7 +102,8 @@ def test_other_platforms_compile(platform: str, sandbox: Path) -> None:
     target = toolchain.native_targets(platform, sandbox)[-1]
     for source in builder.sources:
         if source.stem in ("copy", "core", "pool", "isa"):
-            assert builder.compile(target, source)[1]
+            builder.compile(target, source)
+            assert builder.object_path(target, source).exists()
 
 
 def test_command_line() -> None:

@@ -159,7 +159,7 @@ Nest output_rows(const Axes& axes) {
   return t;
 }
 
-template <class T> void resize_nearest(Call& call, const ResizeParams& p, const Axes& axes, T fill) {
+template <class T> void resize_nearest(Call& call, const Axes& axes, T fill) {
   auto& b = *reinterpret_cast<const ResizeBufs*>(call.bufs);
   const Nest rows = output_rows(axes);
   const Axis& row = axes.at[axes.n - 1];
@@ -336,7 +336,7 @@ void run(Call& call) {
     if (!axes.at[d].stays) wide ? fill_tables<double>(p, axes.at[d]) : fill_tables<float>(p, axes.at[d]);
   if (p.mode == NEAREST) {
     const uint64_t fill = element_bits(t, p.extrapolation);
-    return with_bits(dtype_size(t), [&](auto bits) { resize_nearest(call, p, axes, decltype(bits)(fill)); });
+    return with_bits(dtype_size(t), [&](auto bits) { resize_nearest(call, axes, decltype(bits)(fill)); });
   }
   switch (t) {
     case F32: return interpolate<float>(call, p, axes, rest, plain_rows<float, float>);

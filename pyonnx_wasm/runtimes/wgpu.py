@@ -19,6 +19,8 @@ from ..dtypes import DType
 from ..gpu.split import BINDING_BYTES
 from ..program import ARENA, INPUT, OUTPUT, WEIGHT, GpuProgram, ProgramView, Weight
 from ..program.section import MOST_WORKGROUPS
+from .adapter import GpuError as GpuError
+from .adapter import choose, describe
 from .core import Core
 from .profile import StepTime
 
@@ -31,11 +33,6 @@ FEATURES = ("shader-f16", "subgroup", "timestamp-query")
 NEEDS = {"subgroups": "subgroup"}  # WebGPU's names where wgpu has others
 I32_MIN, U32_MAX = -(1 << 31), (1 << 32) - 1
 
-
-class GpuError(RuntimeError):
-    """The GPU cannot run a model; the text names the kernel or what is missing, and the cure."""
-
-
 _lock = threading.Lock()
 _device: Any = None
 _pipelines: OrderedDict[Any, tuple[Any, Any]] = OrderedDict()  # pipeline and layout, by device, text and bindings
@@ -45,27 +42,13 @@ def device() -> Any:
     """The device, requested once with all the limits and features of the adapter.
 
     Raises:
-        GpuError: wgpu is not installed, or there is no adapter; says what to install.
+        GpuError: wgpu is not installed, or no adapter computes rightly; says what to install.
     """
     global _device
     with _lock:
         if _device is not None and _alive(_device):
             return _device
-        try:
-            import wgpu
-        except ImportError:
-            raise GpuError("the backend gpu needs wgpu: pip install wgpu") from None
-        try:
-            adapter = wgpu.gpu.request_adapter_sync(power_preference="high-performance")
-        except Exception as error:
-            adapter, why = None, f": {error}"
-        else:
-            why = ""
-        if adapter is None:
-            raise GpuError(
-                f"no GPU adapter was found{why}; install a Vulkan driver"
-                " (on Debian without a GPU: apt install mesa-vulkan-drivers libvulkan1)"
-            )
+        adapter = choose()
         features = [f for f in FEATURES if f in adapter.features]
         limits = {k: v for k, v in adapter.limits.items() if k in _WANTED}
         try:
@@ -125,8 +108,7 @@ _WANTED = {
 
 def adapter_name() -> str:
     """The adapter's name, for reports."""
-    info = device().adapter.info
-    return f"{info.get('device') or info.get('description') or 'unknown'} ({info.get('backend_type', '')})"
+    return describe(device().adapter)
 
 
 def _workgroups(info: Mapping[str, Any]) -> int:

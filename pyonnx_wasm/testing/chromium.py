@@ -7,6 +7,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from . import system
+
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
 ARGS = ("--disable-background-networking", "--no-first-run", "--disable-component-update", "--disable-sync")
 WEBGPU = ("--enable-unsafe-webgpu", "--use-webgpu-adapter=swiftshader")
@@ -48,11 +50,7 @@ def install() -> str:
         return executable()
     except FileNotFoundError:
         pass
-    if shutil.which("apt-get") and os.geteuid() == 0:
-        print("Installing Debian's chromium package", flush=True)
-        quiet = {"stdout": subprocess.DEVNULL, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
-        subprocess.run(["apt-get", "update", "-qq"], check=False, **quiet)  # type: ignore[call-overload]
-        subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", "chromium"], check=False, **quiet)  # type: ignore[call-overload]
+    system.apt(("chromium",), "a browser")
     if not any(map(shutil.which, NAMES)):
         print("Installing Playwright's Chromium", flush=True)
         subprocess.run([sys.executable, "-m", "playwright", "install", "chromium"], check=True)

@@ -1,36 +1,30 @@
 """`python -m pyonnx_wasm.testing.vulkan` makes sure that the backend `gpu` has an adapter: Mesa's software driver if nothing else."""
 
-import os
-import shutil
 import subprocess
 import sys
+
+from . import system
 
 PACKAGES = ("mesa-vulkan-drivers", "libvulkan1")
 
 
-def adapter() -> str | None:
-    """The name of the adapter, None where there is none. Asked in a process of its own: a driver is looked for once per process."""
+def adapter() -> tuple[str | None, str]:
+    """The adapter that the backend takes, None where there is none, and why.
+
+    Asked in a process of its own: a driver is looked for once per process.
+    """
     code = "from pyonnx_wasm.runtimes import wgpu; print(wgpu.adapter_name())"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
-    return done.stdout.strip() or None
+    return done.stdout.strip() or None, (done.stderr.strip().splitlines() or [""])[-1]
 
 
-def install() -> str | None:
-    """The adapter's name, after installing a driver where apt works."""
-    found = adapter()
-    if found is None and shutil.which("apt-get") and os.geteuid() == 0:
-        print("Installing Mesa's Vulkan driver", flush=True)
-        quiet = {"stdout": subprocess.DEVNULL, "env": {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}}
-        subprocess.run(["apt-get", "update", "-qq"], check=False, **quiet)  # type: ignore[call-overload]
-        subprocess.run(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *PACKAGES], check=False, **quiet)  # type: ignore[call-overload]
-        found = adapter()
-    return found
+def install() -> tuple[str | None, str]:
+    """What :func:`adapter` gives, after installing a driver and its loader where that is needed and apt works."""
+    found, why = adapter()
+    return adapter() if found is None and system.apt(PACKAGES, "Mesa's Vulkan driver") else (found, why)
 
 
 if __name__ == "__main__":
-    name = install()
-    print(
-        f"GPU: {name}"
-        if name
-        else f"no GPU adapter: install a Vulkan driver ({', '.join(PACKAGES)} on Debian); tests of the backend gpu will fail"
-    )
+    name, why = install()
+    print(f"GPU: {name}" if name else f"The tests of the backend gpu need an adapter: {why}", flush=True)
+    sys.exit(name is None)

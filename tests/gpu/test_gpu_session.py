@@ -103,7 +103,7 @@ def test_without_a_driver_the_error_says_what_to_install() -> None:
     env = {"VK_DRIVER_FILES": "/nonexistent", "VK_ICD_FILENAMES": "/nonexistent", "WGPU_BACKEND_TYPE": "Vulkan", "PATH": "/usr/bin:/bin"}
     env["PYTHONPATH"] = ":".join(p for p in sys.path if p)
     done = subprocess.run([sys.executable, "-c", code, str(Path(__file__).parent)], env=env, capture_output=True, text=True, check=False)
-    assert done.stdout.startswith("GpuError no GPU adapter was found"), done
+    assert done.stdout.startswith("GpuError no GPU adapter "), done
     assert "mesa-vulkan-drivers" in done.stdout
 
 
