@@ -2,84 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
-import onnx
-import onnxruntime
 import pytest
-from onnx import TensorProto, helper
-
-import pyonnx_wasm
-
-Array = np.ndarray[Any, Any]
-Feed = Mapping[str, Array]
-TYPES = {np.dtype(np.float32): TensorProto.FLOAT, np.dtype(np.int64): TensorProto.INT64, np.dtype(np.uint8): TensorProto.UINT8}
-TYPES |= {np.dtype(np.int32): TensorProto.INT32, np.dtype(np.bool_): TensorProto.BOOL, np.dtype(np.int8): TensorProto.INT8}
-
-
-def model(
-    op: str,
-    feeds: Sequence[Feed],
-    outputs: Sequence[str],
-    constants: Feed,
-    domain: str,
-    opset: int,
-    inputs: Sequence[str] | None,
-    **attributes: Any,
-) -> bytes:
-    """One node; an axis that differs between the feeds is a symbol."""
-    infos = []
-    for name, first in feeds[0].items():
-        shapes = [f[name].shape for f in feeds]
-        dims = [first.shape[a] if len({s[a] for s in shapes}) == 1 else f"{name}_{a}" for a in range(first.ndim)]
-        infos.append(helper.make_tensor_value_info(name, TYPES[first.dtype], dims))
-    stored = [onnx.numpy_helper.from_array(v, k) for k, v in constants.items()]
-    node = helper.make_node(op, inputs or [*feeds[0], *constants], outputs, domain=domain, **attributes)
-    results = [helper.make_empty_tensor_value_info(o) for o in outputs if o]
-    graph = helper.make_graph([node], op, infos, results, stored)
-    opsets = [helper.make_opsetid("", opset), helper.make_opsetid("com.microsoft", 1)]
-    made = helper.make_model(graph, opset_imports=opsets, ir_version=10)
-    return made.SerializeToString()
-
-
-def check(
-    op: str,
-    feeds: Sequence[Feed],
-    *,
-    outputs: Sequence[str] = ("y",),
-    constants: Feed | None = None,
-    domain: str = "",
-    opset: int = 21,
-    inputs: Sequence[str] | None = None,
-    rtol: float = 1e-4,
-    atol: float = 1e-5,
-    **attributes: Any,
-) -> None:
-    data = model(op, feeds, outputs, constants or {}, domain, opset, inputs, **attributes)
-    oracle = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
-    for optimise in (True, False):
-        options = pyonnx_wasm.SessionOptions(intra_op_num_threads=1, enable_optimisation=optimise)
-        session = pyonnx_wasm.InferenceSession(data, options)
-        for feed in feeds:
-            for got, want in zip(session.run(None, feed), oracle.run(None, dict(feed)), strict=True):
-                assert got.dtype == want.dtype
-                assert got.shape == want.shape
-                np.testing.assert_allclose(got, want, rtol, atol, err_msg=f"{op} optimise={optimise} {[a.shape for a in feed.values()]}")
-
-
-def normal(*shape: int, seed: int = 0) -> Array:
-    return np.random.default_rng((seed, *shape)).standard_normal(shape, np.float32)
-
-
-def whole(low: int, high: int, *shape: int, dtype: Any = np.int64) -> Array:
-    return np.random.default_rng(shape).integers(low, high, shape, dtype)
-
-
-def shapes(name: str, *sizes: Sequence[int]) -> list[Feed]:
-    return [{name: normal(*s)} for s in sizes]
-
+from operator_case import check, normal, shapes, whole
 
 IMAGES = [(1, 3, 7, 9), (2, 3, 16, 5), (1, 3, 1, 1)]
 ROWS = [(3, 8), (1, 8), (17, 8)]

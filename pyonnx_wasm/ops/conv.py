@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..dtypes import DType
-from ..ir import IRError, Node, Value, dims
+from ..ir import Graph, IRError, Node, Value, dims
 from ..ir.dims import DimLike
 from ..op import Kernel, op
-from ..tensor import HALVES, cast, contiguous, map_, reshape, unsqueeze
+from ..tensor import HALVES, cast, contiguous, map_, reshape, sized, unsqueeze
 from .matmul import activation_params
 
 
@@ -100,19 +100,22 @@ def Conv(
     if X.rank != W.rank or len(kernel) != W.rank - 2:
         raise IRError(f"weights {W} do not fit input {X}")
     steps, spread, edges = attributes(X.rank, kernel, strides, dilations, pads)
-    if not dims.same(W.shape[1] * group, X.shape[1]) and isinstance(X.shape[1], int):
-        raise IRError(f"input has {X.shape[1]} channels, the weights take {W.shape[1] * group}")
+    _demand_channels(X, W.shape[1] * group)
     n = X.rank - 2
-    sized = [window(X.shape[2 + i], kernel[i], steps[i], spread[i], edges[i], edges[i + n], auto_pad) for i in range(n)]
+    spaces = [window(X.shape[2 + i], kernel[i], steps[i], spread[i], edges[i], edges[i + n], auto_pad) for i in range(n)]
     y: Value = CONV(
-        {"y": (X.dtype, [X.shape[0], W.shape[0], *[s[0] for s in sized]])},
-        {"x": contiguous(X), "w": contiguous(W), "bias": None if B is None else contiguous(B)},
+        {"y": (X.dtype, [X.shape[0], W.shape[0], *[s[0] for s in spaces]])},
+        {"x": contiguous(X), "w": contiguous(W), "bias": None if B is None else contiguous(sized(B, [W.shape[0]], "B"))},
         group=group,
         strides=tuple(steps),
         dilations=tuple(spread),
-        pads=tuple(s[1] for s in sized),
+        pads=tuple(s[1] for s in spaces),
     )
     return y
+
+
+def _demand_channels(x: Value, channels: DimLike) -> None:
+    Graph.current().check(dims.eq(x.shape[1], channels), f"the input has {x.shape[1]} channels, the weights take {channels}")
 
 
 @op()
@@ -131,9 +134,15 @@ def ConvTranspose(
     strides: Sequence[int] | None = None,
 ) -> Value:
     if X.dtype in HALVES:
-        raise IRError(f"{X.dtype.name} is not supported")
+        wide = [None if v is None else cast(v, DType.float32) for v in (X, W, B)]
+        y = ConvTranspose(
+            *wide, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, output_padding=output_padding,
+            output_shape=output_shape, pads=pads, strides=strides,
+        )  # fmt: skip
+        return cast(y, X.dtype)
     kernel = [k for k in W.shape[2:] if isinstance(k, int)]
     steps, spread, edges = attributes(X.rank, kernel, strides, dilations, pads)
+    _demand_channels(X, W.shape[0])
     n = X.rank - 2
     extra = list(output_padding or [0] * n)
     begins, sizes = [], []
@@ -148,15 +157,16 @@ def ConvTranspose(
             begin, end = (0, 0) if auto_pad == "VALID" else (edges[i], edges[i + n])
             begins.append(begin)
             sizes.append(full - begin - end)
-    y: Value = CONV_TRANSPOSE(
-        {"y": (X.dtype, [X.shape[0], W.shape[1] * group, *sizes])},
-        {"x": contiguous(X), "w": contiguous(W), "bias": None if B is None else contiguous(B)},
+    channels = W.shape[1] * group
+    y = CONV_TRANSPOSE(
+        {"y": (X.dtype, [X.shape[0], channels, *sizes])},
+        {"x": contiguous(X), "w": contiguous(W), "bias": None if B is None else contiguous(sized(B, [channels], "B"))},
         group=group,
         strides=tuple(steps),
         dilations=tuple(spread),
         pads=tuple(begins),
     )
-    return y
+    return y  # type: ignore[no-any-return]
 
 
 @op()

@@ -10,7 +10,7 @@ import numpy as np
 from ..dtypes import DType
 from ..ir import IRError, Value
 from ..op import Context, op
-from ..tensor import broadcast_shapes, broadcast_to, cast, content, like, map_, scalar_of, unsqueeze
+from ..tensor import broadcast_to, cast, content, expand, like, map_, scalar_of, unsqueeze
 
 UNARY = {
     "Neg": "neg",
@@ -137,7 +137,7 @@ def _exponent(Y: Value) -> Value:
 
 
 def _shaped(X: Value, Y: Value) -> Value:
-    return broadcast_to(X, broadcast_shapes(X.shape, Y.shape))
+    return expand(X, Y.shape)
 
 
 @op("Pow", since=1, until=6)

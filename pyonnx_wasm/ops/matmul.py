@@ -8,7 +8,7 @@ from ..dtypes import DType
 from ..ir import Graph, IRError, Node, Value, dims
 from ..ir.dims import DimLike
 from ..op import Kernel, op
-from ..tensor import HALVES, broadcast_shapes, broadcast_to, cast, like, map_, reshape, squeeze, swap, unsqueeze
+from ..tensor import HALVES, broadcast, broadcast_shapes, broadcast_to, cast, like, map_, reshape, squeeze, swap, unsqueeze
 
 ACTIVATIONS = ("none", "relu", "clip", "sigmoid", "tanh", "silu", "gelu", "gelu_tanh", "leaky_relu", "hardsigmoid", "hardswish", "elu")
 AFTER_RESIDUAL = 100
@@ -86,13 +86,11 @@ def matmul(a: Value, b: Value, alpha: float = 1.0) -> Value:
     k, other = a.shape[-1], b.shape[-2]
     if not dims.same(k, other):
         Graph.current().check(dims.eq(k, other), f"inner sizes differ: {k} and {other}")
-    lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     if b.rank == 2 and a.rank > 2 and a.contiguous:
         flat = matmul(reshape(a, [dims.product(a.shape[:-1]), k]), b, alpha)
         return reshape(flat, [*a.shape[:-1], b.shape[-1]])
-    a = broadcast_to(a, [*lead, *a.shape[-2:]])
-    b = broadcast_to(b, [*lead, *b.shape[-2:]])
-    y: Value = MATMUL({"y": (a.dtype, [*lead, a.shape[-2], b.shape[-1]])}, {"a": a, "b": b}, alpha=alpha)
+    a, b = broadcast(a, b, keep=2)
+    y: Value = MATMUL({"y": (a.dtype, [*a.shape[:-1], b.shape[-1]])}, {"a": a, "b": b}, alpha=alpha)
     return y
 
 
@@ -192,6 +190,9 @@ def _diagonal(x: Value, term: str) -> tuple[Value, str]:
     while len(set(term)) < len(term):
         first = next(i for i, c in enumerate(term) if c in term[i + 1 :])
         second = term.index(term[first], first + 1)
+        Graph.current().check(
+            dims.eq(x.shape[first], x.shape[second]), f"label {term[first]!r} stands for sizes that differ in one operand"
+        )
         shape, strides = list(x.shape), list(x.strides)
         strides[first] = strides[first] + strides[second]
         del shape[second], strides[second]
@@ -216,8 +217,9 @@ def _contract(a: Value, la: str, b: Value, lb: str, later: set[str]) -> tuple[Va
     batch = [c for c in la if c in lb and c in later]
     summed = [c for c in la if c in lb and c not in later]
     rows, columns = [c for c in la if c not in lb], [c for c in lb if c not in la]
-    size = {c: s for labels, v in ((lb, b), (la, a)) for c, s in zip(labels, v.shape, strict=True)}
-    size.update({c: b.shape[lb.index(c)] for c in batch + summed if size[c] == 1})
+    size = dict(zip(la, a.shape, strict=True))
+    for c, s in zip(lb, b.shape, strict=True):
+        (size[c],) = broadcast_shapes((size.get(c, 1),), (s,))
 
     def want(labels: list[str]) -> list[DimLike]:
         return [size[c] for c in labels]

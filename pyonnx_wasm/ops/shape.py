@@ -13,7 +13,7 @@ from ..ir.dims import Dim, DimLike
 from ..op import Context, Kernel, op
 from ..tensor import (
     axis_of,
-    broadcast_shapes,
+    between,
     broadcast_to,
     cast,
     concat,
@@ -21,6 +21,7 @@ from ..tensor import (
     content,
     contiguous,
     dims_of,
+    expand,
     fill,
     index,
     ints_of,
@@ -108,7 +109,6 @@ def _target(x: Value, want: Sequence[DimLike], allowzero: bool) -> list[DimLike]
         sizes.append(size)
     maybe = [axis for axis, size in enumerate(sizes) if _may_be(size, -1)]
     if not maybe:
-        Graph.current().check(dims.eq(dims.product(sizes), x.size), f"cannot reshape [{_text(x.shape)}] to [{_text(sizes)}]")
         return sizes
     if [a for a in maybe if sizes[a] == -1]:
         maybe = [a for a in maybe if sizes[a] == -1 or not _is_size(sizes[a])]
@@ -120,10 +120,6 @@ def _target(x: Value, want: Sequence[DimLike], allowzero: bool) -> list[DimLike]
     else:
         rest = x.size // dims.dmax(known, 1)
     out = [dims.select(dims.eq(s, -1), rest, s) if a in maybe else s for a, s in enumerate(sizes)]
-    if isinstance(known, int) and isinstance(x.size, int) and known * (rest if isinstance(rest, int) else 1) != x.size:
-        raise IRError(f"cannot reshape [{_text(x.shape)}] to [{_text(want)}]")
-    if not (dims.same(dims.product(out), x.size)):
-        Graph.current().check(dims.eq(dims.product(out), x.size), f"cannot reshape [{_text(x.shape)}] to [{_text(want)}]")
     return out
 
 
@@ -169,6 +165,10 @@ def Squeeze_1(data: Value, *, axes: Sequence[int] | None = None) -> Value:
 def _squeeze(data: Value, axes: Sequence[int] | None) -> Value:
     if axes is None:
         axes = [a for a, s in enumerate(data.shape) if s == 1]
+        for a, s in enumerate(data.shape):
+            if isinstance(s, Dim):
+                cure = "give Squeeze its axes, or compile the model for this shape (shapes=...)"
+                Graph.current().check(dims.ne(s, 1), f"axis {a} has size 1 in this run and would vanish, the others do not: {cure}")
     return squeeze(data, axes)
 
 
@@ -197,32 +197,10 @@ def Slice_1(data: Value, *, starts: Sequence[int], ends: Sequence[int], axes: Se
 
 def _slice(x: Value, starts: Sequence[DimLike], ends: Sequence[DimLike], axes: Sequence[int], steps: Sequence[int]) -> Value:
     for start, end, axis, step in zip(starts, ends, axes, steps, strict=True):
-        at = axis_of(axis, x.rank)
-        size = x.shape[at]
         if step == 0:
             raise IRError("a step is 0")
-        first = _clamp(start, size, 0 if step > 0 else -1, size if step > 0 else size - 1)
-        stop = _clamp(end, size, 0 if step > 0 else -1, size if step > 0 else size - 1)
-        if step > 0:
-            count = dims.dmax(dims.ceildiv(stop - first, step) if step != 1 else stop - first, 0)
-        else:
-            first = dims.dmax(first, 0)
-            count = dims.dmax(dims.ceildiv(first - stop, -step), 0)
-        x = slice_(x, at, dims.dmin(first, dims.dmax(size - 1, 0)) if step > 0 and not isinstance(first, int) else first, count, step)
+        x = between(x, axis_of(axis, x.rank), start, end, step)
     return x
-
-
-def _clamp(at: DimLike, size: DimLike, low: DimLike, high: DimLike) -> DimLike:
-    """A position counted from the end when negative, limited to [low, high]."""
-    if isinstance(at, int):
-        if at >= 2**31 - 1:
-            return high
-        if at <= -(2**31) + 1:
-            return low
-        at = at + size if at < 0 else at
-    elif dims.bounds(at)[0] is None or dims.bounds(at)[0] < 0:  # type: ignore[operator]
-        at = dims.select(dims.lt(at, 0), at + size, at)
-    return dims.dmin(dims.dmax(at, low), high)
 
 
 @op()
@@ -245,15 +223,14 @@ def _split(x: Value, sizes: Sequence[DimLike] | None, axis: int, count: int) -> 
     total = x.shape[axis]
     if sizes is None:
         each = dims.ceildiv(total, count)
-        sizes = [each] * (count - 1) + [total - each * (count - 1)]
-    else:
-        Graph.current().check(dims.eq(sum(sizes[1:], sizes[0]), total), f"split sizes [{_text(sizes)}] do not add up to {total}")
+        ends = [dims.dmin(each * (i + 1), total) for i in range(count)]
+        sizes = [end - start for start, end in zip([0, *ends], ends, strict=False)]
     return split(x, axis, sizes)
 
 
 @op()
 def Expand(input: Value, shape: Value) -> Value:
-    return broadcast_to(input, broadcast_shapes(input.shape, dims_of(shape, "the shape")))
+    return expand(input, dims_of(shape, "the shape"))
 
 
 @op(since=6)

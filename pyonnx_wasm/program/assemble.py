@@ -68,7 +68,7 @@ class Assembler:
 
     def bind_symbols(self) -> None:
         """The first input axis that names a symbol defines it; every other axis is checked."""
-        texts = set()
+        demanded = set()
         for i, (name, value) in enumerate(self.inputs):
             for axis, size in enumerate(value.shape):
                 here = self.emit("dim", i, axis)
@@ -83,8 +83,8 @@ class Assembler:
         for i, (name, value) in enumerate(self.inputs):
             self.elements(i, name, value)
         for condition, text in self.checks:
-            if text not in texts:
-                texts.add(text)
+            if condition not in demanded:
+                demanded.add(condition)
                 self.emit("check", self.register(condition), self.message(text))
 
     def elements(self, i: int, name: str, value: Value) -> None:

@@ -13,7 +13,7 @@ from ..ir.dims import Dim, DimLike
 from ..op import Kernel
 from . import expression, scalar
 from .content import CONTENT_LIMIT, constant, content, single
-from .views import MAX_RANK, broadcast_shapes, broadcast_to, coalesced, ints, same_view
+from .views import MAX_RANK, broadcast, coalesced, ints, same_view
 
 HALVES = (DType.float16, DType.bfloat16)
 
@@ -37,10 +37,8 @@ def map_(name: str, *args: Value, out: DType | None = None, via: DType | None = 
     result = {"same": dtype, "bool": DType.bool, "cast": out or dtype}[instruction.result]
     known = [single(a) for a in args]
     if len(args) > 1:
-        shape = broadcast_shapes(*(a.shape for a in args))
-        args = tuple(broadcast_to(a, shape) for a in args)
-    else:
-        shape = args[0].shape
+        args = tuple(broadcast(*args))
+    shape = args[0].shape
     xs, code = _code(name, args, known, result, mode)
     y: Value = MAP({"y": (result, shape)}, {"x": xs}, code=code)
     y._content = _mapped(name, args, result, shape)

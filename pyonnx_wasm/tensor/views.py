@@ -1,9 +1,13 @@
-"""Views, which cost nothing, and the copy where no view will do; the shape rules that operators share."""
+"""Views, which cost nothing, and the copy where no view will do; the shape rules that operators share.
+
+A view that is made here lies inside what it views: that is proved when it is made, or a check is left in the graph for when
+shapes are bound.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -41,6 +45,7 @@ def swap(x: Value, a: int, b: int) -> Value:
 def reshape(x: Value, shape: Sequence[DimLike]) -> Value:
     """The same elements, row-major, in another shape: a view where strides allow, else of a contiguous copy."""
     shape = tuple(shape)
+    _demand_equal(dims.product(shape), x.size, lambda: f"cannot reshape {show(x.shape)} to {show(shape)}")
     fixed = ints(shape)
     known = knowing(x, lambda c: c.reshape(fixed)) if fixed is not None else None
     strides = row_major(shape) if x.contiguous else split_strides(x, shape)
@@ -93,8 +98,7 @@ def contiguous(x: Value) -> Value:
 def squeeze(x: Value, axes: Sequence[int]) -> Value:
     drop = {axis_of(a, x.rank) for a in axes}
     for a in drop:
-        if isinstance(x.shape[a], int) and x.shape[a] != 1:
-            raise IRError(f"axis {a} of size {x.shape[a]} cannot be squeezed")
+        _demand_equal(x.shape[a], 1, lambda a=a: f"axis {a} of size {x.shape[a]} cannot be squeezed")  # type: ignore[misc]
     keep = [a for a in range(x.rank) if a not in drop]
     return x.view(
         [x.shape[a] for a in keep], x.offset, [x.strides[a] for a in keep], knowing(x, lambda c: c.reshape([c.shape[a] for a in keep]))
@@ -112,23 +116,88 @@ def unsqueeze(x: Value, axes: Sequence[int]) -> Value:
 
 
 def slice_(x: Value, axis: int, start: DimLike, size: DimLike, step: DimLike = 1) -> Value:
-    """``size`` elements of an axis from ``start`` (already clamped) in steps."""
+    """``size`` elements of an axis from ``start`` (at least 0) in steps; they must lie inside the axis."""
+    length = x.shape[axis]
+    last = start + (size - 1) * step
+    least, most = (start, last) if isinstance(step, int) and step > 0 else (dims.dmin(start, last), dims.dmax(start, last))
+    inside = dims.ge(least, 0) * dims.lt(most, length) * dims.ge(size, 0)
+    if inside != 1:
+        message = f"elements {start} to {last} are out of range for axis {axis} of size {length}"
+        Graph.current().check(dims.ne(inside + dims.eq(size, 0), 0), message)
+    return _taken(x, axis, start, size, step)
+
+
+def between(x: Value, axis: int, start: DimLike, end: DimLike, step: int = 1) -> Value:
+    """``x[start:end:step]`` along an axis, as Python slices: positions below 0 count from the end, those outside are clamped."""
+    size = x.shape[axis]
+    low, high = (0, size) if step > 0 else (-1, size - 1)
+    first, stop = _position(start, size, low, high), _position(end, size, low, high)
+    span = dims.dmax(stop - first if step > 0 else first - stop, 0)
+    one = abs(step) >= dims.MAX_SIZE
+    count = dims.dmin(span, 1) if one else dims.ceildiv(span, abs(step))
+    if step < 0:
+        first = dims.dmax(first, 0)
+    elif not isinstance(first, int):
+        first = dims.dmin(first, dims.dmax(size - 1, 0))
+    return _taken(x, axis, first, count, 1 if one else step)
+
+
+def _position(at: DimLike, size: DimLike, low: DimLike, high: DimLike) -> DimLike:
+    """A position counted from the end when negative, limited to [low, high]."""
+    if isinstance(at, int):
+        if at >= dims.MAX_SIZE:
+            return high
+        if at <= -dims.MAX_SIZE:
+            return low
+        at = at + size if at < 0 else at
+    elif dims.bounds(at)[0] is None or dims.bounds(at)[0] < 0:  # type: ignore[operator]
+        at = dims.select(dims.lt(at, 0), at + size, at)
+    return dims.dmin(dims.dmax(at, low), high)
+
+
+def _taken(x: Value, axis: int, start: DimLike, size: DimLike, step: DimLike) -> Value:
     shape, strides = list(x.shape), list(x.strides)
     shape[axis], strides[axis] = size, x.strides[axis] * step
     known = None
-    if isinstance(start, int) and isinstance(size, int) and isinstance(step, int):
+    if isinstance(start, int) and isinstance(size, int) and isinstance(step, int) and size <= CONTENT_LIMIT:
         index = [start + i * step for i in range(size)]
         known = knowing(x, lambda c: c.take(index, axis))
     return x.view(shape, x.offset + start * x.strides[axis], strides, known)
 
 
 def split(x: Value, axis: int, sizes: Sequence[DimLike]) -> list[Value]:
+    """Pieces of an axis, one behind the other, which together are the axis."""
+    _demand_equal(sum(sizes, 0), x.shape[axis], lambda: f"split sizes {show(sizes)} do not add up to {x.shape[axis]}")
+    for size in sizes:
+        if dims.ge(size, 0) != 1:
+            Graph.current().check(dims.ge(size, 0), f"the split size {size} is negative")
     starts = itertools.accumulate(sizes, initial=0)
-    return [slice_(x, axis, start, size) for start, size in zip(starts, sizes, strict=False)]
+    return [_taken(x, axis, start, size, 1) for start, size in zip(starts, sizes, strict=False)]
 
 
 def broadcast_to(x: Value, shape: Sequence[DimLike]) -> Value:
-    """Numpy broadcasting to a shape; a size not known to be 1 gets a stride that is 0 when it turns out to be."""
+    """Numpy broadcasting to a shape; sizes that are not known to fit are checked when shapes are bound."""
+    lead = len(shape) - x.rank
+    for have, want in zip(x.shape, shape[max(lead, 0) :], strict=False):
+        fits = 1 if dims.same(have, want) else dims.ne(dims.eq(have, 1) + dims.eq(have, want), 0)
+        if lead < 0 or fits != 1:
+            Graph.current().check(fits if lead >= 0 else 0, f"shape {show(x.shape)} does not broadcast to {show(shape)}")
+    return _spread(x, shape)
+
+
+def broadcast(*xs: Value, keep: int = 0) -> list[Value]:
+    """Values on their common shape, the last ``keep`` axes of each as they are."""
+    lead = broadcast_shapes(*(x.shape[: x.rank - keep] for x in xs))
+    return [_spread(x, (*lead, *x.shape[x.rank - keep :])) for x in xs]
+
+
+def expand(x: Value, shape: Sequence[DimLike]) -> Value:
+    """A value on the common shape of its own and another."""
+    return _spread(x, broadcast_shapes(x.shape, shape))
+
+
+def _spread(x: Value, shape: Sequence[DimLike]) -> Value:
+    """A size not known to be 1 gets a stride that is 0 when it turns out to be."""
     shape = tuple(shape)
     lead = len(shape) - x.rank
     strides: list[DimLike] = [0] * lead
@@ -147,6 +216,11 @@ def broadcast_to(x: Value, shape: Sequence[DimLike]) -> Value:
 def fill(shape: Sequence[DimLike], value: float, dtype: DType) -> Value:
     """A tensor of one repeated number."""
     return broadcast_to(constant(np.asarray(value, to_numpy(dtype)), dtype), tuple(shape))
+
+
+def _demand_equal(have: DimLike, want: DimLike, message: Callable[[], str]) -> None:
+    if not (have == want or dims.same(have, want)):
+        Graph.current().check(dims.eq(have, want), message())
 
 
 def broadcast_shapes(*shapes: Sequence[DimLike]) -> Shape:
@@ -179,8 +253,7 @@ def sized(x: Value, shape: Sequence[DimLike], what: str) -> Value:
     if x.rank != len(shape):
         raise IRError(f"{what} must have rank {len(shape)}, it is {x}")
     for have, want in zip(x.shape, shape, strict=True):
-        if not dims.same(have, want):
-            Graph.current().check(dims.eq(have, want), f"{what} has shape {show(x.shape)}, it must be {show(shape)}")
+        _demand_equal(have, want, lambda: f"{what} has shape {show(x.shape)}, it must be {show(shape)}")
     return x.view(shape, x.offset, x.strides, x._content)
 
 
