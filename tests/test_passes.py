@@ -213,3 +213,156 @@ def test_random_chains_agree() -> None:
             names.append(f"v{i}")
         data = model(nodes, {"x": ["n", 3, 5], "r": [3, 1]}, [names[-1]], {"c": floats(5)}, opset=13)
         run(data, {"x": floats(2, 3, 5), "r": floats(3, 1)})
+
+
+def make(op: str, ins: str, outs: str, **attributes: Any) -> onnx.NodeProto:
+    return helper.make_node(op, ins.split(), outs.split(), **attributes)
+
+
+SPECIAL = np.array([[-np.inf, -1.5, -0.0, 0.0], [1e-40, 0.5, 3e38, np.inf], [np.nan, -1e-3, -3e38, 7.0]], np.float32)
+TWICE = {
+    "Sigmoid": [make("Sigmoid", "p", "q"), make("Sigmoid", "q", "y")],
+    "Tanh": [make("Tanh", "p", "q"), make("Tanh", "q", "y")],
+    "LeakyRelu": [make("LeakyRelu", "p", "q", alpha=0.5), make("LeakyRelu", "q", "y", alpha=0.5)],
+    "Elu": [make("Elu", "p", "q"), make("Elu", "q", "y")],
+    "silu": [make("Sigmoid", "p", "a"), make("Mul", "p a", "q"), make("Sigmoid", "q", "b"), make("Mul", "q b", "y")],
+    "+R+R": [make("Add", "p r", "q"), make("Add", "q r", "y")],
+    "relu(+c+c)": [make("Add", "p c", "q"), make("Add", "q c", "a"), make("Relu", "a", "y")],
+    "*c*c": [make("Mul", "p c", "q"), make("Mul", "q c", "y")],
+    "*k*k": [make("Mul", "p k", "q"), make("Mul", "q k", "y")],
+    "/0": [make("Div", "p zero", "y")],
+    "/tiny": [make("Div", "p tiny", "y")],
+    "*small*small/small": [make("Mul", "p small", "q"), make("Mul", "q small", "a"), make("Div", "a small", "y")],
+}
+
+
+@pytest.mark.parametrize("steps", TWICE)
+@pytest.mark.parametrize("kernel", ["MatMul", "Conv"])
+def test_an_operation_behind_a_product_is_done_as_often_as_it_is_written(kernel: str, steps: str) -> None:
+    conv = kernel == "Conv"
+    shape = [2, 3, 4, 4] if conv else [2, 4]
+    constants = {
+        "w": floats(3, 3, 1, 1) if conv else floats(4, 4),
+        "c": floats(3, 1, 1) if conv else floats(4),
+        "k": np.float32(0.75),
+        "zero": np.float32(0),
+        "tiny": np.float32(1e-40),
+        "small": np.float32(1e-30),
+    }
+    data = model([make(kernel, "x w", "p"), *TWICE[steps]], {"x": shape, "r": shape}, ["y"], constants)
+    run(data, {"x": floats(*shape), "r": floats(*shape)})
+
+
+def test_what_is_computed_once_takes_nothing_from_a_run() -> None:
+    """A product of constants is no place for a residual."""
+    nodes = [make("MatMul", "a b", "p"), make("Add", "p x", "q"), make("Add", "q c", "y")]
+    run(model(nodes, {"x": [3, 4]}, ["y"], {"a": floats(3, 5), "b": floats(5, 4), "c": floats(4)}), {"x": floats(3, 4)})
+
+
+@pytest.mark.parametrize(("operator", "gates"), [("RNN", 1), ("GRU", 3), ("LSTM", 4)])
+def test_recurrence_from_nothing(operator: str, gates: int) -> None:
+    constants = {"w": floats(1, gates * 5, 4), "r": floats(1, gates * 5, 5), "b": floats(1, gates * 10)}
+    data = model([make(operator, "x w r b", "y", hidden_size=5)], {"x": [3, 1, 4]}, ["y"], constants)
+    run(data, {"x": floats(3, 1, 4)})
+
+
+def test_an_offset_per_axis_that_a_reshape_made_is_none_per_channel() -> None:
+    nodes = [make("Conv", "x w", "a"), make("Reshape", "a s", "b"), make("Add", "b c", "y")]
+    data = model(nodes, {"x": [1, 6, 4, 4]}, ["y"], {"w": floats(6, 6, 1, 1), "s": np.array([1, 4, 6, 4]), "c": floats(1, 4, 1, 1)})
+    run(data, {"x": floats(1, 6, 4, 4)})
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_concatenations_of_concatenations(axis: int, depth: int) -> None:
+    nodes, last = [], "x"
+    for i in range(depth):
+        nodes += [make("Relu", "x", f"a{i}"), make("Neg", "x", f"b{i}"), make("Concat", f"{last} a{i} b{i}", f"c{i}", axis=axis)]
+        last = f"c{i}"
+    nodes += [make("Abs", "x", "d"), make("Concat", f"d {last} d", "y", axis=axis)]
+    run(model(nodes, {"x": [1, 3]}, ["y"], {}), {"x": floats(1, 3)})
+
+
+def test_a_concatenation_that_a_loop_carries() -> None:
+    infos = [helper.make_tensor_value_info(n, t, s) for n, t, s in (("i", TensorProto.INT64, []), ("k", TensorProto.BOOL, []))]
+    carried = [helper.make_tensor_value_info(n, TensorProto.FLOAT, None) for n in ("h", "h1")]
+    body = helper.make_graph(
+        [make("Identity", "k", "k1"), make("Sin", "x", "s"), make("Concat", "h s", "h1", axis=0)],
+        "body",
+        [*infos, carried[0]],
+        [helper.make_tensor_value_info("k1", TensorProto.BOOL, []), carried[1]],
+    )
+    nodes = [make("Neg", "x", "h0"), make("Loop", "n yes h0", "y", body=body)]
+    run(model(nodes, {"x": [2, 3]}, ["y"], {"n": np.array(3), "yes": np.array(True)}), {"x": floats(2, 3)})
+
+
+@pytest.mark.parametrize("transposed", [False, True])
+@pytest.mark.parametrize("masked", [False, True])
+def test_attention_of_three_axes(transposed: bool, masked: bool) -> None:
+    nodes = [make("Transpose", "k", "t", perm=[0, 2, 1]), make("MatMul", "q t", "s"), make("Mul", "s scale", "u")]
+    nodes += [make("Add", "u mask", "m") if masked else make("Identity", "u", "m"), make("Softmax", "m", "p"), make("MatMul", "p v", "o")]
+    nodes += [make("Transpose", "o", "y", perm=[1, 0, 2]) if transposed else make("Identity", "o", "y")]
+    inputs: dict[str, Sequence[Any]] = {"q": ["b", "s", 4], "k": ["b", "t", 4], "v": ["b", "t", 5]}
+    if masked:
+        inputs["mask"] = ["s", "t"]
+    data = model(nodes, inputs, ["y"], {"scale": np.float32(0.5)})
+    assert "attention" in kernels(data)
+    for b, s, t in ((2, 1, 3), (3, 5, 2), (1, 1, 1)):
+        feed = {"q": floats(b, s, 4), "k": floats(b, t, 4), "v": floats(b, t, 5)}
+        run(data, feed | ({"mask": floats(s, t)} if masked else {}))
+
+
+@pytest.mark.parametrize("queries", [1, 2, 7, 40])
+def test_attention_to_nothing_is_what_softmax_says(queries: int) -> None:
+    nodes = [make("MatMul", "q k", "s"), make("Add", "s mask", "m"), make("Softmax", "m", "p"), make("MatMul", "p v", "y")]
+    data = model(nodes, {"q": [1, 2, "s", 4], "k": [1, 2, 4, 9], "v": [1, 2, 9, 3], "mask": ["s", 9]}, ["y"], {})
+    mask = np.where(RNG.random((queries, 9)) < 0.3, -np.inf, 0).astype(np.float32)
+    mask[::3] = -np.inf
+    mask[1::4, 0] = np.nan
+    want = run(data, {"q": floats(1, 2, queries, 4), "k": floats(1, 2, 4, 9), "v": floats(1, 2, 9, 3), "mask": mask})
+    assert np.isnan(want[0][0, :, 0]).all()
+
+
+@pytest.mark.parametrize("shape", [[6], [2, 6], [3, 3, 6]])
+@pytest.mark.parametrize("ones", [0, 2, 3])
+def test_layer_norm_whose_exponent_has_axes(shape: list[int], ones: int) -> None:
+    nodes = [
+        make("ReduceMean", "x", "m", axes=[-1]),
+        make("Sub", "x m", "d"),
+        make("Pow", "d two", "q"),
+        make("ReduceMean", "q", "v", axes=[-1]),
+    ]
+    nodes += [make("Add", "v eps", "e"), make("Sqrt", "e", "s"), make("Div", "d s", "y")]
+    data = model(nodes, {"x": shape}, ["y"], {"two": np.full([1] * ones, 2, np.float32), "eps": np.float32(1e-5)})
+    run(data, {"x": floats(*shape)})
+
+
+def test_moments_of_other_rows_are_no_norm() -> None:
+    """Means over rows of one length, variances over rows of another; variances that come transposed."""
+    nodes = [make("ReduceMean", "x", "m", axes=[-1]), make("Sub", "x m", "c"), make("Reshape", "c s", "d"), make("Mul", "d d", "q")]
+    nodes += [make("ReduceMean", "q", "v", axes=[-1]), make("Add", "v eps", "e"), make("Sqrt", "e", "r"), make("Div", "d r", "y")]
+    run(model(nodes, {"x": [1, 12]}, ["y"], {"s": np.array([2, 6]), "eps": np.float32(1e-5)}), {"x": floats(1, 12)})
+    nodes = [make("Mul", "x x", "q"), make("ReduceMean", "q", "v", axes=[-1]), make("Transpose", "v", "t", perm=[1, 0, 2])]
+    nodes += [make("Add", "t eps", "e"), make("Sqrt", "e", "r"), make("Div", "x r", "y")]
+    run(model(nodes, {"x": [3, 3, 4]}, ["y"], {"eps": np.float32(1e-5)}), {"x": floats(3, 3, 4)})
+
+
+@pytest.mark.parametrize("kernel", [None, "MatMul", "Conv"])
+@pytest.mark.parametrize("off", [0, 3e-6, -5e-5])
+def test_activations_by_almost_their_formula(kernel: str | None, off: float) -> None:
+    """A constant that is off by more than rounding is another function."""
+    want = 0 if off else 1
+    shape = [1, 4, 4, 4] if kernel == "Conv" else [3, 4]
+    first = [make(kernel, "x w", "p")] if kernel else [make("Identity", "x", "p")]
+    one, near = np.float32(1), np.float32(1 + off)
+    gelu = [make("Div", "p a", "b"), make("Erf", "b", "c"), make("Add", "c one", "d"), make("Mul", "p d", "e"), make("Mul", "e half", "y")]
+    hard = [make("Mul", "p sixth", "b"), make("Add", "b half", "c"), make("Clip", "c zero one", "d"), make("Mul", "p d", "y")]
+    constants = {"w": floats(4, 4, 1, 1) if kernel == "Conv" else floats(4, 4), "a": np.float32(2**0.5) * near, "one": one}
+    constants |= {"half": np.float32(0.5), "sixth": np.float32(1 / 6) * near, "zero": np.float32(0)}
+    for nodes in (gelu, hard):
+        data = model([*first, *nodes], {"x": shape}, ["y"], constants)
+        graph = trace(reader.read(data))
+        passes.run(graph)
+        said = [str(n.params.get("code")) + str(n.params.get("act")) for n in graph.nodes]
+        assert sum("gelu" in s or "hardswish" in s for s in said) == want
+        run(data, {"x": 3 * floats(*shape)})

@@ -238,8 +238,9 @@ struct Head {
       float* to = y + (first + i) * p.y_s;
       const float* from = out + i * l.out_stride;
       float r = inverse[i];
+      const float hidden = p.nan_rows && p.sk ? __builtin_nanf("") : 0;
       if (r == 0)  // all keys masked: the scores were left as they are
-        for (i64 c = 0; c < p.dv; c++) to[c] = 0;
+        for (i64 c = 0; c < p.dv; c++) to[c] = hidden;
       else
         for (i64 c = 0; c < p.dv; c++) to[c] = from[c] * r;
     }

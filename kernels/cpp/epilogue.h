@@ -27,7 +27,7 @@ inline VF activate(int act, VF v, VF a, VF b) {
     case ACT_LEAKY_RELU: return select(v < zero, a * v, v);
     case ACT_HARDSIGMOID: return vmin(vmax(a * v + b, zero), one);
     case ACT_HARDSWISH: return v * vmin(vmax(v * splat(1 / 6.f) + splat(0.5f), zero), one);
-    case ACT_ELU: return select(v < zero, a * (vexp(v) - one), v);
+    case ACT_ELU: return velu(v, a);
     default: return v;
   }
 }

@@ -56,8 +56,9 @@ template <> inline constexpr bool floating<double> = true;
 template <class T> constexpr bool has_sign = T(-1) < T(0);
 
 // ---- scalar meanings ----
-template <class T> inline T minimum(T a, T b) { return a < b || a != a ? a : b; }
-template <class T> inline T maximum(T a, T b) { return a > b || a != a ? a : b; }
+// The first operand where they are equal, as with CLAMP and RELU: zeros keep their sign.
+template <class T> inline T minimum(T a, T b) { return a <= b || a != a ? a : b; }
+template <class T> inline T maximum(T a, T b) { return a >= b || a != a ? a : b; }
 template <class T> inline T divide(T a, T b) {
   if constexpr (floating<T>) return a / b;
   else if (b == 0) return 0;

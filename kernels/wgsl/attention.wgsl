@@ -44,6 +44,15 @@ fn score(i: i32, j: i32, product: f32) -> f32 {
 // exp(s - top); 0 for a key that is masked with -infinity, also while every key is.
 fn weight(s: f32, top: f32) -> f32 { return select(exp(s - top), 0.0, bitcast<u32>(s) == 0xff800000u); }
 
+// What a row is multiplied by when all its keys are masked.
+fn hidden() -> f32 {
+#if nan_rows
+  return select(0.0, from_bits(0x7fc00000u), $sk > 0);
+#else
+  return 0.0;
+#endif
+}
+
 fn query4(i: i32, t: i32) -> vec4<f32> {
   var v = vec4<f32>(0.0);
   let there = i < $sq;
@@ -162,7 +171,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     if (lane < half) { shelf[lane] += shelf[lane + half]; }
     workgroupBarrier();
   }
-  let inverse = select(1.0 / shelf[0], 0.0, shelf[0] == 0.0);
+  let inverse = select(1.0 / shelf[0], hidden(), shelf[0] == 0.0);
   for (var c = 0u; c < CHUNKS; c++) {
     outs[lane] = out[c];
     workgroupBarrier();
@@ -296,7 +305,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   workgroupBarrier();
   total = vec4<f32>(0.0);
   for (var x = 0u; x < 8u; x++) { total += weights[ty * 8u + x]; }
-  let inverse = select(1.0 / total, vec4<f32>(0.0), total == vec4<f32>(0.0));
+  let inverse = select(1.0 / total, vec4<f32>(hidden()), total == vec4<f32>(0.0));
   for (var c = 0u; c < CHUNKS; c++) {
     let column = c0 + i32(c * 32u + tx * 4u);
     store(i0 + i32(row.x), column, out[4u * c] * inverse.x);

@@ -26,6 +26,7 @@ def _params(node: Node) -> dict[str, Any]:
         "dv": v.shape[3],
         "causal": p.get("causal", 0),
         "past": p.get("past", 0),
+        "nan_rows": p.get("nan_rows", 0),
         "qoff": q.offset,
         "q_b": q.strides[0],
         "q_h": q.strides[1],
@@ -53,8 +54,8 @@ def _params(node: Node) -> dict[str, Any]:
 ATTENTION = Kernel(
     "attention",
     ">y q k v mask?",
-    "batch heads rep sq sk d dv causal past qoff q_b q_h q_s koff k_b k_h k_s k_d voff v_b v_h v_s moff m_b m_h m_q m_k yoff y_b y_h y_s"
-    " scale:f softcap:f",
+    "batch heads rep sq sk d dv causal past nan_rows qoff q_b q_h q_s koff k_b k_h k_s k_d voff v_b v_h v_s moff m_b m_h m_q m_k"
+    " yoff y_b y_h y_s scale:f softcap:f",
     _params,
     ("strided",),
 )
@@ -71,6 +72,7 @@ def attention(
     causal: bool = False,
     past: DimLike = 0,
     softcap: float = 0.0,
+    nan_rows: bool = False,
 ) -> Value:
     """softmax(softcap(scale * q k^T) + mask) v.
 
@@ -79,6 +81,7 @@ def attention(
         mask: float32, broadcast to [batch, heads, sq, sk], added before softmax.
         rep: heads of q per head of k and v.
         causal: query i sees keys up to i + past.
+        nan_rows: a row whose keys are all masked is NaN, as softmax has it; else zeros, as Attention has it.
     Returns:
         float32 [batch, heads, sq, dv], laid out as [batch, sq, heads, dv].
     """
@@ -86,7 +89,14 @@ def attention(
 
     batch, heads, sq, _ = q.shape
     shape: list[DimLike] = [batch, sq, heads, v.shape[3]]
-    meaning: dict[str, Any] = {"scale": scale, "rep": rep, "causal": int(causal), "past": past, "softcap": softcap}
+    meaning: dict[str, Any] = {
+        "scale": scale,
+        "rep": rep,
+        "causal": int(causal),
+        "past": past,
+        "softcap": softcap,
+        "nan_rows": int(nan_rows),
+    }
     y: Value = ATTENTION({"y": (DType.float32, shape)}, {"q": q, "k": k, "v": v, "mask": mask}, **meaning)
     seen = transpose(y, [0, 2, 1, 3])
     node = y.producer

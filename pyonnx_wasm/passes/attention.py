@@ -36,14 +36,14 @@ def fuse_attention(graph: Graph) -> None:
         if found is None:
             continue
         with emitted(graph, found.out.origin) as fresh:
-            y = attention(found.q, found.k, found.v, found.mask, found.scale)
+            y = attention(found.q, found.k, found.v, found.mask, found.scale, nan_rows=True)
             old = found.out.out
             readers = uses.get(old.storage, [])
             if len(readers) == 1 and readers[0].kernel is COPY and old.storage not in kept and _is_transposed_copy(readers[0], old):
                 _redirect(readers[0].out, y)
                 gone.add(readers[0])
             else:
-                copy = COPY({"y": (old.dtype, old.shape)}, {"x": y})
+                copy = COPY({"y": (old.dtype, old.shape)}, {"x": y if old.rank == y.rank else y.view(y.shape[1:], y.offset, y.strides[1:])})
                 node_copy = copy.producer
                 node_copy.outs["y"] = old
                 old.storage.producer = node_copy
@@ -62,6 +62,8 @@ def _redirect(target: Value, y: Value) -> None:
 
 def _is_transposed_copy(copy: Node, old: Value) -> bool:
     x: Value = copy.ins["x"]
+    if old.rank != 4:
+        return False
     b, h, s, d = old.shape
     back = swap(old, 1, 2)
     return (
@@ -82,11 +84,14 @@ def _match(softmax: Node, uses: dict[Storage, list[Node]], kept: set[Storage]) -
     p = softmax.params
     if p["log"] or p["inner"] != 1 or x.dtype is not DType.float32 or x.rank not in (3, 4) or not _only(uses, kept, x, softmax):
         return None
+    if not dims.same(p["n"], x.shape[-1]):
+        return None
     readers = uses.get(softmax.out.storage, [])
     if len(readers) != 1 or readers[0].kernel is not MATMUL or softmax.out.storage in kept:
         return None
     second = readers[0]
-    if not _plain(second) or second.ins["a"].storage is not softmax.out.storage or not second.ins["a"].whole:
+    weights: Value = second.ins["a"]
+    if not _plain(second) or weights.storage is not softmax.out.storage or not weights.whole or not _same_shape(weights, x):
         return None
     nodes, scale, mask = [softmax], 1.0, None
     scores = x
@@ -100,9 +105,7 @@ def _match(softmax: Node, uses: dict[Storage, list[Node]], kept: set[Storage]) -
             return None
         nodes.append(inner)
     first = scores.producer
-    if first is None or first.kernel is not MATMUL or not _plain(first) or not scores.whole or first.out.rank != x.rank:
-        return None
-    if any(not dims.same(a, b) for a, b in zip(first.out.shape, x.shape, strict=True)):
+    if first is None or first.kernel is not MATMUL or not _plain(first) or not scores.whole or not _same_shape(first.out, x):
         return None
     q, k, v = first.ins["a"], swap(first.ins["b"], -2 + x.rank, -1 + x.rank), second.ins["b"]
     scale *= first.params.get("alpha", 1.0)
@@ -116,6 +119,10 @@ def _match(softmax: Node, uses: dict[Storage, list[Node]], kept: set[Storage]) -
     return Match(q, k, v, mask, scale * cq * ck, [*nodes, first], second)
 
 
+def _same_shape(a: Value, b: Value) -> bool:
+    return a.rank == b.rank and all(dims.same(p, q) for p, q in zip(a.shape, b.shape, strict=True))
+
+
 def _headed(v: Value | None) -> Value | None:
     return None if v is None else v.view([1, *v.shape], v.offset, [0, *v.strides])
 
@@ -126,7 +133,7 @@ def _plain(matmul: Node) -> bool:
 
 def _scores(node: Node, x: Value) -> tuple[Value, float, Value | None] | None:
     """``c * scores`` or ``c * scores + mask``."""
-    if x.storage is not node.out.storage or not x.whole:
+    if x.storage is not node.out.storage or not x.whole or not _same_shape(x, node.out):
         return None
     xs: list[Value] = node.ins["x"]
     e = expression.of(node)

@@ -8,9 +8,10 @@ from ..tensor import CONCAT
 
 
 def write_through(graph: Graph) -> None:
+    """From the last to the first, so that a Concat inside another one has its place before its own inputs move there."""
     uses, kept = graph.uses(), graph.output_storages()
     gone: set[Node] = set()
-    for node in graph.nodes:
+    for node in reversed(graph.nodes):
         if node.kernel is not CONCAT or node.const or any(s != 1 for s in node.out.shape[: node.params["axis"]]):
             continue
         axis, rest, starts = node.params["axis"], [], []

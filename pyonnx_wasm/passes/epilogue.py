@@ -11,6 +11,7 @@ from ..tensor import MAP, expression, map_, reshape
 from ..tensor.expression import Expression, number
 from .rewrite import emitted, splice
 
+TINY = 2.0**-60  # factors from here to its inverse join without infinities or zeros that the steps would not give
 UNARY = {"relu", "sigmoid", "tanh", "silu", "gelu", "gelu_tanh", "hardswish"}
 
 
@@ -33,11 +34,11 @@ def fuse_epilogues(graph: Graph) -> None:
     before: dict[Node, list[Node]] = {}
     gone: set[Node] = set()
     for node in list(graph.nodes):
-        if node.kernel is not MAP or node.const:
+        if node.kernel is not MAP:
             continue
         for x in node.ins["x"]:
             kernel = x.producer
-            if kernel is None or "epilogue" not in kernel.kernel.traits or kernel in gone or kernel.out.dtype is not DType.float32:
+            if kernel is None or "epilogue" not in kernel.kernel.traits or kernel.const or kernel.out.dtype is not DType.float32:
                 continue
             if uses[x.storage] != [node] or x.storage in kept or not x.whole or not kernel.out.whole or kernel.params.get("act"):
                 continue
@@ -137,7 +138,10 @@ def _scale(found: Epilogue, name: str, other: Expression, node: Node, kernel: No
     if kernel.kernel is not CONV:
         if c is None or found.bias is not None or kernel.ins.get("bias") is not None:
             return False
-        found.alpha *= c if name == "mul" else 1 / c
+        alpha = found.alpha * c if name == "mul" else found.alpha / c if c else 0.0
+        if not TINY <= abs(alpha) <= 1 / TINY or not TINY <= abs(c) <= 1 / TINY:
+            return False
+        found.alpha = alpha
         return True
     if other[0] != "in" or name != "mul" or found.bias is not None or found.scale is not None:
         return False
@@ -171,7 +175,7 @@ def _add(found: Epilogue, value: Value, kernel: Node) -> bool:
 def _channels(value: Value, kernel: Node) -> Value | None:
     """A value of [n, m, ...] that varies over the channels alone, as [m]."""
     m = kernel.out.shape[1]
-    if value.rank != kernel.out.rank or any(not _still(value, a) for a in range(value.rank) if a != 1):
+    if value.shape != kernel.out.shape or any(not _still(value, a) for a in range(value.rank) if a != 1):
         return None
     if value.strides[1] != 1 and m != 1:
         return None

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..dtypes import DType
-from ..ir import Graph, Node, Storage, Value, dims
+from ..ir import Graph, Node, Storage, Value, dims, row_major
 from ..ops.normalization import NORM, norm
-from ..tensor import MAP, REDUCE, expression
+from ..tensor import MAP, REDUCE, expression, reshape
 from ..tensor.expression import Expression, number
 from .rewrite import emitted, splice
 from .simplify import install
@@ -35,7 +35,7 @@ def fuse_norms(graph: Graph) -> None:
         rows = dims.product(match.x.shape[: match.x.rank - match.axes])
         width = dims.product(match.x.shape[match.x.rank - match.axes :])
         with emitted(graph, node.origin) as fresh:
-            y: Value = norm(match.x, rows, width, match.eps, None, None, rms=match.rms)
+            y = reshape(norm(match.x, rows, width, match.eps, None, None, rms=match.rms), node.out.shape)
         before[node] = fresh
         slot = len(node.ins["x"])
         node.ins["x"].append(y)
@@ -70,7 +70,7 @@ def _expanded(e: Expression, xs: list[Value]) -> Expression:
             return x
         value = xs[x[2]]
         node = value.producer
-        if node is None or node.kernel is not MAP or value.rank != node.out.rank or value.offset != 0 or value.whole:
+        if node is None or node.kernel is not MAP or value.whole or not _broadcasts(value, node.out):
             return ("in", x[1], value)
         inner: list[Value] = []
         for v in node.ins["x"]:
@@ -79,6 +79,19 @@ def _expanded(e: Expression, xs: list[Value]) -> Expression:
         return expression.rebuild(expression.of(node), lambda y: ("in", y[1], inner[y[2]]) if y[0] == "in" else y)
 
     return expression.rebuild(e, leaf)
+
+
+def _broadcasts(value: Value, out: Value) -> bool:
+    """The value is all of ``out``, axes of size 1 repeated."""
+    return (
+        value.dtype is out.dtype
+        and value.rank == out.rank
+        and value.offset == 0
+        and all(
+            dims.same(s, t) if dims.same(a, b) else b == 1 and s == 0
+            for s, t, a, b in zip(value.strides, out.strides, value.shape, out.shape, strict=True)
+        )
+    )
 
 
 def _walk(e: Expression) -> list[Expression]:
@@ -122,7 +135,7 @@ def _moments(top: Value, variance: Value) -> tuple[Value, int, bool] | None:
     centred = top.producer
     if centred is not None and centred.kernel is MAP:
         source = _centred(centred, axes)
-        if source is not None:
+        if source is not None and dims.same(*(dims.product(v.shape[v.rank - axes :]) for v in (source, top))):
             return source, axes, False
     return top, axes, True
 
@@ -136,6 +149,8 @@ def _spreads(moment: Value, top: Value, reduction: Node) -> bool:
     return (
         tuple(reduction.params["axes"]) == last
         and moment.rank == top.rank == source.rank
+        and moment.offset == 0
+        and all(n == 1 or dims.same(m, s) for n, m, s in zip(top.shape, moment.strides, row_major(top.shape[:lead]), strict=False))
         and all(moment.strides[a] == 0 for a in range(lead, top.rank))
         and all(dims.same(a, b) for a, b in zip(source.shape, top.shape, strict=True))
     )

@@ -56,17 +56,23 @@ def _fold(e: Expression) -> Expression | None:
 
 
 def _neutral(e: Expression) -> Expression | None:
-    """x*1, x/1, x+0, x-0 and casts to the same type."""
+    """x*1, x/1, x+0, x-0, casts to the same type and choices between equals."""
     if e[0] == "cast" and e[1] is e[3]:
         return e[2]  # type: ignore[no-any-return]
     if e[0] == "where" and e[3] == e[4]:
         return e[3]  # type: ignore[no-any-return]
     if e[0] not in ("mul", "div", "add", "sub"):
         return None
-    unit = 1 if e[0] in ("mul", "div") else 0
-    if number(e[3]) == unit:
+    if _is_unit(e, number(e[3])):
         return e[2]  # type: ignore[no-any-return]
-    return e[3] if e[0] in ("mul", "add") and number(e[2]) == unit else None
+    return e[3] if e[0] in ("mul", "add") and _is_unit(e, number(e[2])) else None
+
+
+def _is_unit(e: Expression, c: float | None) -> bool:
+    """Whether ``x`` stays as it is, sign of zero included: only -0 may be added to floats, only +0 be subtracted."""
+    if c is None or e[0] in ("mul", "div"):
+        return c == 1
+    return c == 0 and (not e[1].is_float or (math.copysign(1, c) < 0) == (e[0] == "add"))
 
 
 def _by_power_of_two(e: Expression) -> Expression | None:
@@ -94,7 +100,8 @@ def factors(e: Expression) -> tuple[float, list[Expression]]:
 
 
 def _near(a: float, b: float) -> bool:
-    return abs(a - b) <= 1e-4 * abs(b)
+    """Equal as far as float32 constants and one division of them can tell."""
+    return abs(a - b) <= 2.0**-22 * abs(b)
 
 
 def _activation(e: Expression) -> Expression | None:
@@ -156,25 +163,29 @@ def _hard_gate(gate: Expression, x: Expression) -> bool:
 
 
 def _clamp(e: Expression) -> Expression | None:
-    """min(max(x, lo), hi) with constant bounds in order."""
-    if e[0] not in ("min", "max") or not e[1].is_float:
+    """min(max(x, lo), hi) and max(min(x, hi), lo) with constant bounds in order."""
+    got = _bounded(e) if e[0] in ("min", "max") and e[1].is_float else None
+    if got is None:
         return None
-    inner, bound = (e[2], e[3]) if number(e[3]) is not None else (e[3], e[2])
-    limit = number(bound)
-    if limit is None:
-        return None
+    inner, bound, limit = got
     if e[0] == "max" and limit == 0:
         return ("relu", e[1], inner)
     if e[0] == "min" and inner[0] == "relu" and limit >= 0:
         return ("clamp", e[1], inner[2], ("const", e[1], 0.0), bound)
-    other = "max" if e[0] == "min" else "min"
-    if inner[0] != other:
+    below = _bounded(inner) if inner[0] == ("max" if e[0] == "min" else "min") else None
+    if below is None or (below[2] > limit if e[0] == "min" else below[2] < limit):
         return None
-    x, edge = (inner[2], inner[3]) if number(inner[3]) is not None else (inner[3], inner[2])
-    value = number(edge)
-    if value is None or (value > limit if e[0] == "min" else value < limit):
-        return None
+    x, edge, _ = below
     return ("clamp", e[1], x, edge, bound) if e[0] == "min" else ("clamp", e[1], x, bound, edge)
+
+
+def _bounded(e: Expression) -> tuple[Expression, Expression, float] | None:
+    """(x, bound, its number) of a min or max with a constant. Zeros are equal, so that the first operand stays: 0 must not be it."""
+    for x, bound in ((e[2], e[3]), (e[3], e[2])):
+        limit = number(bound)
+        if limit is not None and not math.isnan(limit) and (limit != 0 or bound is e[3]):
+            return x, bound, limit
+    return None
 
 
 RULES: list[Rule] = [_fold, _neutral, _by_power_of_two, _activation, _clamp]

@@ -65,8 +65,15 @@ def _rebuild(e: Expression, fn: Callable[[Expression], Expression], done: dict[i
 
 
 def replaced(e: Expression, old: Expression, new: Expression) -> Expression:
-    """The expression with one subexpression, wherever it occurs, replaced."""
-    return rebuild(e, lambda x: new if x == old else x)
+    """The expression with one subexpression, wherever it occurs, replaced once: what stands above it stays, equal or not."""
+    done: dict[int, Expression] = {}
+
+    def visit(x: Expression) -> Expression:
+        if id(x) not in done:
+            done[id(x)] = new if x == old else x if x[0] in LEAVES else (*x[:2], *(visit(o) if isinstance(o, tuple) else o for o in x[2:]))
+        return done[id(x)]
+
+    return visit(e)
 
 
 def inputs(e: Expression) -> set[int]:

@@ -22,7 +22,11 @@ def cases(call: Call) -> list[Case]:
         "y": fours(call.dv, call.yoff, call.y_b, call.y_h, call.y_s, call.starts["y"]),
     }
     vec4 = frozenset(name for name, holds in aligned.items() if holds)
-    defines = {f"{name}4" for name in vec4} | ({"causal"} if call.causal else set()) | ({"capped"} if call.softcap > 0 else set())
+    defines = (
+        {f"{name}4" for name in vec4}
+        | {n for n in ("causal", "nan_rows") if getattr(call, n)}
+        | ({"capped"} if call.softcap > 0 else set())
+    )
     if isinstance(call.k_s, int) and call.k_s == 1 and not unit:
         defines |= {"k_columns"}
     heads = call.batch * call.heads
