@@ -61,6 +61,33 @@ inline void from_wide(void* d, const void* s, i64 n, int32_t to) {
   }
 }
 
+// Integers of up to 32 bits to int32; false for the others.
+inline bool to_int(void* d, const void* s, i64 n, int32_t from) {
+  switch (from) {
+    case BOOL: case U8: return plain<int32_t, uint8_t>(d, s, n), true;
+    case I8: return plain<int32_t, int8_t>(d, s, n), true;
+    case U16: return plain<int32_t, uint16_t>(d, s, n), true;
+    case I16: return plain<int32_t, int16_t>(d, s, n), true;
+    case I32: return plain<int32_t, int32_t>(d, s, n), true;
+    default: return false;
+  }
+}
+inline void from_int(void* d, const void* s, i64 n, int32_t to) {
+  switch (dtype_size(to)) {
+    case 1: return plain<uint8_t, int32_t>(d, s, n);
+    case 2: return plain<uint16_t, int32_t>(d, s, n);
+    default: return plain<uint32_t, int32_t>(d, s, n);
+  }
+}
+
+// Where every float fits int32, narrowing its integer part is what going through i64 gives.
+inline bool all_fit_int(const float* s, i64 n) {
+  int32_t fit = -1;
+  PWX_VECTORIZE
+  for (i64 i = 0; i < n; i++) fit &= -int32_t(__builtin_fabsf(s[i]) < 0x1p31f);
+  return fit;
+}
+
 inline void chunk(void* d, int32_t to, const void* s, int32_t from, i64 n, int32_t mode) {
   alignas(64) char mid[CHUNK * 8], mid2[CHUNK * 8];
   if (is_small_float(from)) {
@@ -81,12 +108,15 @@ inline void chunk(void* d, int32_t to, const void* s, int32_t from, i64 n, int32
     if (to == F32) return plain<float, double>(d, s, n);
     if (to == F64) return plain<double, float>(d, s, n);
     if (to == U64) return single ? each<uint64_t, float>(d, s, n, to_u64<float>) : each<uint64_t, double>(d, s, n, to_u64<double>);
+    if (single && dtype_size(to) <= 4 && all_fit_int(static_cast<const float*>(s), n)) {
+      plain<int32_t, float>(mid, s, n);
+      return from_int(d, mid, n, to);
+    }
     single ? each<i64, float>(mid, s, n, to_i64<float>) : each<i64, double>(mid, s, n, to_i64<double>);
     return from_wide(d, mid, n, to);
   }
   if (to == F32) {
-    if (from == I32) return plain<float, int32_t>(d, s, n);
-    if (from == U8 || from == BOOL) return plain<float, uint8_t>(d, s, n);
+    if (to_int(mid, s, n, from)) return plain<float, int32_t>(d, mid, n);
     if (from == U64) return plain<float, uint64_t>(d, s, n);
     to_wide(mid, s, n, from);
     return plain<float, i64>(d, mid, n);
@@ -96,6 +126,7 @@ inline void chunk(void* d, int32_t to, const void* s, int32_t from, i64 n, int32
     to_wide(mid, s, n, from);
     return plain<double, i64>(d, mid, n);
   }
+  if (to != BOOL && dtype_size(to) <= 4 && to_int(mid, s, n, from)) return from_int(d, mid, n, to);
   to_wide(mid, s, n, from);
   from_wide(d, mid, n, to);
 }

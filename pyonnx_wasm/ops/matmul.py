@@ -25,7 +25,7 @@ def activation_params(node: Node) -> dict[str, Any]:
 def _params(node: Node) -> dict[str, Any]:
     a, b, y = node.ins["a"], node.ins["b"], node.out
     bias, residual = node.ins.get("bias"), node.ins.get("residual")
-    batch, strides = _batch(y, [a, b, y, *([residual] if residual is not None else [])])
+    batch, strides = batch_of(y, [a, b, y, *([residual] if residual is not None else [])])
     return {
         "nb": len(batch), "batch": batch, "abatch": strides[0], "bbatch": strides[1], "ybatch": strides[2],
         "m": y.shape[-2], "n": y.shape[-1], "k": a.shape[-1], "aoff": a.offset, "a_rs": a.strides[-2], "a_cs": a.strides[-1],
@@ -36,7 +36,7 @@ def _params(node: Node) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _batch(y: Value, values: list[Value]) -> tuple[list[DimLike], list[list[DimLike]]]:
+def batch_of(y: Value, values: list[Value]) -> tuple[list[DimLike], list[list[DimLike]]]:
     """Leading axes, neighbours merged where all operands walk them evenly."""
     batch: list[DimLike] = []
     strides: list[list[DimLike]] = [[] for _ in values]
@@ -117,37 +117,6 @@ def Gemm_1(
     A: Value, B: Value, C: Value, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0, broadcast: int = 0
 ) -> Value:
     return Gemm(A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)  # type: ignore[no-any-return]
-
-
-@op()
-def MatMulInteger(A: Value, B: Value, a_zero_point: Value | None = None, b_zero_point: Value | None = None) -> Value:
-    a, b = cast(A, DType.int32), cast(B, DType.int32)
-    if a_zero_point is not None:
-        zero = cast(a_zero_point, DType.int32)
-        a = map_("sub", a, unsqueeze(zero, [1]) if zero.rank == 1 and zero.size != 1 else reshape(zero, ()) if zero.size == 1 else zero)
-    if b_zero_point is not None:
-        zero = cast(b_zero_point, DType.int32)
-        b = map_("sub", b, reshape(zero, ()) if zero.size == 1 else zero)
-    return matmul(a, b)
-
-
-@op()
-def QLinearMatMul(
-    a: Value, a_scale: Value, a_zero_point: Value, b: Value, b_scale: Value, b_zero_point: Value, y_scale: Value, y_zero_point: Value
-) -> Value:
-    from .convert import QuantizeLinear
-
-    product = cast(MatMulInteger(a, b, a_zero_point, b_zero_point), DType.float32)
-    scales = map_("mul", cast(_row(a_scale), DType.float32), cast(_column(b_scale), DType.float32))
-    return QuantizeLinear(map_("mul", product, scales), y_scale, y_zero_point, axis=-1)  # type: ignore[no-any-return]
-
-
-def _row(scale: Value) -> Value:
-    return unsqueeze(scale, [1]) if scale.rank == 1 and scale.size != 1 else reshape(scale, ()) if scale.size == 1 else scale
-
-
-def _column(scale: Value) -> Value:
-    return reshape(scale, ()) if scale.size == 1 else scale
 
 
 @op()

@@ -8,6 +8,7 @@ from ..ir import Graph
 from .attention import fuse_attention
 from .concat import write_through
 from .dead_code import remove_dead_code
+from .dequantize import scale_products
 from .epilogue import fuse_epilogues
 from .fuse_maps import fuse_maps
 from .norm import fuse_norms
@@ -20,6 +21,7 @@ PIPELINE: list[Pass] = [
     remove_dead_code,
     fuse_maps,
     simplify,
+    scale_products,
     fuse_norms,
     fuse_attention,
     remove_dead_code,

@@ -17,8 +17,9 @@ from ..attention import attention
 from ..conv import Conv
 from ..convert import DynamicQuantizeLinear
 from ..elementwise import HardSigmoid, LeakyRelu
-from ..matmul import Gemm, MatMulInteger, matmul
+from ..matmul import Gemm, matmul
 from ..normalization import LayerNormalization, norm
+from ..quantized import MatMulInteger
 from ..transformer import heads_first, heads_last
 
 MICROSOFT = "com.microsoft"

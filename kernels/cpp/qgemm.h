@@ -1,0 +1,361 @@
+// Matrix products of 8-bit integers: sum_k (a[i, k] - za[i]) * (b[k, j] - zb[j]), exact in int32, and what follows the sum.
+// Columns of `b` are packed into panels of bytes, `unit` rows of b side by side. Rows of `a` are packed with their zero point taken
+// off as pairs of int16 (`pmaddwd`, `i32x4.dot_i16x8_s`), or as groups of four bytes where the processor multiplies those (VNNI).
+#pragma once
+#include "epilogue.h"
+#include "gemm.h"
+#if defined(__wasm__)
+#include <wasm_simd128.h>
+#elif defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
+namespace qgemm {
+
+using gemm::least;
+using gemm::most;
+using gemm::NR;
+using gemm::NV;
+using gemm::round_up;
+using i32 = int32_t;
+
+#if defined(__AVX512F__)
+constexpr int ROWS = 8;
+#elif defined(__AVX__) || defined(__aarch64__)
+constexpr int ROWS = 4;
+#else
+constexpr int ROWS = 3;
+#endif
+constexpr isize A_BYTES = 192 << 10;  // a packed block of `a`, which every panel passes over: stays in a level-2 cache
+constexpr isize GROUP = 8 * NR;       // columns of one item of work
+
+// One step of two rows of b: adds a[0] * b[0][j] + a[1] * b[1][j], the pair of `a` given as one word.
+inline VI dot_pairs(VI acc, i32 a, const int8_t* b) {
+#if defined(__wasm__)
+  return acc + (VI)wasm_i32x4_dot_i16x8(wasm_i32x4_splat(a), wasm_i16x8_load8x8(b));
+#elif defined(__AVX512F__)
+  return acc + (VI)_mm512_madd_epi16(_mm512_set1_epi32(a), _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)b)));
+#elif defined(__AVX2__)
+  return acc + (VI)_mm256_madd_epi16(_mm256_set1_epi32(a), _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)b)));
+#elif defined(__x86_64__)
+  return acc + (VI)_mm_madd_epi16(_mm_set1_epi32(a), _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i*)b)));
+#else
+  for (int j = 0; j < W; j++) acc[j] += i32(int16_t(a)) * b[2 * j] + (a >> 16) * b[2 * j + 1];
+  return acc;
+#endif
+}
+
+struct Tile {
+  const char* a;  // packed rows, a_rs bytes apart
+  isize a_rs;
+  const int8_t* b;  // one packed panel
+  isize steps;      // groups of `unit` rows of b
+  i32* out;         // [M, V * W]
+};
+
+template <int M, int V> [[gnu::noinline]] void tile_pairs(const Tile& t) {
+  VI acc[M][V];
+  for (int i = 0; i < M; i++)
+    for (int v = 0; v < V; v++) acc[i][v] = splat_i(0);
+  const int8_t* b = t.b;
+  const char* a = t.a;
+  for (isize k = 0; k < t.steps; k++, b += V * W * 2, a += 4)
+    for (int i = 0; i < M; i++) {
+      i32 pair;
+      __builtin_memcpy(&pair, a + i * t.a_rs, 4);
+      for (int v = 0; v < V; v++) acc[i][v] = dot_pairs(acc[i][v], pair, b + v * W * 2);
+      for (int v = 0; v < V; v++) gemm::pin(acc[i][v]);
+    }
+  for (int i = 0; i < M; i++)
+    for (int v = 0; v < V; v++) store_i(t.out + (i * V + v) * W, acc[i][v]);
+}
+
+#if defined(__AVX512F__)
+inline bool has_quads() {
+  static int found = -1;  // no guard of the C++ runtime, which the library does without
+  int known = __atomic_load_n(&found, __ATOMIC_RELAXED);
+  if (known < 0) {
+    unsigned a, b, c = 0, d;
+    known = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c & (1u << 11));  // AVX512_VNNI
+    __atomic_store_n(&found, known, __ATOMIC_RELAXED);
+  }
+  return known != 0;
+}
+
+template <int M, int V> [[gnu::noinline, gnu::target("avx512vnni")]] void tile_quads(const Tile& t) {
+  __m512i acc[M][V];
+  for (int i = 0; i < M; i++)
+    for (int v = 0; v < V; v++) acc[i][v] = _mm512_setzero_si512();
+  const int8_t* b = t.b;
+  const char* a = t.a;
+  for (isize k = 0; k < t.steps; k++, b += V * W * 4, a += 4) {
+    __m512i bv[V];
+    for (int v = 0; v < V; v++) bv[v] = _mm512_loadu_si512(b + v * W * 4);
+    for (int i = 0; i < M; i++) {
+      i32 quad;
+      __builtin_memcpy(&quad, a + i * t.a_rs, 4);
+      const __m512i av = _mm512_set1_epi32(quad);
+      for (int v = 0; v < V; v++) acc[i][v] = _mm512_dpbusd_epi32(acc[i][v], av, bv[v]);
+    }
+  }
+  for (int i = 0; i < M; i++)
+    for (int v = 0; v < V; v++) _mm512_storeu_si512(t.out + (i * V + v) * W, acc[i][v]);
+}
+#else
+inline bool has_quads() { return false; }
+template <int M, int V> void tile_quads(const Tile&) {}
+#endif
+
+template <int V> inline isize tile_rows(const Tile& t, bool quads, isize rows) {
+  auto one = [&]<int M>() -> isize {
+    if (quads) tile_quads<M, V>(t);
+    else tile_pairs<M, V>(t);
+    return M;
+  };
+  if (rows >= ROWS) return one.template operator()<ROWS>();
+  if constexpr (ROWS > 4)
+    if (rows >= 4) return one.template operator()<4>();
+  if (rows >= 2) return one.template operator()<2>();
+  return one.template operator()<1>();
+}
+
+struct Product {
+  isize m, n, k;
+  const uint8_t *a, *b;  // bytes, signed or not
+  isize a_rs, a_cs, b_rs, b_cs;
+  bool a_signed, b_signed;
+  const uint8_t *za, *zb;  // zero points of the operand's type; nullptr: 0
+  isize za_s, zb_s;        // steps from row to row of a, from column to column of b
+  void* y;
+  isize y_rs;
+  int dtype;           // I32: the sum; F32, U8, I8: behind the scale and the epilogue
+  const float* scale;  // element (i, j) is scale[i * scale_ms + j * scale_ns]
+  isize scale_ms, scale_ns;
+  float y_scale;
+  i32 y_zero;
+  Epilogue e;
+
+  i32 zero_a(isize i) const { return !za ? 0 : a_signed ? int8_t(za[i * za_s]) : za[i * za_s]; }
+  // Panels hold b as int8: an unsigned b less 128, and its zero point likewise.
+  i32 zero_b(isize j) const { return (!zb ? 0 : b_signed ? int8_t(zb[j * zb_s]) : zb[j * zb_s]) - (b_signed ? 0 : 128); }
+  bool zeros_b() const { return zb || !b_signed; }
+};
+
+struct Layout {
+  isize unit, depth, rows, a_rs;  // rows of b side by side; k rounded up to them; rows of a block and bytes of one
+  isize a_bytes, b_bytes, sums_bytes, bytes;
+};
+inline Layout layout(isize m, isize k) {
+  Layout s;
+  s.unit = has_quads() ? 4 : 2;
+  s.depth = round_up(k, s.unit);
+  s.a_rs = s.depth * (s.unit == 4 ? 1 : 2);
+  s.rows = least(most(A_BYTES / most(s.a_rs, 1) / ROWS, 1) * ROWS, round_up(m, ROWS));
+  s.a_bytes = round_up((s.rows + 1) * s.a_rs, 64);  // and a row of ones
+  s.b_bytes = round_up(s.depth * NR, 64);
+  s.sums_bytes = round_up((s.rows + NR) * 4, 64);
+  s.bytes = s.a_bytes + s.b_bytes + s.sums_bytes;
+  return s;
+}
+inline i64 scratch_bytes(isize m, isize k, int threads) { return i64(layout(m, k).bytes) * threads; }
+
+// Packs rows [i0, i1) of a; sums[i - i0] becomes the sum of a row less its zero point, where `sum` asks for it.
+inline void pack_rows(const Product& p, const Layout& s, isize i0, isize i1, char* out, i32* sums, bool sum) {
+  for (isize i = i0; i < i1; i++, out += s.a_rs) {
+    const uint8_t* a = p.a + i * p.a_rs;
+    const i32 zero = p.zero_a(i);
+    if (s.unit == 4) {
+      const uint8_t flip = p.a_signed ? 0x80 : 0;
+      uint8_t* d = reinterpret_cast<uint8_t*>(out);
+      if (p.a_cs == 1)
+        for (isize k = 0; k < p.k; k++) d[k] = a[k] ^ flip;
+      else
+        for (isize k = 0; k < p.k; k++) d[k] = a[k * p.a_cs] ^ flip;
+      for (isize k = p.k; k < s.depth; k++) d[k] = 0;
+      if (sum) {
+        i32 total = 0;
+        for (isize k = 0; k < p.k; k++) total += d[k];
+        sums[i - i0] = total - i32(p.k) * (zero + (p.a_signed ? 128 : 0));
+      }
+      continue;
+    }
+    int16_t* d = reinterpret_cast<int16_t*>(out);
+    const int16_t z = int16_t(zero);
+    auto widen = [&]<class T>(const T* from) {
+      if (p.a_cs == 1)
+        for (isize k = 0; k < p.k; k++) d[k] = int16_t(from[k] - z);
+      else
+        for (isize k = 0; k < p.k; k++) d[k] = int16_t(from[k * p.a_cs] - z);
+    };
+    if (p.a_signed) widen(reinterpret_cast<const int8_t*>(a));
+    else widen(a);
+    for (isize k = p.k; k < s.depth; k++) d[k] = 0;
+    if (sum) {
+      i32 total = 0;
+      for (isize k = 0; k < p.k; k++) total += d[k];
+      sums[i - i0] = total;
+    }
+  }
+}
+
+typedef uint8_t B4 __attribute__((ext_vector_type(4)));
+typedef uint8_t B8 __attribute__((ext_vector_type(8)));
+typedef uint8_t B16 __attribute__((ext_vector_type(16)));
+template <class V> inline V load_bytes(const uint8_t* p) { V v; __builtin_memcpy(&v, p, sizeof v); return v; }
+template <class V> inline void store_bytes(uint8_t* p, V v) { __builtin_memcpy(p, &v, sizeof v); }
+
+// Packs `columns` columns of a strided matrix: one panel of round_up(columns, W) columns, [k / unit, width, unit].
+inline void pack_panel(const uint8_t* b, isize rs, isize cs, isize k, isize columns, isize width, isize unit, uint8_t flip, uint8_t* out) {
+  const isize steps = (k + unit - 1) / unit, whole = k / unit;
+  if (columns < width || whole < steps) __builtin_memset(out, 0, size_t(steps * width * unit));
+  if (cs == 1) {
+    for (isize step = 0; step < steps; step++, out += width * unit) {
+      const uint8_t* row = b + step * unit * rs;
+      const isize rows = least(unit, k - step * unit);
+      isize j = 0;
+      if (rows == 2 && unit == 2)
+        for (; j + 4 <= columns; j += 4) {
+          const B4 r0 = load_bytes<B4>(row + j) ^ (B4)flip, r1 = load_bytes<B4>(row + rs + j) ^ (B4)flip;
+          store_bytes(out + j * 2, __builtin_shufflevector(r0, r1, 0, 4, 1, 5, 2, 6, 3, 7));
+        }
+      if (rows == 4)
+        for (; j + 16 <= columns; j += 16) {
+          const B16 f = (B16)flip, r0 = load_bytes<B16>(row + j) ^ f, r1 = load_bytes<B16>(row + rs + j) ^ f;
+          const B16 r2 = load_bytes<B16>(row + 2 * rs + j) ^ f, r3 = load_bytes<B16>(row + 3 * rs + j) ^ f;
+          const B16 lo0 = __builtin_shufflevector(r0, r1, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+          const B16 lo1 = __builtin_shufflevector(r2, r3, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+          const B16 hi0 = __builtin_shufflevector(r0, r1, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+          const B16 hi1 = __builtin_shufflevector(r2, r3, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
+          uint8_t* d = out + j * 4;
+          store_bytes(d, __builtin_shufflevector(lo0, lo1, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23));
+          store_bytes(d + 16, __builtin_shufflevector(lo0, lo1, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31));
+          store_bytes(d + 32, __builtin_shufflevector(hi0, hi1, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23));
+          store_bytes(d + 48, __builtin_shufflevector(hi0, hi1, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31));
+        }
+      for (; j < columns; j++)
+        for (isize r = 0; r < rows; r++) out[j * unit + r] = row[r * rs + j] ^ flip;
+    }
+    return;
+  }
+  for (isize j = 0; j < columns; j++) {
+    const uint8_t* column = b + j * cs;
+    uint8_t* d = out + j * unit;
+    isize step = 0;
+    if (rs == 1 && unit == 2)
+      for (; step < whole; step++, d += width * 2) {
+        d[0] = column[step * 2] ^ flip;
+        d[1] = column[step * 2 + 1] ^ flip;
+      }
+    else if (rs == 1)
+      for (; step < whole; step++, d += width * 4) {
+        uint32_t quad;
+        __builtin_memcpy(&quad, column + step * 4, 4);
+        quad ^= flip * 0x01010101u;
+        __builtin_memcpy(d, &quad, 4);
+      }
+    for (isize at = step * unit; at < k; at++) {
+      d[at % unit] = column[at * rs] ^ flip;
+      if (at % unit == unit - 1) d += width * unit;
+    }
+  }
+}
+
+struct PackMatrix {
+  const uint8_t* b;
+  isize rs, cs, k;
+  bool is_signed;
+
+  void operator()(isize j, isize columns, isize width, isize unit, uint8_t* out) const {
+    pack_panel(b + j * cs, rs, cs, k, columns, width, unit, is_signed ? 0 : 0x80, out);
+  }
+};
+
+// n results of row i from column j: takes the zero points off, scales, does the rest.
+inline void finish(const Product& p, isize i, isize j, isize n, i32* sum, i32 row, bool quads, const i32* columns) {
+  if (quads) {
+    const i32 za = p.zero_a(i) + (p.a_signed ? 128 : 0);
+    if (za)
+      for (isize c = 0; c < n; c++) sum[c] -= za * columns[c];
+  }
+  if (p.zeros_b() && row)
+    for (isize c = 0; c < n; c++) sum[c] -= p.zero_b(p.zb_s ? j + c : 0) * row;
+  if (p.dtype == I32) {
+    __builtin_memcpy(static_cast<i32*>(p.y) + i * p.y_rs + j, sum, size_t(n) * 4);
+    return;
+  }
+  float kept[NR];
+  float* y = p.dtype == F32 ? static_cast<float*>(p.y) + i * p.y_rs + j : kept;
+  const float* s = p.scale + i * p.scale_ms + j * p.scale_ns;
+  for (isize c = 0; c < n; c += W) {
+    const isize w = least(W, n - c);
+    VF by = splat(*s);
+    if (p.scale_ns == 1) by = load_part(s + c, w);
+    else if (p.scale_ns)
+      for (isize l = 0; l < w; l++) by[l] = s[(c + l) * p.scale_ns];
+    store_part(y + c, __builtin_convertvector(load_i(sum + c), VF) * by, w);
+  }
+  p.e.finish(i, j, n, y, false);
+  if (p.dtype == F32) return;
+  const float low = float((p.dtype == I8 ? -128 : 0) - p.y_zero), high = low + 255;
+  const VF per = splat(p.y_scale);
+  uint8_t* q = static_cast<uint8_t*>(p.y) + i * p.y_rs + j;
+  for (isize c = 0; c < n; c += W) {
+    const isize w = least(W, n - c);
+    const VF v = vmin(vmax(splat(low), __builtin_elementwise_roundeven(load_part(y + c, w) / per)), splat(high));
+    const VI rounded = __builtin_convertvector(v, VI) + splat_i(p.y_zero);
+    for (isize l = 0; l < w; l++) q[c + l] = uint8_t(rounded[l]);
+  }
+}
+
+// Rows [i0, i1) by columns [j0, j1).
+template <class Pack> void range(const Product& p, const Pack& pack, const Layout& s, isize i0, isize i1, isize j0, isize j1, char* scratch) {
+  const bool quads = s.unit == 4;
+  char* a = scratch;
+  uint8_t* b = reinterpret_cast<uint8_t*>(scratch + s.a_bytes);
+  i32 *row_sums = reinterpret_cast<i32*>(scratch + s.a_bytes + s.b_bytes), *column_sums = row_sums + s.rows;
+  char* ones = a + s.rows * s.a_rs;
+  if (quads) __builtin_memset(ones, 1, size_t(s.depth));
+  alignas(64) i32 sums[ROWS * NR];
+  for (isize block = i0; block < i1; block += s.rows) {
+    const isize end = least(block + s.rows, i1);
+    pack_rows(p, s, block, end, a, row_sums, p.zeros_b());
+    for (isize j = j0, n; j < j1; j += n) {
+      n = gemm::panel_columns(j1 - j);
+      const isize width = round_up(n, W), vectors = width / W;
+      pack(j, n, width, s.unit, b);
+      Tile t{ones, s.a_rs, reinterpret_cast<int8_t*>(b), s.depth / s.unit, column_sums};
+      if (quads) vectors == 3 ? tile_rows<3>(t, true, 1) : vectors == 2 ? tile_rows<2>(t, true, 1) : tile_rows<1>(t, true, 1);
+      t.out = sums;
+      for (isize i = block; i < end;) {
+        t.a = a + (i - block) * s.a_rs;
+        const isize rows = vectors == 3   ? tile_rows<3>(t, quads, end - i)
+                           : vectors == 2 ? tile_rows<2>(t, quads, end - i)
+                                          : tile_rows<1>(t, quads, end - i);
+        for (isize r = 0; r < rows; r++) finish(p, i + r, j, n, sums + r * width, p.zeros_b() ? row_sums[i + r - block] : 0, quads, column_sums);
+        i += rows;
+      }
+    }
+  }
+}
+
+// Runs `batches` products on the pool: product_at(batch) and pack_at(product) give each.
+template <class At, class PackAt> void run(Call& call, isize batches, const Product& size, const At& product_at, const PackAt& pack_at) {
+  const Layout s = layout(size.m, size.k);
+  const isize groups = (size.n + GROUP - 1) / GROUP, threads = pool_threads(call.pool);
+  const isize wanted = threads == 1 ? 1 : 4 * threads, items = batches * groups;
+  const isize parts = least((wanted + items - 1) / most(items, 1), (size.m + 31) / 32);
+  const isize part = round_up((size.m + parts - 1) / most(parts, 1), ROWS), splits = (size.m + part - 1) / part;
+  const double flops = 2.0 * double(least(part, size.m)) * double(least(GROUP, size.n)) * double(size.k);
+  parallel_for(call.pool, batches * splits * groups, isize(gemm::MIN_FLOPS / (flops + 1)) + 1, [&](i64 begin, i64 end, int thread) {
+    char* scratch = call.scratch + thread * s.bytes;
+    for (isize i = isize(begin); i < isize(end);) {
+      const isize g = i % groups, run = least(isize(end) - i, groups - g), row = i / groups % splits * part;
+      const Product p = product_at(i / groups / splits);
+      range(p, pack_at(p), s, row, least(row + part, p.m), g * GROUP, least((g + run) * GROUP, p.n), scratch);
+      i += run;
+    }
+  });
+}
+
+}  // namespace qgemm

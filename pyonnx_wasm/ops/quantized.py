@@ -1,0 +1,118 @@
+"""Products of 8-bit integers: one kernel over any strides and zero points, scaled and quantised again by passes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..dtypes import DType
+from ..ir import Graph, IRError, Node, Value, dims
+from ..op import Kernel, op
+from ..tensor import broadcast_shapes, broadcast_to, cast, contiguous, map_, reshape, squeeze, unsqueeze
+from .convert import QuantizeLinear
+from .matmul import activation_params, batch_of, matmul
+
+BYTES = (DType.uint8, DType.int8)
+
+
+def _params(node: Node) -> dict[str, Any]:
+    a, b, y = node.ins["a"], node.ins["b"], node.out
+    residual = node.ins.get("residual")
+    batch, strides = batch_of(y, [a, b, y, *([residual] if residual is not None else [])])
+
+    def steps(name: str, axis: int) -> Any:
+        value = node.ins.get(name)
+        return 0 if value is None else value.strides[axis]
+
+    return {
+        "nb": len(batch), "batch": batch, "abatch": strides[0], "bbatch": strides[1], "ybatch": strides[2],
+        "m": y.shape[-2], "n": y.shape[-1], "k": a.shape[-1], "aoff": a.offset, "a_rs": a.strides[-2], "a_cs": a.strides[-1],
+        "boff": b.offset, "b_rs": b.strides[-2], "b_cs": b.strides[-1], "yoff": y.offset, "y_rs": y.strides[-2],
+        "azero_ms": steps("azero", 0), "bzero_ns": steps("bzero", 0), "scale_ms": steps("scale", 0), "scale_ns": steps("scale", 1),
+        "bias_ms": steps("bias", 0), "bias_ns": steps("bias", 1), "res_off": residual.offset if residual is not None else 0,
+        "res_rs": residual.strides[-2] if residual is not None else 0, "resbatch": strides[3] if residual is not None else 0,
+        "alpha": node.params.get("alpha", 1.0), **activation_params(node),
+    }  # fmt: skip
+
+
+QMATMUL = Kernel(
+    "qmatmul",
+    ">y a b azero? bzero? scale? bias? residual? yscale? yzero?",
+    "nb batch[6] abatch[6] bbatch[6] ybatch[6] m n k aoff a_rs a_cs boff b_rs b_cs yoff y_rs azero_ms bzero_ns scale_ms scale_ns"
+    " bias_ms bias_ns res_off res_rs resbatch[6] act alpha:f act_a:f act_b:f",
+    _params,
+    ("epilogue", "dequantize", "strided"),
+)
+
+
+def qmatmul(a: Value, b: Value, azero: Value | None = None, bzero: Value | None = None) -> Value:
+    """int32 [..., m, n]: the product of [..., m, k] and [..., k, n] less their zero points.
+
+    Args:
+        azero: of the dtype of ``a``: one element, or [m].
+        bzero: of the dtype of ``b``: one element, or [n].
+    """
+    k, other = a.shape[-1], b.shape[-2]
+    if not dims.same(k, other):
+        Graph.current().check(dims.eq(k, other), f"inner sizes differ: {k} and {other}")
+    lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
+    if b.rank == 2 and a.rank > 2 and a.contiguous and (azero is None or azero.strides[0] == 0):
+        flat = qmatmul(reshape(a, [dims.product(a.shape[:-1]), k]), b, azero and broadcast_to(azero, [1]), bzero)
+        return reshape(flat, [*a.shape[:-1], b.shape[-1]])
+    a, b = broadcast_to(a, [*lead, *a.shape[-2:]]), broadcast_to(b, [*lead, *b.shape[-2:]])
+    zeros = {"azero": azero, "bzero": bzero}
+    y: Value = QMATMUL({"y": (DType.int32, [*lead, a.shape[-2], b.shape[-1]])}, {"a": a, "b": b, **zeros})
+    return y
+
+
+def _zero(zero: Value | None, size: Any, per: str) -> Value | None:
+    """A zero point for the kernel: [size], with stride 0 where one holds for all; None where it is neither."""
+    if zero is None:
+        return None
+    if zero.size == 1:
+        return broadcast_to(reshape(zero, ()), [size])
+    if zero.rank != 1:
+        raise IRError(f"the zero point must be a scalar or have one element per {per}, it is {zero}")
+    if not dims.same(zero.shape[0], size):
+        Graph.current().check(dims.eq(zero.shape[0], size), f"the zero point needs one element per {per}: {zero.shape[0]} for {size}")
+    return broadcast_to(contiguous(zero), [size])
+
+
+@op()
+def MatMulInteger(A: Value, B: Value, a_zero_point: Value | None = None, b_zero_point: Value | None = None) -> Value:
+    """numpy.matmul of the operands less their zero points, in int32."""
+    if A.rank == 1:
+        y = MatMulInteger(unsqueeze(A, [0]), B, a_zero_point, b_zero_point)
+        return squeeze(y, [-1 if B.rank == 1 else -2])
+    if B.rank == 1:
+        return squeeze(MatMulInteger(A, unsqueeze(B, [1]), a_zero_point, b_zero_point), [-1])
+    single = all(z is None or z.size == 1 or z.rank == 1 for z in (a_zero_point, b_zero_point))
+    if not single or A.dtype not in BYTES or B.dtype not in BYTES:
+        return _wide(A, B, a_zero_point, b_zero_point)
+    return qmatmul(A, B, _zero(a_zero_point, A.shape[-2], "row"), _zero(b_zero_point, B.shape[-1], "column"))
+
+
+def _wide(A: Value, B: Value, a_zero_point: Value | None, b_zero_point: Value | None) -> Value:
+    """Zero points that change from matrix to matrix: the operands as int32."""
+    a, b = cast(A, DType.int32), cast(B, DType.int32)
+    if a_zero_point is not None:
+        a = map_("sub", a, _row(cast(a_zero_point, DType.int32)))
+    if b_zero_point is not None:
+        b = map_("sub", b, _column(cast(b_zero_point, DType.int32)))
+    return matmul(a, b)
+
+
+@op()
+def QLinearMatMul(
+    a: Value, a_scale: Value, a_zero_point: Value, b: Value, b_scale: Value, b_zero_point: Value, y_scale: Value, y_zero_point: Value
+) -> Value:
+    product = cast(MatMulInteger(a, b, a_zero_point, b_zero_point), DType.float32)
+    scales = map_("mul", cast(_row(a_scale), DType.float32), cast(_column(b_scale), DType.float32))
+    return QuantizeLinear(map_("mul", product, scales), y_scale, y_zero_point, axis=-1)  # type: ignore[no-any-return]
+
+
+def _row(scale: Value) -> Value:
+    return unsqueeze(scale, [1]) if scale.rank == 1 and scale.size != 1 else reshape(scale, ()) if scale.size == 1 else scale
+
+
+def _column(scale: Value) -> Value:
+    return reshape(scale, ()) if scale.size == 1 else scale
