@@ -56,7 +56,7 @@ def qmatmul(a: Value, b: Value, azero: Value | None = None, bzero: Value | None 
         Graph.current().check(dims.eq(k, other), f"inner sizes differ: {k} and {other}")
     lead = broadcast_shapes(a.shape[:-2], b.shape[:-2])
     if b.rank == 2 and a.rank > 2 and a.contiguous and (azero is None or azero.strides[0] == 0):
-        flat = qmatmul(reshape(a, [dims.product(a.shape[:-1]), k]), b, azero and broadcast_to(azero, [1]), bzero)
+        flat = qmatmul(reshape(a, [dims.product(a.shape[:-1]), k]), b, azero, bzero)
         return reshape(flat, [*a.shape[:-1], b.shape[-1]])
     a, b = broadcast_to(a, [*lead, *a.shape[-2:]]), broadcast_to(b, [*lead, *b.shape[-2:]])
     zeros = {"azero": azero, "bzero": bzero}
@@ -65,16 +65,16 @@ def qmatmul(a: Value, b: Value, azero: Value | None = None, bzero: Value | None 
 
 
 def _zero(zero: Value | None, size: Any, per: str) -> Value | None:
-    """A zero point for the kernel: [size], with stride 0 where one holds for all; None where it is neither."""
+    """A zero point for the kernel: [size], or [1] with stride 0 where one holds for all."""
     if zero is None:
         return None
     if zero.size == 1:
-        return broadcast_to(reshape(zero, ()), [size])
+        return zero.view([1], zero.offset, [0])
     if zero.rank != 1:
         raise IRError(f"the zero point must be a scalar or have one element per {per}, it is {zero}")
     if not dims.same(zero.shape[0], size):
         Graph.current().check(dims.eq(zero.shape[0], size), f"the zero point needs one element per {per}: {zero.shape[0]} for {size}")
-    return broadcast_to(contiguous(zero), [size])
+    return contiguous(zero)
 
 
 @op()
