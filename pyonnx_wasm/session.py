@@ -11,6 +11,7 @@ import threading
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,7 @@ from .runtimes.cpu import Executor, load_weights
 from .runtimes.profile import Profile
 
 WASM = sys.platform == "emscripten"  # Pyodide: the core is WebAssembly beside it
-PROVIDERS = ("wasm", "webgpu") if WASM else ("cpu", "gpu")
+PROVIDERS = ("wasm", "webgpu") if WASM else ("cpu", "gpu", "wasmtime")
 ELSEWHERE = () if WASM else ("browser",)  # of the user who displays the notebook
 VARIANTS = 4 if WASM else 64  # kept of a model whose structure depends on contents; in Pyodide each has weights of its own
 _ALIASES = {"CPUExecutionProvider": PROVIDERS[0]}
@@ -66,7 +67,8 @@ class InferenceSession:
         path_or_bytes: an ``.onnx`` or ``.ponnx`` file, or its bytes.
         sess_options: see :class:`SessionOptions`.
         providers: backends in order of preference; the first available is used. With ``["gpu", "cpu"]`` a model that the GPU
-            cannot run, or no GPU at all, is a RuntimeWarning, and the cpu runs the model.
+            cannot run, or no GPU at all, is a RuntimeWarning, and the cpu runs the model. ``("wasmtime", {"max_memory": bytes})``
+            bounds what the model may take.
     Raises:
         reader.ReadError, ponnx.FileError, ir.IRError: the file cannot be read or compiled; the text names what and where.
         ValueError: no such provider.
@@ -88,6 +90,7 @@ class InferenceSession:
     ) -> None:
         self._source, self._options = path_or_bytes, sess_options or SessionOptions()
         self._provider = _choose(providers)
+        self._settings = _settings(providers, self._provider)
         self._spare = self._provider == "gpu" and "cpu" in (_ALIASES.get(n, n) for n in _names(providers))
         #: Why the model does not run on the backend that was preferred.
         self.fallback: str | None = None
@@ -123,6 +126,10 @@ class InferenceSession:
             from .runtimes import pyodide_gpu
 
             return pyodide_gpu.GpuExecutor(compiled)
+        if self._provider == "wasmtime":
+            from .runtimes import wasmtime
+
+            return wasmtime.Executor(compiled.main, compiled.init, compiled.weights, self._settings)
         threads = threads or os.cpu_count() or 1
         if self._provider == "gpu":
             from .runtimes import wgpu
@@ -267,10 +274,10 @@ class InferenceSession:
         return array
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"source": self._source, "options": self._options, "provider": self._provider}
+        return {"source": self._source, "options": self._options, "provider": self._provider, "settings": self._settings}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["source"], state["options"], [state["provider"]])  # type: ignore[misc]
+        self.__init__(state["source"], state["options"], [(state["provider"], state["settings"])])  # type: ignore[misc]
 
 
 def is_compiled(source: str | os.PathLike[str] | bytes) -> bool:
@@ -313,7 +320,7 @@ def _dtype_of(array: np.ndarray) -> DType | None:
 def available() -> list[str]:
     """The backends that this process can run, best first."""
     if not WASM:
-        return list(PROVIDERS)
+        return [p for p in PROVIDERS if p != "wasmtime" or find_spec("wasmtime")]
     from .runtimes import pyodide_gpu
 
     return [p for p in PROVIDERS if p != "webgpu" or pyodide_gpu.available()]
@@ -328,7 +335,15 @@ def _choose(providers: Sequence[str | tuple[str, Any]] | None) -> str:
         if _ALIASES.get(name, name) in (*have, *ELSEWHERE):
             return _ALIASES.get(name, name)
     hint = "; this browser has no WebGPU" if WASM and "webgpu" in names else ""
+    if not WASM and "wasmtime" in names:
+        hint = "; for wasmtime: pip install 'pyonnx-wasm[wasmtime]'"
     raise ValueError(f"no backend of {names} is available here; available: {', '.join(have)}{hint}")
+
+
+def _settings(providers: Sequence[str | tuple[str, Any]] | None, chosen: str) -> dict[str, Any]:
+    """The options that were given with the backend that is used."""
+    pairs = [p for p in providers or () if not isinstance(p, str)]
+    return next((dict(p[1] or {}) for p in pairs if _ALIASES.get(p[0], p[0]) == chosen), {})
 
 
 def _names(providers: Sequence[str | tuple[str, Any]] | None) -> list[str]:

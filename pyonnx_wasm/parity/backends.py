@@ -19,7 +19,7 @@ from ..session import InferenceSession, packed, unpacked
 
 T = TypeVar("T")
 Arrays = dict[str, np.ndarray]
-NAMES = ("cpu", "wasm", "webgpu", "gpu")
+NAMES = ("cpu", "wasm", "wasmtime", "webgpu", "gpu")
 PACKAGE = Path(__file__).resolve().parents[1]
 PLAYER = (PACKAGE.parent / "js" / "dist", PACKAGE / "lib" / "player")
 TIMEOUT_MS = 300_000
@@ -97,7 +97,7 @@ class Backend(ABC):
 
 
 class Native(Backend):
-    """``InferenceSession`` with one provider: ``cpu``, ``gpu``."""
+    """``InferenceSession`` with one provider: ``cpu``, ``wasmtime``, ``gpu``."""
 
     def __init__(self, name: str) -> None:
         from .. import get_available_providers
@@ -235,7 +235,7 @@ class Page(Backend):
 
 
 def start(name: str) -> Backend:
-    """Starts a backend by name: ``cpu``, ``wasm``, ``webgpu``, ``gpu``, or one of these with what comes after a colon.
+    """Starts a backend by name: ``cpu``, ``wasm``, ``wasmtime``, ``webgpu``, ``gpu``, or one of these with what comes after a colon.
 
     Raises:
         Unavailable: it cannot run here; the text names what is missing.

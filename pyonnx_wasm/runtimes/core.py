@@ -17,14 +17,20 @@ import numpy as np
 
 from ..dtypes import DType
 from ..program.view import ProgramView
+from .errors import BAD_BIND as BAD_BIND
+from .errors import BAD_DATA as BAD_DATA
+from .errors import CHECK_FAILED as CHECK_FAILED
+from .errors import MALFORMED as MALFORMED
+from .errors import MISUSE as MISUSE
+from .errors import NO_MEMORY as NO_MEMORY
+from .errors import UNKNOWN_KERNEL as UNKNOWN_KERNEL
 from .errors import CoreError as CoreError
+from .errors import core_error, origin_of
 
 LIB = Path(__file__).resolve().parents[1] / "lib"
 API_VERSION = 1
 ISAS = {"x86_64": ("sse4", "avx2", "avx512"), "aarch64": ("neon",)}  # by what pwx_isa returns, from 1
 SUFFIX = {"darwin": "dylib", "win32": "dll"}.get(sys.platform, "so")
-
-MALFORMED, UNKNOWN_KERNEL, CHECK_FAILED, BAD_BIND, NO_MEMORY, BAD_DATA, MISUSE = range(1, 8)
 
 
 class _Error(ctypes.Structure):
@@ -213,7 +219,7 @@ class Core:
         for i in range(self.steps):
             begin = time.perf_counter_ns()
             code = self._lib.pwx_run_steps(self._handle, ins, outs, i, i + 1, byref(self._error))
-            times.append((self._origin(i), time.perf_counter_ns() - begin))
+            times.append((origin_of(i, self.view, self.origins), time.perf_counter_ns() - begin))
             self._check(code)
         return times
 
@@ -263,20 +269,11 @@ class Core:
             if array.nbytes != size or not array.flags.c_contiguous:
                 raise ValueError(f"{what} {i} must be contiguous and of {size} bytes, not {array.nbytes}")
 
-    def _origin(self, step: int) -> str:
-        if step < 0:
-            return ""
-        at = self.view.origin(step)
-        return self.origins[at] if at < len(self.origins) else ""
-
     def _check(self, code: int) -> None:
-        if not code:
-            return
-        error = self._error
-        text = error.text.decode("ascii", "replace")
-        if code == CHECK_FAILED and 0 <= error.message < len(self.messages):
-            text = self.messages[error.message]
-        raise CoreError(code, error.step, self._origin(error.step), text)
+        if code:
+            error = self._error
+            text = error.text.decode("ascii", "replace")
+            raise core_error(code, error.step, error.message, text, self.view, self.messages, self.origins)
 
 
 def _pointers(arrays: Sequence[np.ndarray | None]) -> ctypes.Array[c_void_p]:

@@ -13,19 +13,17 @@ from ..program.file import weight_bytes
 from .profile import StepTime
 
 
-class Executor:
-    """A model ready to run on the core. Not re-entrant: its owner serialises calls."""
+class Stepwise:
+    """A model on a core, this process's own or one in WebAssembly. Not re-entrant: its owner serialises calls."""
 
-    def __init__(self, main: Program, init: Program | None, weights: Sequence[Weight], threads: int = 1, library: Any = None) -> None:
-        from .core import Core
-
-        memory = load_weights(init, weights, threads, library)
-        self.core = Core(main.code, memory, main.messages, main.origins, threads, library)
+    backend: str
+    core: Any
 
     def bind(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
         """Fixes the input shapes; returns the output shapes."""
         self._dims = [d for shape in shapes for d in shape]
-        return self.core.bind(self._dims, inputs)
+        shapes_out: list[tuple[int, ...]] = self.core.bind(self._dims, inputs)
+        return shapes_out
 
     def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
         """Runs the bound Program; inputs and outputs are contiguous and of the bound shapes."""
@@ -43,9 +41,21 @@ class Executor:
             self.core.run_steps(inputs, outputs, i, i + 1)
             end = time.perf_counter()
             times.append(
-                StepTime(origins[row.origin] or row.kernel, row.kernel, "cpu", (start - zero) * 1e3, (end - start) * 1e3, sizes[i])
+                StepTime(origins[row.origin] or row.kernel, row.kernel, self.backend, (start - zero) * 1e3, (end - start) * 1e3, sizes[i])
             )
         return times
+
+
+class Executor(Stepwise):
+    """A model ready to run on the native core."""
+
+    backend = "cpu"
+
+    def __init__(self, main: Program, init: Program | None, weights: Sequence[Weight], threads: int = 1, library: Any = None) -> None:
+        from .core import Core
+
+        memory = load_weights(init, weights, threads, library)
+        self.core: Core = Core(main.code, memory, main.messages, main.origins, threads, library)
 
 
 def load_weights(init: Program | None, weights: Sequence[Weight], threads: int = 1, library: Any = None) -> list[np.ndarray]:

@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from ..program import ProgramView
+
+MALFORMED, UNKNOWN_KERNEL, CHECK_FAILED, BAD_BIND, NO_MEMORY, BAD_DATA, MISUSE = range(1, 8)
+
 
 class CoreError(RuntimeError):
     """The core refused a Program, a binding or data.
@@ -16,3 +22,23 @@ class CoreError(RuntimeError):
     def __init__(self, code: int, step: int, origin: str, text: str) -> None:
         super().__init__(f"{origin}: {text}" if origin else text)
         self.code, self.step, self.origin, self.text = code, step, origin, text
+
+
+def core_error(
+    code: int, step: int, message: int, text: str, view: ProgramView, messages: Sequence[str], origins: Sequence[str]
+) -> CoreError:
+    """The error that the core reported.
+
+    Args:
+        step, message, text: as in its record (``PROGRAM.md`` section 8).
+        messages, origins: the Program's.
+    """
+    if code == CHECK_FAILED and 0 <= message < len(messages):
+        text = messages[message]
+    return CoreError(code, step, origin_of(step, view, origins), text)
+
+
+def origin_of(step: int, view: ProgramView, origins: Sequence[str]) -> str:
+    """The nodes behind a step; "" for -1."""
+    at = view.origin(step) if step >= 0 else len(origins)
+    return origins[at] if at < len(origins) else ""

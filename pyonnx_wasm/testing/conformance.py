@@ -31,7 +31,7 @@ LIST = ROOT / "tests" / "conformance" / "unsupported.txt"
 ON_CORE = ROOT / "tests" / "conformance" / "on_core.txt"
 README = ROOT / "README.md"
 KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted", "real")
-CONFIGS = ("cpu", "cpu-plain", "wasm", "wasm-plain", "webgpu", "gpu")  # plain: optimisation off
+CONFIGS = ("cpu", "cpu-plain", "wasm", "wasm-plain", "wasmtime", "webgpu", "gpu")  # plain: optimisation off
 PEER = {"onnxruntime-web 1.30, wasm": 1493}  # measured in the same Chromium
 
 WRONG = "wrong result"  # in the list, a cause may be written behind it by hand: it is kept
@@ -178,7 +178,7 @@ def specialise(case: Case, optimise: bool, gpu: bool = False) -> Compiled:
 def run_native(
     chosen: Sequence[Case], optimise: bool, watch: Watch, provider: str = "cpu", on_core: dict[str, tuple[str, ...]] | None = None
 ) -> None:
-    """Runs cases through InferenceSession on ``cpu`` or ``gpu``; tells ``watch`` each outcome.
+    """Runs cases through InferenceSession on ``cpu``, ``wasmtime`` or ``gpu``; tells ``watch`` each outcome.
 
     Args:
         on_core: takes the kernels that the core ran beside a GPU, by the name of each case that passes with its help.
@@ -328,7 +328,7 @@ def table() -> str:
     every = cases()
     titles = {
         "cpu": "cpu", "cpu-plain": "cpu, not optimised", "wasm": "wasm in Chromium", "wasm-plain": "wasm, not optimised",
-        "webgpu": "webgpu in Chromium", "gpu": "gpu, through wgpu",
+        "wasmtime": "wasm in wasmtime", "webgpu": "webgpu in Chromium", "gpu": "gpu, through wgpu",
     }  # fmt: skip
     lines = [f"| backend | {' | '.join(KINDS)} | passed of {len(every):,} | wholly on the GPU |", f"|---|{'---|' * (len(KINDS) + 2)}"]
     with_core = read_on_core()

@@ -76,7 +76,7 @@ def test_a_compiled_file_and_a_model_in_memory(classifier: Path, tmp_path: Path)
 
 
 def test_what_cannot_run_is_named(classifier: Path) -> None:
-    with pytest.raises(ValueError, match="there is no backend 'tpu'; the backends are cpu, wasm, webgpu, gpu"):
+    with pytest.raises(ValueError, match="there is no backend 'tpu'; the backends are cpu, wasm, wasmtime, webgpu, gpu"):
         parity.run(classifier, backends=["cpu", "tpu"])
     with pytest.raises(parity.Unavailable, match="there is no native core for mmx"):
         parity.run(classifier, backends=["cpu", "cpu:mmx"])
@@ -154,9 +154,9 @@ def test_the_plugin_is_light() -> None:
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.strip() == "[]"
 
 
-def test_all_four_backends_agree(classifier: Path) -> None:
+def test_all_backends_agree(classifier: Path) -> None:
     report = parity.run(classifier, against="onnxruntime")
-    assert (report.backends, report.skipped) == (["cpu", "wasm", "webgpu", "gpu"], {})
+    assert (report.backends, report.skipped) == (["cpu", "wasm", "wasmtime", "webgpu", "gpu"], {})
     assert report.agrees, report.table()
 
 
