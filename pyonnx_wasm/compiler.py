@@ -11,7 +11,7 @@ import numpy as np
 from . import passes
 from .gpu.lower import lower_gpu
 from .onnxfile import reader
-from .program import Compiled, Signature, lower
+from .program import Compiled, Signature, lower, partition
 
 Progress = Callable[[str, float], None]  # phase, share done in [0, 1]
 
@@ -47,21 +47,18 @@ def compile(
     tell("trace", 0.1)
     graph = trace(model, shapes=shapes, constants=constants, outputs=outputs)
     tell("optimise", 0.6)
-    passes.run(graph, optimise=optimise, passes=passes.PIPELINE if optimise and gpu else None)
+    passes.run(graph, passes.PIPELINE if optimise else passes.PLAIN)
     tell("lower", 0.8)
-    lowered = lower(
-        graph,
-        optimise,
-        also=(lambda nodes, weights: lower_gpu(graph, nodes, weights)) if gpu else None,
-        finish=(lambda g: passes.run(g, passes=passes.CORE)) if gpu and optimise else None,
-    )
+    parts = partition(graph)
+    core = lower(parts, optimise)
+    on_gpu = lower_gpu(parts) if gpu else None
     tell("done", 1.0)
     return Compiled(
         [_signature(n, v) for n, v in graph.inputs],
         [_signature(n, v) for n, v in graph.outputs],
-        lowered.main,
-        lowered.init,
-        lowered.weights,
+        core.main,
+        core.init,
+        core.weights,
         {
             "source": os.path.basename(os.fspath(source)) if isinstance(source, (str, os.PathLike)) else "",
             "opset": dict(model.opsets),
@@ -71,7 +68,7 @@ def compile(
         list(model.files),
         model,
         graph,
-        lowered.other,
+        on_gpu,
     )
 
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from .dtypes import to_numpy
 from .ir import Graph, Value
-from .program import lower
+from .program import lower, partition
 from .runtimes.cpu import Executor
 
 
@@ -15,7 +15,7 @@ def evaluate(graph: Graph, x: Value) -> np.ndarray:
     part = Graph()
     part.nodes = list(graph.nodes)
     part.outputs = [("value", x)]
-    lowered = lower(part, optimise=False)
+    lowered = lower(partition(part), optimise=False)
     shape = tuple(int(s) for s in x.shape)
     out = np.empty(shape, to_numpy(x.dtype))
     executor = Executor(lowered.main, lowered.init, lowered.weights)

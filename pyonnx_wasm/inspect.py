@@ -10,7 +10,7 @@ from typing import Any
 from . import passes
 from .ir import Graph
 from .onnxfile import reader
-from .program import SHAPE_OPS, Program, ProgramView, lower
+from .program import SHAPE_OPS, Program, ProgramView, lower, partition
 from .program import file as ponnx
 from .session import is_compiled
 
@@ -48,12 +48,12 @@ def report(
         "onnx_nodes": len(model.graph.nodes),
     }
     effect = [_counted("trace", graph)]
-    passes.run(graph, optimise=optimise, watch=lambda name, g: effect.append(_counted(name, g)))
+    passes.run(graph, passes.PIPELINE if optimise else passes.PLAIN, watch=lambda name, g: effect.append(_counted(name, g)))
     if wanted.get("passes"):
         out["passes"] = effect
     if ir:
         out["ir"] = str(graph)
-    lowered = lower(graph, optimise)
+    lowered = lower(partition(graph), optimise)
     out["weights"] = {"count": len(lowered.weights), "bytes": sum(w.nbytes for w in lowered.weights)}
     if program:
         out["program"] = describe(lowered.main)

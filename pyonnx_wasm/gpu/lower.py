@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..ir import Graph, Node, Storage, Value, dims
+from ..ir import Node, Storage, Value, dims
 from ..ir.dims import DimLike
 from ..op import Kernel
-from ..program import ARENA, OUTPUT, GpuProgram, GpuSection
+from ..program import ARENA, OUTPUT, GpuProgram, GpuSection, Parts
 from ..program.assemble import Assembler, Step
 from ..program.section import MOST_WORKGROUPS
 from . import Call, Case, cases_of, wgsl
@@ -19,16 +19,17 @@ from .split import is_large, split_large
 MAX_STORAGE_BUFFERS = 8  # bindings that every adapter has (WebGPU's default maxStorageBuffersPerShaderStage)
 
 
-def lower_gpu(graph: Graph, nodes: Sequence[Node], weights: dict[Storage, int]) -> GpuProgram:
-    """Lowers the nodes of a graph that depend on its inputs."""
+def lower_gpu(parts: Parts) -> GpuProgram:
+    """Lowers the nodes of a graph that depend on its inputs. A GPU binds whole buffers: what it reads and writes are different ones."""
+    graph = parts.graph
 
     def assembled(nodes: Sequence[Node]) -> GpuProgram:
-        return GpuAssembler(split_large(nodes), graph.inputs, graph.outputs, weights, graph.checks).build()
+        return GpuAssembler(split_large(nodes), graph.inputs, graph.outputs, parts.weights, graph.checks).build()
 
     try:
-        return assembled(read_halves(nodes, graph.uses(), graph.output_storages()))
+        return assembled(read_halves(parts.main, graph.uses(), graph.output_storages()))
     except NeedsCasts:
-        return assembled(nodes)
+        return assembled(parts.main)
 
 
 class NeedsCasts(Exception):

@@ -1,4 +1,9 @@
-"""The passes over the IR, in the order in which they run."""
+"""The passes over the IR, in the order in which they run.
+
+A pass takes a graph and rewrites it; :func:`run` verifies the graph after each. The graph that they leave is what every target
+lowers (``program.partition``). What suits one target alone takes its nodes and gives others, and leaves the graph alone: for the core
+:func:`write_through`, for GPUs ``gpu.halves.read_halves`` and ``gpu.split.split_large``.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +20,8 @@ from .norm import fuse_norms
 from .simplify import simplify
 from .verify import verify
 
+__all__ = ["PIPELINE", "PLAIN", "Pass", "run", "verify", "write_through"]
+
 Pass = Callable[[Graph], None]
 
 PIPELINE: list[Pass] = [
@@ -28,20 +35,16 @@ PIPELINE: list[Pass] = [
     fuse_epilogues,
     remove_dead_code,
 ]
-CORE: list[Pass] = [write_through]  # GPUs bind whole buffers: what is read and what is written must be different ones
-PLAIN: list[Pass] = [remove_dead_code]
+PLAIN: list[Pass] = [remove_dead_code]  # without which nothing is lowered
 
 
-def run(
-    graph: Graph, *, optimise: bool = True, watch: Callable[[str, Graph], None] | None = None, passes: Sequence[Pass] | None = None
-) -> None:
-    """Runs the passes; the graph is verified after each, and an error names the pass.
+def run(graph: Graph, passes: Sequence[Pass] = PIPELINE, watch: Callable[[str, Graph], None] | None = None) -> None:
+    """Runs passes; the graph is verified after each, and an error names the pass.
 
     Args:
         watch: called with the name of each pass and the graph after it.
-        passes: the ones to run; default: all that lead to the core, or the few without which nothing is lowered.
     """
-    for each in passes if passes is not None else PIPELINE + CORE if optimise else PLAIN:
+    for each in passes:
         with graph:
             each(graph)
         verify(graph, each.__name__)

@@ -2,46 +2,67 @@
 
 from __future__ import annotations
 
-from ..ir import Graph, Node, Storage, Value, dims
+from collections.abc import Collection, Sequence
+
+from ..ir import Node, Storage, Value, dims
 from ..ir.dims import DimLike
 from ..tensor import CONCAT
 
 
-def write_through(graph: Graph) -> None:
-    """From the last to the first, so that a Concat inside another one has its place before its own inputs move there."""
-    uses, kept = graph.uses(), graph.output_storages()
-    gone: set[Node] = set()
-    for node in reversed(graph.nodes):
-        if node.kernel is not CONCAT or node.const or any(s != 1 for s in node.out.shape[: node.params["axis"]]):
-            continue
-        axis, rest, starts = node.params["axis"], [], []
-        at: DimLike = 0
-        for value in node.ins["x"]:
-            if _movable(value, node, uses, kept):
-                _move(value, node.out, at * dims.product(value.shape[axis + 1 :]))
-            else:
-                rest.append(value)
-                starts.append(at)
-            at = at + value.shape[axis]
-        node.ins["x"], node.params["starts"] = rest, tuple(starts)
-        if not rest:
-            gone.add(node)
-    graph.nodes = [n for n in graph.nodes if n not in gone]
+def write_through(nodes: Sequence[Node], kept: Collection[Storage]) -> list[Node]:
+    """The nodes with others in place of concatenations along the outermost axis and of what those alone read.
+
+    From the last to the first, so that a concatenation inside another has its place there before its own inputs move into it.
+
+    Args:
+        kept: storages that are read where no node shows.
+    """
+    writes = {v.storage: node for node in nodes for v in node.outs.values()}
+    reads: dict[Storage, int] = dict.fromkeys(kept, 2)
+    for node in nodes:
+        for value in node.inputs():
+            reads[value.storage] = reads.get(value.storage, 0) + 1
+    homes: dict[Storage, Value] = {}  # where the whole of a storage lies instead
+    out: list[Node] = []
+    for node in reversed(nodes):
+        moved = _moved(node, homes)
+        if node.kernel is CONCAT and all(s == 1 for s in node.out.shape[: node.params["axis"]]):
+            moved = _taken(moved, writes, reads, homes)
+        if moved.kernel is not CONCAT or moved.ins["x"]:
+            out.append(moved)
+    return out[::-1]
 
 
-def _movable(value: Value, node: Node, uses: dict[Storage, list[Node]], kept: set[Storage]) -> bool:
-    producer, storage = value.producer, value.storage
-    if producer is None or storage.const or storage in kept or uses[storage] != [node] or not value.whole:
-        return False
-    if sum(v.storage is storage for v in node.ins["x"]) != 1:
-        return False
-    out = next((v for v in producer.outs.values() if v.storage is storage), None)
-    return out is not None and out.whole
+def _moved(node: Node, homes: dict[Storage, Value]) -> Node:
+    """The node writing where its outputs have moved to."""
+    if not any(v.storage in homes for v in node.outs.values()):
+        return node
+    moved = Node(node.kernel, dict(node.ins), dict(node.params), node.origin)
+    for name, v in node.outs.items():
+        home = homes.get(v.storage)
+        moved.outs[name] = v if home is None else Value(home.storage, v.dtype, v.shape, home.offset, v.strides)
+    return moved
 
 
-def _move(value: Value, target: Value, offset: DimLike) -> None:
-    producer = value.producer
-    assert producer is not None
-    for name, out in producer.outs.items():
-        if out.storage is value.storage:
-            producer.outs[name] = Value(target.storage, out.dtype, out.shape, target.offset + offset, out.strides)
+def _taken(node: Node, writes: dict[Storage, Node], reads: dict[Storage, int], homes: dict[Storage, Value]) -> Node:
+    """The concatenation without the inputs that can be written to their places in it."""
+    axis = node.params["axis"]
+    rest: list[Value] = []
+    starts: list[DimLike] = []
+    at: DimLike = 0
+    for value in node.ins["x"]:
+        storage = value.storage
+        producer = writes.get(storage)
+        if producer is not None and value.dtype.bits >= 8 and value.whole and reads[storage] == 1 and _writes_whole(producer, storage):
+            homes[storage] = Value(node.out.storage, value.dtype, value.shape, node.out.offset + at * dims.product(value.shape[axis + 1 :]))
+        else:
+            rest.append(value)
+            starts.append(at)
+        at = at + value.shape[axis]
+    taken = Node(node.kernel, {"x": rest}, {**node.params, "starts": tuple(starts)}, node.origin)
+    taken.outs = node.outs
+    return taken
+
+
+def _writes_whole(node: Node, storage: Storage) -> bool:
+    return any(v.storage is storage and v.whole for v in node.outs.values())

@@ -3,7 +3,7 @@
 It imports ``ir``, ``op``, ``tensor`` and, for the kernels of an operator, nothing: a kernel arrives as a value of ``op.Kernel``.
 """
 
-from .lower import Lowered, lower
+from .lower import Lowered, Parts, lower, partition
 from .model import ARENA, INPUT, MAGIC, OUTPUT, SHAPE_OPS, VERSION, WEIGHT, Compiled, Program, Signature, Weight, homes
 from .section import GpuProgram, GpuSection
 from .view import ProgramView, StepRow
@@ -20,6 +20,7 @@ __all__ = [
     "GpuProgram",
     "GpuSection",
     "Lowered",
+    "Parts",
     "Program",
     "ProgramView",
     "Signature",
@@ -27,4 +28,5 @@ __all__ = [
     "Weight",
     "homes",
     "lower",
+    "partition",
 ]

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ..ir import Graph, IRError, Node, Storage, Value, reachable
+from ..passes import write_through
 from ..tensor import COPY
 from ..tensor.packed import bytes_of
 from .assemble import Assembler
@@ -14,58 +14,60 @@ from .model import Program, Weight
 
 
 @dataclass
+class Parts:
+    """A graph by when its nodes run; every target lowers ``main`` in its own way and leaves it as it is.
+
+    Attributes:
+        init: runs once, from constants alone.
+        main: runs for each set of inputs.
+        weights: the row in ``table`` of each constant and of each result of init.
+    """
+
+    graph: Graph
+    init: list[Node]
+    main: list[Node]
+    weights: dict[Storage, int]
+    table: list[Weight]
+
+
+@dataclass
 class Lowered:
     main: Program
     init: Program | None
     weights: list[Weight]
-    other: Any = None  # what `also` returned
 
 
-def lower(
-    graph: Graph,
-    optimise: bool = True,
-    *,
-    also: Callable[[Sequence[Node], dict[Storage, int]], Any] | None = None,
-    finish: Callable[[Graph], None] | None = None,
-) -> Lowered:
-    """Splits constant arithmetic off into the init Program and assembles both.
-
-    Args:
-        optimise: reuse memory in place.
-        also: lowers the nodes for another target over the same weights, before ``finish``.
-        finish: passes for the core alone.
-    """
+def partition(graph: Graph) -> Parts:
+    """Splits constant arithmetic off and gathers the weights."""
     normalise_outputs(graph)
-    live = reachable(graph)
-    init = [n for n in live if n.const]
-    main = [n for n in live if not n.const]
     if len({n for n, _ in graph.inputs}) != len(graph.inputs):
         raise IRError("two inputs have one name")
-    weights: dict[Storage, int] = {}
-    table: list[Weight] = []
-    for node in [*init, *main]:
+    live = reachable(graph)
+    parts = Parts(graph, [n for n in live if n.const], [n for n in live if not n.const], {}, [])
+    for node in [*parts.init, *parts.main]:
         for value in (*node.inputs(), *node.outs.values()):
             storage = value.storage
-            if storage.const and storage not in weights:
-                weights[storage] = len(table)
-                size = storage.size if isinstance(storage.size, int) else 0
-                table.append(
-                    Weight(
-                        storage.name or f"computed_{len(table)}",
-                        storage.dtype,
-                        (size,),
-                        storage.source if storage.kind == "const" else None,
-                    )
-                )
-    other = also(main, weights) if also else None
-    if finish:
-        finish(graph)
-        main = [n for n in reachable(graph) if not n.const]
+            if storage.const and storage not in parts.weights:
+                parts.weights[storage] = len(parts.table)
+                parts.table.append(_weight(storage, len(parts.table)))
+    return parts
+
+
+def _weight(storage: Storage, index: int) -> Weight:
+    size = storage.size if isinstance(storage.size, int) else 0
+    source = storage.source if storage.kind == "const" else None
+    return Weight(storage.name or f"computed_{index}", storage.dtype, (size,), source)
+
+
+def lower(parts: Parts, optimise: bool = True) -> Lowered:
+    """Assembles the Programs of the core; with ``optimise`` memory is used in place."""
+    graph, main = parts.graph, parts.main
     if optimise:
-        _take_over(init, main, weights, table)
-    first = Assembler("init", init, [], [], weights, False).assemble() if init else None
-    second = Assembler("main", main, graph.inputs, graph.outputs, weights, optimise, graph.checks).assemble()
-    return Lowered(second, first, table, other)
+        main = write_through(main, graph.output_storages())
+        _take_over(parts.init, main, parts.weights, parts.table)
+    first = Assembler("init", parts.init, [], [], parts.weights, False).assemble() if parts.init else None
+    second = Assembler("main", main, graph.inputs, graph.outputs, parts.weights, optimise, graph.checks).assemble()
+    return Lowered(second, first, parts.table)
 
 
 def normalise_outputs(graph: Graph) -> None:
