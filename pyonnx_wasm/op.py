@@ -16,7 +16,7 @@ from typing import Any
 
 from .dtypes import DType
 from .ir import Graph, IRError, Node, Value
-from .ir.dims import DimLike
+from .ir.dims import Dim, DimLike
 
 _BUF = re.compile(r"(>?)(\w+)([?*]?)$")
 _PARAM = re.compile(r"(\w+)(?:\[(\d+|\*)\])?(?::(f))?$")
@@ -94,7 +94,7 @@ class Kernel:
             count = spec.count or 1
             if len(items) > count:
                 raise IRError(f"{self.name}: {spec.name} holds {len(items)} entries, the kernel takes {count}")
-            flat += [float(i) if spec.is_float else i for i in items + [0] * (count - len(items))]
+            flat += [float(i) if spec.is_float and not isinstance(i, Dim) else i for i in items + [0] * (count - len(items))]
         return flat
 
     @property

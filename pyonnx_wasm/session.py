@@ -22,7 +22,7 @@ from .ir import NeedsContent
 from .onnxfile.tensor import pack, unpack
 from .program import Compiled, Signature
 from .program import file as ponnx
-from .runtimes import Runtime
+from .runtimes import Runtime, call
 from .runtimes.cpu import Executor, load_weights
 from .runtimes.profile import Profile
 
@@ -180,11 +180,7 @@ class InferenceSession:
         arrays, wanted = self._request(output_names, input_feed)
         with self._lock:
             executor = self._variant(arrays)
-            feeds = [packed(a, s.dtype) for a, s in zip(arrays, self._inputs, strict=True)]
-            shapes = executor.bind([a.shape for a in arrays], feeds)
-            outputs = [_empty(shape, s.dtype) for shape, s in zip(shapes, self._outputs, strict=True)]
-            executor.run(feeds, outputs)
-            outputs = [unpacked(o, shape, s.dtype) for o, shape, s in zip(outputs, shapes, self._outputs, strict=True)]
+            outputs = execute(executor, arrays, self._inputs, self._outputs)
         by_name = dict(zip((s.name for s in self._outputs), outputs, strict=True))
         return [by_name[n] for n in wanted]
 
@@ -202,9 +198,10 @@ class InferenceSession:
                 raise NotImplementedError(f"the backend {self._provider} does not measure steps; cpu and gpu do")
             feeds = [packed(a, s.dtype) for a, s in zip(arrays, self._inputs, strict=True)]
             shapes = executor.bind([a.shape for a in arrays], feeds)
-            outputs = [_empty(shape, s.dtype) for shape, s in zip(shapes, self._outputs, strict=True)]
+            outputs: list[Any] = [None if shape is None else _empty(shape, s.dtype) for shape, s in zip(shapes, self._outputs, strict=True)]
             source = self._source if isinstance(self._source, (str, os.PathLike)) else ""
-            return Profile(executor.profile(feeds, outputs), os.path.basename(os.fspath(source)))
+            steps = executor.profile(feeds, outputs, lambda i, shape: _empty(shape, self._outputs[i].dtype))
+            return Profile(steps, os.path.basename(os.fspath(source)))
 
     def _request(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> tuple[list[np.ndarray], list[str]]:
         """The inputs, checked and in order, and the names of the outputs wanted."""
@@ -274,10 +271,10 @@ class InferenceSession:
         return array
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"source": self._source, "options": self._options, "provider": (self._provider, self._settings)}
+        return {"source": self._source, "options": self._options, "provider": self._provider, "settings": self._settings}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["source"], state["options"], [state["provider"]])  # type: ignore[misc]
+        self.__init__(state["source"], state["options"], [(state["provider"], state["settings"])])  # type: ignore[misc]
 
 
 def is_compiled(source: str | os.PathLike[str] | bytes) -> bool:
@@ -288,6 +285,19 @@ def is_compiled(source: str | os.PathLike[str] | bytes) -> bool:
         with open(source, "rb") as f:
             head = f.read(10)
     return len(head) == 10 and head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < 1 << 40
+
+
+def execute(runtime: Runtime, arrays: Sequence[np.ndarray], inputs: Sequence[Signature], outputs: Sequence[Signature]) -> list[np.ndarray]:
+    """Runs arrays of the inputs' dtypes; elements of less than 8 bits are one per byte in the arrays."""
+    feeds = [packed(np.ascontiguousarray(a), s.dtype) for a, s in zip(arrays, inputs, strict=True)]
+    shapes: dict[int, tuple[int, ...]] = {}
+
+    def empty(i: int, shape: tuple[int, ...]) -> np.ndarray:
+        shapes[i] = shape
+        return _empty(shape, outputs[i].dtype)
+
+    found = call(runtime, [a.shape for a in arrays], feeds, empty)
+    return [unpacked(array, shapes[i], s.dtype) for i, (array, s) in enumerate(zip(found, outputs, strict=True))]
 
 
 def packed(array: np.ndarray, dtype: DType) -> np.ndarray:

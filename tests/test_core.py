@@ -20,7 +20,7 @@ from pyonnx_wasm.runtimes.core import Core, CoreError
 KERNELS = toolchain.declared()
 ARENA, WEIGHT, INPUT, OUTPUT = range(4)
 F32, I32, I64 = 1, 6, 7
-OPS = "const dim elem add sub mul floordiv ceildiv mod min max eq lt le select check".split()  # noqa: SIM905
+OPS = "const dim elem add sub mul floordiv ceildiv mod min max eq lt le select check read".split()  # noqa: SIM905
 
 
 class Reg(int):
@@ -38,6 +38,7 @@ class Asm:
         self.storages: list[list[int]] = []
         self.buffers: list[list[int]] = []
         self.steps: list[list[int]] = []
+        self.stages: list[tuple[int, int]] = []
         self.n_weights = 0
 
     def reg(self, value: int) -> Reg:
@@ -69,6 +70,10 @@ class Asm:
             self.kernels.append(kernel)
         self.steps.append([self.kernels.index(kernel), len(bufs), len(params), 0, *bufs, *map(self.reg, params)])
 
+    def stage(self) -> None:
+        """What follows belongs to the next stage."""
+        self.stages.append((len(self.code), len(self.steps)))
+
     def copy(self, y: int, x: int, n: int, xoff: int = 0, yoff: int = 0, xstride: int = 1, ystride: int = 1) -> None:
         pad = [0] * 7
         self.step("copy", [y, x], [1, xoff, yoff, n, *pad, xstride, *pad, ystride, *pad])
@@ -85,11 +90,12 @@ class Asm:
             (self.kernels, names),
             *((t, flat(t)) for t in (self.inputs, self.outputs, self.code, self.storages, self.buffers, self.steps)),
         ]
-        head, body = [0x50585057, 1, 0], list[int]()
+        head, body = [0x50585057, 2, 0], list[int]()
         for rows, words in tables:
-            head += [len(rows), 19 + len(body)]
+            head += [len(rows), 22 + len(body)]
             body += words
-        words = [*head, self.n_weights, 0, *body]
+        stages = [*self.stages, (len(self.code), len(self.steps))]
+        words = [*head, self.n_weights, len(stages), 22 + len(body), 0, 0, *body, *flat(stages)]
         words[2] = len(words)
         return np.array(words, np.int32)
 
@@ -413,7 +419,7 @@ LOAD_ERRORS: list[tuple[str, Edit]] = [
     ("shape instruction 0", _set("code", 0, 2, 1)),
     ("shape instruction 2", _set("code", 2, 1, 2)),
     ("shape instruction 2", _set("code", 2, 2, -1)),
-    ("shape instruction 0", lambda a: a.code.__setitem__(0, [2, 0, 0, 0])),
+    ("shape instruction 0", lambda a: a.code.__setitem__(0, [16, 0, 0, 0])),
     ("storage 0 is wrong", _set("storages", 0, 0, 4)),
     ("storage 0 is wrong", _set("storages", 0, 2, 1 << 20)),
     ("storage 0 has index 1", _set("storages", 0, 1, 1)),
@@ -449,7 +455,7 @@ def test_malformed_at_load(text: str, edit: Edit) -> None:
     assert caught.value.code in (core.MALFORMED, core.UNKNOWN_KERNEL)
 
 
-@pytest.mark.parametrize("word", range(19))
+@pytest.mark.parametrize("word", range(22))
 @pytest.mark.parametrize("value", [-(1 << 31), -1, 0, 1, 18, 100_000, (1 << 31) - 1])
 def test_damaged_header(word: int, value: int) -> None:
     code = chain().pack()

@@ -74,6 +74,8 @@ const SHAPE_CODE = 9;
 const STORAGES = 11;
 const BUFFERS = 13;
 const STEPS = 15;
+/** A run stopped where the sizes of further outputs became known. */
+const MORE = -1;
 const WEIGHT_STORAGE = 1;
 const ELEM = 2;
 
@@ -91,6 +93,7 @@ export class Program {
   readonly #staging: Staging[];
   readonly #session: number;
   #frame = 0;
+  #slots: (Slot | undefined)[] = [];
   #ready: [ins: number, outs: number] = [0, 0];
 
   /** Creates the Program from its verified words at `code`; throws an error that names kernel or step. */
@@ -142,8 +145,8 @@ export class Program {
     }
   }
 
-  /** Binds to the inputs' sizes; returns the sizes of the outputs. */
-  bind(inputs: readonly Slot[]): number[][] {
+  /** Binds to the inputs' sizes; returns the sizes of the outputs, undefined for those that are known only in a run. */
+  bind(inputs: readonly Slot[]): (number[] | undefined)[] {
     this.#prepare(inputs);
     this.#bind(inputs);
     return this.#outputDims();
@@ -154,7 +157,7 @@ export class Program {
     const { core, exports } = this.#prepare(inputs);
     return this.#finish(inputs, (ins, outs) => {
       const error = this.#frame;
-      if (core.call(() => exports.pwx_run(this.#session, ins, outs, error))) throw this.#error(error);
+      this.#whole(outs, () => core.call(() => exports.pwx_run(this.#session, ins, outs, error)));
     });
   }
 
@@ -166,7 +169,7 @@ export class Program {
       const zero = performance.now();
       for (const [i, { kernel, origin }] of this.#steps.entries()) {
         const start = performance.now();
-        if (core.call(() => exports.pwx_run_steps(this.#session, ins, outs, i, i + 1, error))) throw this.#error(error);
+        this.#whole(outs, () => core.call(() => exports.pwx_run_steps(this.#session, ins, outs, i, i + 1, error)));
         const ms = performance.now() - start;
         times.push({ name: origin || kernel, kernel, backend: "wasm", start: start - zero, ms, bytes: 0 });
       }
@@ -248,30 +251,43 @@ export class Program {
 
   #finish(inputs: readonly Slot[], execute: (ins: number, outs: number) => void): Slot[] {
     const [ins, outs] = this.#bind(inputs);
-    const outputs = this.#stageOutputs();
-    const frame = this.core.view(outs, 4 * this.outputs.length);
-    outputs.forEach(({ address }, i) => frame.setUint32(4 * i, address, true));
+    this.#stageOutputs(outs);
     execute(ins, outs);
-    return outputs;
+    return this.#slots as Slot[];
   }
 
-  #outputDims(): number[][] {
+  /** Repeats a call for as long as it stops for outputs whose sizes have become known. */
+  #whole(outs: number, call: () => number): void {
+    for (let code = call(); code; code = call()) {
+      if (code !== MORE) throw this.#error(this.#frame);
+      this.#stageOutputs(outs);
+    }
+  }
+
+  #outputDims(): (number[] | undefined)[] {
     const { core } = this;
     const address = core.exports.pwx_output_dims(this.#session) >>> 0;
     const view = core.view(address, 8 * this.outputs.reduce((n, { rank }) => n + rank, 0));
     let at = 0;
-    return this.outputs.map(({ rank }) => Array.from({ length: rank }, () => Number(view.getBigInt64(8 * at++, true))));
+    return this.outputs.map(({ rank }) => {
+      const dims = Array.from({ length: rank }, () => Number(view.getBigInt64(8 * at++, true)));
+      return dims.some((dim) => dim < 0) ? undefined : dims;
+    });
   }
 
-  #stageOutputs(): Slot[] {
+  /** Memory for the outputs whose sizes are known; their addresses go to `outs`. */
+  #stageOutputs(outs: number): void {
     const shapes = this.#outputDims();
-    return this.outputs.map(({ code }, i) => {
+    this.#slots = this.outputs.map(({ code }, i) => {
       const type = typeOfCode(code) as Type;
-      const dims = shapes[i] as number[];
+      const dims = shapes[i];
+      if (!dims) return undefined;
       const bytes = bytesOf(type, elements(dims));
       const staging = this.#staging[i] as Staging;
       return { address: staging.reserve(bytes, `output ${i} of [${dims}]`), bytes, type, dims };
     });
+    const frame = this.core.view(outs, 4 * this.outputs.length);
+    this.#slots.forEach((slot, i) => frame.setUint32(4 * i, slot?.address ?? 0, true));
   }
 
   #error(address: number): ProgramError {

@@ -63,7 +63,7 @@ function coreOf(threads: number): Core {
     if (!compiled) throw new Error("the core was not compiled");
     threadScript ??= URL.createObjectURL(new Blob([THREAD_SCRIPT], { type: "text/javascript" }));
     core?.stop();
-    core = Core.startNow(compiled, { count: threads, script: threadScript });
+    core = Core.startNow(compiled, threads, threadScript);
     cores.set(threads, core);
   }
   return core;
@@ -77,18 +77,22 @@ function defaultThreads(): number {
 
 /** A model in core memory. Frames hold, per input, its address, its bytes and its dims, then per output the same. */
 export class Executor {
+  readonly threads: number;
   readonly #core: Core;
   readonly #owned = new Set<number>();
   readonly #weights: number[] = [];
   readonly #spec: Spec;
   #main: Program | undefined;
   #inputs: Staging[] = [];
+  #results: readonly Slot[] = [];
+  #at = 0;
   #frame: PythonArray | undefined;
   #view: Buffer | undefined;
 
   constructor(spec: string, threads: number) {
     this.#spec = JSON.parse(spec) as Spec;
     this.#core = coreOf(threads || defaultThreads());
+    this.threads = this.#core.threads;
     try {
       for (const [k, { name, bytes, home }] of this.#spec.weights.entries())
         if (home === k) this.#weights[k] = this.#own(bytes, `weight "${name}"`);
@@ -97,11 +101,6 @@ export class Executor {
       throw error;
     }
     for (const [k, { home }] of this.#spec.weights.entries()) this.#weights[k] = this.#weights[home] as number;
-  }
-
-  /** Threads that work, or are still to start. */
-  get threads(): number {
-    return this.#core.threads;
   }
 
   /** Copies the bytes of weight `k` in. */
@@ -138,21 +137,36 @@ export class Executor {
     this.#frame = frame;
   }
 
-  /** Writes the outputs' dims into the frame. */
+  /** Writes the outputs' dims into the frame, -1 for those that are known only in a run. */
   bind(): void {
     const { main, inputs, frame, at } = this.#take();
     let word = at;
-    for (const dims of main.bind(inputs)) {
+    for (const [i, dims] of main.bind(inputs).entries()) {
+      const { rank } = main.outputs[i] as { rank: number };
+      frame.set(dims ?? new Array<number>(rank).fill(-1), word + 2);
+      word += 2 + rank;
+    }
+  }
+
+  /** Runs; with `fetch` outputs go to the addresses that the frame holds for them, else their dims into the frame. */
+  run(fetch: boolean): void {
+    const { main, inputs, frame, at } = this.#take();
+    this.#results = main.run(inputs);
+    this.#at = at;
+    if (fetch) return this.fetch();
+    let word = at;
+    for (const { dims } of this.#results) {
       frame.set(dims, word + 2);
       word += 2 + dims.length;
     }
   }
 
-  /** Runs; outputs go to the addresses that the frame holds for them. */
-  run(): void {
-    const { main, inputs, frame, heap, at } = this.#take();
-    let word = at;
-    for (const [i, { address, bytes, dims }] of main.run(inputs).entries()) {
+  /** Copies the outputs of the latest run to the addresses that the frame holds for them. */
+  fetch(): void {
+    const frame = this.#words();
+    const heap = new Uint8Array(frame.buffer);
+    let word = this.#at;
+    for (const [i, { address, bytes, dims }] of this.#results.entries()) {
       const [to, room] = frame.subarray(word, word + 2) as unknown as [number, number];
       if (room !== bytes) throw new Error(`output ${i} has ${bytes} bytes, there is room for ${room}`);
       heap.set(this.#core.bytes.subarray(address, address + bytes), to);

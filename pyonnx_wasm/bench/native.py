@@ -15,6 +15,7 @@ import numpy as np
 from .. import compiler
 from ..dtypes import to_numpy
 from ..program import Compiled
+from ..runtimes import call
 from ..runtimes.cpu import Executor
 from ..session import InferenceSession, SessionOptions
 from . import report
@@ -80,8 +81,7 @@ def inside(compiled: Compiled, case: Case, feed: dict[str, np.ndarray], threads:
     """What only the core can tell: bytes that weights and activations take, time to bind to new sizes, time per step."""
     executor = Executor(compiled.main, compiled.init, compiled.weights, threads)
     arrays = [feed[s.name] for s in compiled.inputs]
-    shapes = executor.bind([a.shape for a in arrays], arrays)
-    outputs = [np.empty(shape, to_numpy(s.dtype)) for shape, s in zip(shapes, compiled.outputs, strict=True)]
+    outputs = call(executor, [a.shape for a in arrays], arrays, lambda i, shape: np.empty(shape, to_numpy(compiled.outputs[i].dtype)))
     found: dict[str, Any] = {"needed_bytes": needed(executor, compiled, arrays, sum(o.nbytes for o in outputs))}
     if steps:
         kernels = [node.kernel.name for node in compiled.main.nodes] or [""] * executor.core.steps

@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 
 from .. import compiler
+from ..dtypes import to_numpy
 from ..program import Compiled
 from ..program import file as ponnx
-from ..runtimes import core
+from ..runtimes import call, core
 from ..runtimes.cpu import Executor
 from ..server import Server
 from ..testing.chromium import launch_options
@@ -276,8 +277,7 @@ def needed(compiled: Compiled, feed: dict[str, np.ndarray]) -> int | None:
         return None
     executor = Executor(compiled.main, compiled.init, compiled.weights)
     arrays = [feed[s.name] for s in compiled.inputs]
-    shapes = executor.bind([a.shape for a in arrays], arrays)
-    outputs = sum(s.dtype.nbytes(int(np.prod(shape))) for shape, s in zip(shapes, compiled.outputs, strict=True))
-    total = native.needed(executor, compiled, arrays, outputs)
+    outputs = call(executor, [a.shape for a in arrays], arrays, lambda i, shape: np.empty(shape, to_numpy(compiled.outputs[i].dtype)))
+    total = native.needed(executor, compiled, arrays, sum(o.nbytes for o in outputs))
     executor.core.close()
     return total

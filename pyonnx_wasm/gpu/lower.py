@@ -19,9 +19,15 @@ from .split import is_large, split_large
 MAX_STORAGE_BUFFERS = 8  # bindings that every adapter has (WebGPU's default maxStorageBuffersPerShaderStage)
 
 
-def lower_gpu(parts: Parts) -> GpuProgram:
-    """Lowers the nodes of a graph that depend on its inputs. A GPU binds whole buffers: what it reads and writes are different ones."""
+def lower_gpu(parts: Parts) -> GpuProgram | None:
+    """Lowers the nodes of a graph that depend on its inputs. A GPU binds whole buffers: what it reads and writes are different ones.
+
+    Returns:
+        None where sizes are read from what the graph computes.
+    """
     graph = parts.graph
+    if graph.reads:
+        return None
 
     def assembled(nodes: Sequence[Node]) -> GpuProgram:
         return GpuAssembler(split_large(nodes), graph.inputs, graph.outputs, parts.weights, graph.checks).build()

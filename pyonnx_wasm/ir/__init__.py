@@ -8,12 +8,15 @@ from .graph import (
     Items,
     NeedsContent,
     Node,
+    Read,
     Shape,
     Storage,
     Value,
     flatten,
     reachable,
     row_major,
+    symbols_in,
+    symbols_of,
     type_text,
 )
 
@@ -24,6 +27,7 @@ __all__ = [
     "Items",
     "NeedsContent",
     "Node",
+    "Read",
     "Shape",
     "Storage",
     "Value",
@@ -31,5 +35,7 @@ __all__ = [
     "flatten",
     "reachable",
     "row_major",
+    "symbols_in",
+    "symbols_of",
     "type_text",
 ]

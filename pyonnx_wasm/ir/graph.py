@@ -162,6 +162,19 @@ class Node:
         return all(v.storage.const for v in self.inputs()) and not any(isinstance(p, Dim) for p in flatten([self.params, views]))
 
 
+@dataclass(frozen=True)
+class Read:
+    """What a symbol stands for that is data: one element of a tensor that the graph computes.
+
+    Attributes:
+        value: contiguous, of static size.
+        index: of the element, row-major.
+    """
+
+    value: Value
+    index: int
+
+
 class Graph:
     """Nodes in an order in which they can run, named inputs, named outputs.
 
@@ -177,6 +190,9 @@ class Graph:
         self.outputs: list[tuple[str, Value]] = []
         self.nodes: list[Node] = []
         self.checks: list[tuple[DimLike, str]] = []
+        self.reads: dict[str, Read] = {}  # by symbol
+        self._asked: dict[Any, str] = {}
+        self._numbers = itertools.count()
         self.origin = ""
 
     @staticmethod
@@ -228,14 +244,27 @@ class Graph:
                 found.setdefault(storage, []).append(node)
         return found
 
+    def read(self, x: Value, index: int) -> Dim:
+        """The symbol of an element of a contiguous value: an integer, or where the dtype is a float the bits of a float64,
+        which is no number to compute with but a kernel's parameter."""
+        key = (x.storage, x.offset, x.shape, x.strides, index)
+        if key not in self._asked:
+            self._asked[key] = f"%{next(self._numbers)}{{}}"
+        name = self._asked[key]
+        self.reads.setdefault(name, Read(x, index))
+        low, high = (0, 1) if x.dtype is DType.bool else (-(1 << 62), 1 << 62)
+        return dims.sym(name, lo=low, hi=high)
+
     def output_storages(self) -> set[Storage]:
-        return {v.storage for _, v in self.outputs}
+        """The storages that are read where no node shows: as outputs, or for sizes."""
+        return {v.storage for _, v in self.outputs} | {r.value.storage for r in self.reads.values()}
 
     def replace_all(self, old: Storage, fn: Callable[[Value], Value]) -> None:
         """Rewrites every view of a storage, in nodes and outputs."""
         for node in self.nodes:
             node.replace(lambda v: fn(v) if v.storage is old else v)
         self.outputs = [(n, fn(v) if v.storage is old else v) for n, v in self.outputs]
+        self.reads = {n: Read(fn(r.value), r.index) if r.value.storage is old else r for n, r in self.reads.items()}
 
     def __str__(self) -> str:
         from .text import print_graph
@@ -268,12 +297,51 @@ def flatten(params: Any) -> Iterator[Any]:
         yield from flatten(p)
 
 
+def symbols_of(node: Node) -> set[str]:
+    """The symbols in a call's parameters and views."""
+    views = [[v.offset, v.shape, v.strides, v.storage.size] for v in (*node.inputs(), *node.outs.values())]
+    return symbols_in([node.params, views])
+
+
+def symbols_in(params: Any) -> set[str]:
+    """The symbols in all leaves of nested dicts, lists and tuples."""
+    return {s for leaf in flatten(params) if isinstance(leaf, Dim) for s in dims.symbols(leaf)}
+
+
 def reachable(graph: Graph) -> list[Node]:
-    """The nodes that an output depends on, in order."""
-    wanted = graph.output_storages()
-    kept = []
+    """The nodes that an output depends on, by way of tensors or of sizes, in order. Reads that nothing needs are dropped."""
+    wanted = {v.storage for _, v in graph.outputs}
+    wrote = {v.storage: node for node in graph.nodes for v in node.outs.values()} if graph.reads else {}
+    kept: set[Node] = set()
+    asked: dict[str, None] = {}
+    todo: list[Node] = []
+
+    def need(storages: Iterable[Storage]) -> None:
+        for storage in storages:
+            if storage in wrote and wrote[storage] not in kept:
+                kept.add(wrote[storage])
+                todo.append(wrote[storage])
+
+    def ask(symbols: set[str]) -> None:
+        for name in symbols:
+            if name in graph.reads and name not in asked:
+                asked[name] = None
+                read = graph.reads[name]
+                need([read.value.storage])
+                ask(symbols_in([read.value.shape, read.value.offset, read.value.strides]))
+
+    if graph.reads:
+        need(wanted)
+        ask(symbols_in([[c for c, _ in graph.checks], [v.shape for _, v in graph.outputs]]))
+        while todo:
+            node = todo.pop()
+            need(v.storage for v in (*node.inputs(), *node.outs.values()))
+            ask(symbols_of(node))
+        graph.reads = {n: r for n, r in graph.reads.items() if n in asked}
+        return [n for n in graph.nodes if n in kept]
+    found = []
     for node in reversed(graph.nodes):
         if any(v.storage in wanted for v in node.outs.values()):
-            kept.append(node)
+            found.append(node)
             wanted.update(v.storage for v in node.inputs())
-    return kept[::-1]
+    return found[::-1]

@@ -14,6 +14,7 @@ from ..dtypes import DType, from_numpy, to_numpy
 from ..ir import NeedsContent
 from ..program import Compiled, Signature
 from ..program import file as ponnx
+from ..runtimes import call
 from ..runtimes.cpu import Executor
 from ..session import declared, is_compiled, packed, unpacked
 from . import statistics
@@ -42,9 +43,13 @@ def run(path: str, sizes: Mapping[str, int], inputs: Mapping[str, Mapping[str, s
     begin = time.perf_counter()
     executor = Executor(compiled.main, compiled.init, compiled.weights, threads)
     flat = [packed(a, s.dtype) for a, s in zip(feeds, compiled.inputs, strict=True)]
-    shapes = executor.bind([a.shape for a in feeds], flat)
-    outputs = [_empty(shape, s.dtype) for shape, s in zip(shapes, compiled.outputs, strict=True)]
-    executor.run(flat, outputs)
+    shapes: dict[int, tuple[int, ...]] = {}
+
+    def empty(i: int, shape: tuple[int, ...]) -> np.ndarray:
+        shapes[i] = shape
+        return _empty(shape, compiled.outputs[i].dtype)
+
+    outputs = call(executor, [a.shape for a in feeds], flat, empty)
     first_ms = _since(begin)
     best: list[tuple[str, int]] = []
     times: list[float] = []
@@ -55,7 +60,7 @@ def run(path: str, sizes: Mapping[str, int], inputs: Mapping[str, Mapping[str, s
         times.append(_since(begin))
         best = [(o, min(a, b)) for (o, a), (_, b) in zip(steps, best, strict=True)] if best else steps
     return {
-        "outputs": [_described(s, shape, o) for s, shape, o in zip(compiled.outputs, shapes, outputs, strict=True)],
+        "outputs": [_described(s, shapes[i], o) for i, (s, o) in enumerate(zip(compiled.outputs, outputs, strict=True))],
         "steps": [[origin, ns / 1e6] for origin, ns in best],
         "compile_ms": compile_ms,
         "first_ms": first_ms,

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..dtypes import DType, to_numpy
 from ..program import file as ponnx
-from ..session import InferenceSession, packed, unpacked
+from ..session import InferenceSession, execute, packed, unpacked
 
 T = TypeVar("T")
 Arrays = dict[str, np.ndarray]
@@ -139,13 +139,9 @@ class Library(Backend):
 
         compiled = ponnx.load(model)
         executor = Executor(compiled.main, compiled.init, compiled.weights, library=self.library)
-        feeds = [packed(np.ascontiguousarray(feed[s.name]), s.dtype) for s in compiled.inputs]
-        shapes = executor.bind([feed[s.name].shape for s in compiled.inputs], feeds)
-        raw = [np.empty(s.dtype.nbytes(int(np.prod(shape))), np.uint8) for s, shape in zip(compiled.outputs, shapes, strict=True)]
-        executor.run(feeds, raw)
+        outputs = execute(executor, [feed[s.name] for s in compiled.inputs], compiled.inputs, compiled.outputs)
         executor.core.close()
-        rows = zip(compiled.outputs, raw, shapes, strict=True)
-        return {s.name: unpacked(r.view(to_numpy(s.dtype)), shape, s.dtype).reshape(shape) for s, r, shape in rows}
+        return {s.name: array for s, array in zip(compiled.outputs, outputs, strict=True)}
 
 
 class Page(Backend):

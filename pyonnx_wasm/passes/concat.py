@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
-from ..ir import Node, Storage, Value, dims
+from ..ir import Node, Storage, Value, dims, symbols_in
 from ..ir.dims import DimLike
 from ..tensor import CONCAT
 
 
-def write_through(nodes: Sequence[Node], kept: Collection[Storage]) -> list[Node]:
+def write_through(nodes: Sequence[Node], kept: Collection[Storage], later: Collection[str] = ()) -> list[Node]:
     """The nodes with others in place of concatenations along the outermost axis and of what those alone read.
 
     From the last to the first, so that a concatenation inside another has its place there before its own inputs move into it.
 
     Args:
         kept: storages that are read where no node shows.
+        later: symbols that are known when the Program has begun to run; what they size is written behind that.
     """
     writes = {v.storage: node for node in nodes for v in node.outs.values()}
     reads: dict[Storage, int] = dict.fromkeys(kept, 2)
@@ -26,7 +27,11 @@ def write_through(nodes: Sequence[Node], kept: Collection[Storage]) -> list[Node
     out: list[Node] = []
     for node in reversed(nodes):
         moved = _moved(node, homes)
-        if node.kernel is CONCAT and all(s == 1 for s in node.out.shape[: node.params["axis"]]):
+        if (
+            node.kernel is CONCAT
+            and symbols_in([node.out.storage.size]).isdisjoint(later)
+            and all(s == 1 for s in node.out.shape[: node.params["axis"]])
+        ):
             moved = _taken(moved, writes, reads, homes)
         if moved.kernel is not CONCAT or moved.ins["x"]:
             out.append(moved)

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import IRError, Node, Storage, Value, dims, flatten
+from ..ir import IRError, Node, Read, Storage, Value, dims, flatten, symbols_in, symbols_of
 from ..ir.dims import Dim, DimLike
 from ..op import Kernel
 from .model import ARENA, HEADER_WORDS, INPUT, MAGIC, OUTPUT, SHAPE_OPS, TABLES, VERSION, WEIGHT, Program
+from .stages import Stage, staged
 
 
 class Step(NamedTuple):
@@ -41,9 +42,15 @@ class Assembler:
         weights: dict[Storage, int],
         inplace: bool,
         checks: Sequence[tuple[DimLike, str]] = (),
+        reads: dict[str, Read] | None = None,
     ) -> None:
+        self.stages = staged(nodes, outputs, checks, reads or {})
+        nodes = [node for stage in self.stages for node in stage.nodes]
         self.name, self.nodes, self.inputs, self.outputs, self.weights = name, nodes, inputs, outputs, weights
-        self.checks, self.inplace = checks, inplace
+        self.inplace = inplace
+        self.read_storages = {r.value.storage for r in (reads or {}).values()}
+        self.demanded: set[DimLike] = set()
+        self.ends: list[tuple[int, int]] = []  # registers and steps behind each stage
         self.code: list[tuple[int, int, int, int]] = []
         self.registers: dict[Any, int] = {}
         self.messages: list[str] = []
@@ -59,16 +66,26 @@ class Assembler:
     def assemble(self) -> Program:
         self.bind_symbols()
         input_rows = [[int(v.dtype), v.rank, self.buffer(v.storage, INPUT, i)] for i, (_, v) in enumerate(self.inputs)]
-        for i, (_, v) in enumerate(self.outputs):
-            self.buffer(v.storage, OUTPUT, i)
         aliases = self.aliases() if self.inplace else {}
-        steps = [self.step(at, node, aliases) for at, node in enumerate(self.nodes)]
+        steps: list[Step] = []
+        for stage, after in zip(self.stages, [*self.stages[1:], Stage()], strict=True):
+            for condition, text in stage.checks:
+                self.check(condition, text)
+            for i in stage.outputs:
+                value = self.outputs[i][1]
+                self.buffer(value.storage, OUTPUT, i)
+                _ = [self.register(size) for size in value.shape]
+            for node in stage.nodes:
+                steps.append(self.step(len(steps), node, aliases))
+            places = [(name, *self.place(read, len(steps) - 1)) for name, read in after.reads]
+            self.ends.append((len(self.code), len(steps)))
+            for name, buffer, index in places:
+                self.registers[dims.sym(name)] = self.emit("read", buffer, index)
         output_rows = [[int(v.dtype), v.rank, self.buffers[v.storage], *map(self.register, v.shape)] for _, v in self.outputs]
         return Program(self.name, self.pack(input_rows, output_rows, steps), self.messages, self.origins, list(self.nodes))
 
     def bind_symbols(self) -> None:
         """The first input axis that names a symbol defines it; every other axis is checked."""
-        demanded = set()
         for i, (name, value) in enumerate(self.inputs):
             for axis, size in enumerate(value.shape):
                 here = self.emit("dim", i, axis)
@@ -82,10 +99,38 @@ class Assembler:
                 self.emit("check", self.emit("eq", here, want), self.message(said))
         for i, (name, value) in enumerate(self.inputs):
             self.elements(i, name, value)
-        for condition, text in self.checks:
-            if condition not in demanded:
-                demanded.add(condition)
-                self.emit("check", self.register(condition), self.message(text))
+        homes = {value.storage: i for i, (_, value) in enumerate(self.inputs)}
+        for name, read in self.stages[0].reads:
+            offset, index = self.element(read)
+            assert isinstance(offset, int)
+            self.registers[dims.sym(name)] = self.emit("elem", homes[read.value.storage], offset + index)
+
+    def check(self, condition: DimLike, text: str) -> None:
+        if condition not in self.demanded:
+            self.demanded.add(condition)
+            self.emit("check", self.register(condition), self.message(text))
+
+    @staticmethod
+    def element(read: Read) -> tuple[DimLike, int]:
+        """Where an element lies in its storage: the offset of a part, and the position in it."""
+        value = read.value
+        if value.contiguous:
+            return value.offset, read.index
+        at, rest = value.offset, read.index
+        for size, stride in zip(reversed(value.shape), reversed(value.strides), strict=True):
+            assert isinstance(size, int)
+            at, rest = at + rest % size * stride, rest // size
+        return at, 0
+
+    def place(self, read: Read, at: int) -> tuple[int, int]:
+        """The buffer and the position that a register reads when step ``at`` has run."""
+        storage = read.value.storage
+        index, each = self.touch(at, storage, {}), read.value.dtype.bits // 8
+        offset, position = self.element(read)
+        if isinstance(offset, int) and read.value.dtype is storage.dtype:
+            return index, offset + position
+        row = (self.storage_of[storage], self.register((offset + position) * each), self.register(each), int(read.value.dtype))
+        return self.row(row), 0
 
     def elements(self, i: int, name: str, value: Value) -> None:
         """Content symbols that anything uses become ``elem`` reads."""
@@ -98,14 +143,9 @@ class Assembler:
 
     def used_symbols(self) -> set[str]:
         if not hasattr(self, "_used"):
-            leaves: Iterable[Any] = flatten(
-                [[c for c, _ in self.checks], [v.shape for _, v in self.outputs]]
-                + [
-                    [n.params, [[v.offset, v.shape, v.strides, v.storage.size] for v in (*n.inputs(), *n.outs.values())]]
-                    for n in self.nodes
-                ]
-            )
-            self._used = {s for leaf in leaves if isinstance(leaf, Dim) for s in dims.symbols(leaf)}
+            reads = [[r.value.offset, r.value.strides] for stage in self.stages for _, r in stage.reads]
+            checks = [c for stage in self.stages for c, _ in stage.checks]
+            self._used = symbols_in([checks, reads, [v.shape for _, v in self.outputs]]).union(*map(symbols_of, self.nodes))
         return self._used
 
     def emit(self, name: str, a: int = 0, b: int = 0, c: int = 0) -> int:
@@ -189,7 +229,7 @@ class Assembler:
             for v in node.inputs():
                 last[v.storage] = i
         found: dict[Storage, Storage] = {}
-        kept = {v.storage for _, v in self.outputs}
+        kept = {v.storage for _, v in self.outputs} | self.read_storages
         for i, node in enumerate(self.nodes):
             if "inplace" not in node.kernel.traits or len(node.outs) != 1:
                 continue
@@ -284,6 +324,8 @@ class Assembler:
             "storages": (len(self.storages), list(flatten(self.storages))),
             "buffers": (len(self.buffer_rows), list(flatten(self.buffer_rows))),
             "steps": (len(steps), [word for step in steps for word in step.words()]),
+            "stages": (len(self.ends), list(flatten(self.ends))),
+            "programs": (0, []),
         }
         head, body = [0] * HEADER_WORDS, list[int]()
         for name, at in TABLES.items():
@@ -291,7 +333,7 @@ class Assembler:
             head[at : at + 2] = count, HEADER_WORDS + len(body)
             body += words
         head[:3] = _signed(MAGIC), VERSION, HEADER_WORDS + len(body)
-        head[-2] = len(self.weights)
+        head[17] = len(self.weights)
         return np.array(head + body, np.int32)
 
 

@@ -44,8 +44,9 @@ def partition(graph: Graph) -> Parts:
         raise IRError("two inputs have one name")
     live = reachable(graph)
     parts = Parts(graph, [n for n in live if n.const], [n for n in live if not n.const], {}, [])
-    for node in [*parts.init, *parts.main]:
-        for value in (*node.inputs(), *node.outs.values()):
+    read = [r.value for r in graph.reads.values()]
+    for values in [*[(*node.inputs(), *node.outs.values()) for node in [*parts.init, *parts.main]], read]:
+        for value in values:
             storage = value.storage
             if storage.const and storage not in parts.weights:
                 parts.weights[storage] = len(parts.table)
@@ -63,10 +64,10 @@ def lower(parts: Parts, optimise: bool = True) -> Lowered:
     """Assembles the Programs of the core; with ``optimise`` memory is used in place."""
     graph, main = parts.graph, parts.main
     if optimise:
-        main = write_through(main, graph.output_storages())
-        _take_over(parts.init, main, parts.weights, parts.table)
+        main = write_through(main, graph.output_storages(), graph.reads)
+        _take_over(parts.init, main, {r.value.storage for r in graph.reads.values()}, parts.weights, parts.table)
     first = Assembler("init", parts.init, [], [], parts.weights, False).assemble() if parts.init else None
-    second = Assembler("main", main, graph.inputs, graph.outputs, parts.weights, optimise, graph.checks).assemble()
+    second = Assembler("main", main, graph.inputs, graph.outputs, parts.weights, optimise, graph.checks, graph.reads).assemble()
     return Lowered(second, first, parts.table)
 
 
@@ -88,7 +89,7 @@ def normalise_outputs(graph: Graph) -> None:
     graph.outputs = fixed
 
 
-def _take_over(init: Sequence[Node], main: Sequence[Node], weights: dict[Storage, int], table: list[Weight]) -> None:
+def _take_over(init: Sequence[Node], main: Sequence[Node], read: set[Storage], weights: dict[Storage, int], table: list[Weight]) -> None:
     """Lets an init result overwrite the constant it is made of, when nothing reads that constant later."""
     last: dict[Storage, int] = {}
     for i, node in enumerate([*init, *main]):
@@ -103,6 +104,7 @@ def _take_over(init: Sequence[Node], main: Sequence[Node], weights: dict[Storage
             reads = [x for x in node.inputs() if x.storage is v.storage]
             if (
                 last[v.storage] == i
+                and v.storage not in read
                 and len(reads) == 1
                 and v.whole
                 and out.whole

@@ -14,17 +14,18 @@ from ..ir import Graph, Node
 if TYPE_CHECKING:
     from .section import GpuProgram
 
-MAGIC, VERSION = 0x50585057, 1
-HEADER_WORDS = 19
+MAGIC, VERSION = 0x50585057, 2
+HEADER_WORDS = 22
 TABLES = {
     name: 3 + 2 * i for i, name in enumerate(["kernels", "inputs", "outputs", "registers", "storages", "buffers", "steps"])
 }  # the header's word with the number of rows; the next holds where the table begins
-REGISTER_WORDS, STORAGE_WORDS, BUFFER_WORDS = 4, 6, 4
+TABLES |= {"stages": 18, "programs": 20}
+REGISTER_WORDS, STORAGE_WORDS, BUFFER_WORDS, STAGE_WORDS = 4, 6, 4, 2
 ARENA, WEIGHT, INPUT, OUTPUT = range(4)
 SHAPE_OPS = {
     name: code
     for code, name in enumerate(
-        ["const", "dim", "elem", "add", "sub", "mul", "floordiv", "ceildiv", "mod", "min", "max", "eq", "lt", "le", "select", "check"]
+        "const dim elem add sub mul floordiv ceildiv mod min max eq lt le select check read".split()  # noqa: SIM905
     )
 }
 

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
 
 import numpy as np
+
+#: Makes the array for an output, given its number and its shape.
+Allocate = Callable[[int, tuple[int, ...]], np.ndarray]
 
 
 class Runtime(Protocol):
     """A model ready to run on one backend. Not re-entrant: its owner serialises calls."""
 
-    def bind(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
-        """Fixes the input shapes; returns the output shapes."""
+    def bind(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> Sequence[tuple[int, ...] | None]:
+        """Fixes the input shapes; returns the output shapes, None for those that are known only while the Program runs."""
 
-    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-        """Runs the bound Program; inputs and outputs are contiguous and of the bound shapes."""
+    def run(self, inputs: Sequence[np.ndarray], outputs: list[Any], more: Allocate) -> None:
+        """Runs the bound Program; inputs and outputs are contiguous and of the bound shapes.
+
+        Args:
+            outputs: None for each output that has no shape yet; filled in with what ``more`` makes.
+        """
+
+
+def call(runtime: Runtime, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray], empty: Allocate) -> list[np.ndarray]:
+    """Binds and runs; returns the outputs, which ``empty`` makes."""
+    bound = runtime.bind(shapes, inputs)
+    outputs: list[Any] = [None if shape is None else empty(i, shape) for i, shape in enumerate(bound)]
+    runtime.run(inputs, outputs, empty)
+    return outputs

@@ -8,27 +8,30 @@ import os
 import platform
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_char, c_int32, c_int64, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from ..dtypes import DType
 from ..program.view import ProgramView
+from . import Allocate
 from .errors import BAD_BIND as BAD_BIND
 from .errors import BAD_DATA as BAD_DATA
 from .errors import CHECK_FAILED as CHECK_FAILED
 from .errors import MALFORMED as MALFORMED
 from .errors import MISUSE as MISUSE
+from .errors import MORE as MORE
 from .errors import NO_MEMORY as NO_MEMORY
 from .errors import UNKNOWN_KERNEL as UNKNOWN_KERNEL
 from .errors import CoreError as CoreError
 from .errors import core_error, origin_of
 
 LIB = Path(__file__).resolve().parents[1] / "lib"
-API_VERSION = 1
+API_VERSION = 2
 ISAS = {"x86_64": ("sse4", "avx2", "avx512"), "aarch64": ("neon",)}  # by what pwx_isa returns, from 1
 SUFFIX = {"darwin": "dylib", "win32": "dll"}.get(sys.platform, "so")
 
@@ -156,10 +159,10 @@ class Core:
         self._dims = (c_int64 * sum(rank for _, rank in self._inputs))()
         self._input_bytes: list[int] = []
         self._output_bytes: list[int] = []
-        self._shapes: list[tuple[int, ...]] = []
+        self._shapes: list[tuple[int, ...] | None] = []
 
-    def bind(self, dims: Sequence[int], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
-        """Fixes the sizes of all inputs; returns the shapes of the outputs.
+    def bind(self, dims: Sequence[int], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...] | None]:
+        """Fixes the sizes of all inputs; returns the shapes of the outputs, None for those that are known while the Program runs.
 
         Args:
             dims: the dims of all inputs, one after the other.
@@ -177,19 +180,49 @@ class Core:
         self._input_bytes, self._output_bytes = [], []
         pointers = _pointers(inputs) if inputs else None
         self._check(self._lib.pwx_bind(self._handle, self._dims, pointers, byref(self._error)))
-        out = self._lib.pwx_output_dims(self._handle)
-        at, self._shapes = 0, []
-        for _, rank in self._outputs:
-            self._shapes.append(tuple(out[at : at + rank]))
-            at += rank
         self._input_bytes = sizes
-        self._output_bytes = [dtype.nbytes(math.prod(shape)) for (dtype, _), shape in zip(self._outputs, self._shapes, strict=True)]
+        self._read_shapes()
         return self._shapes
 
-    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-        """Runs the bound Program from contiguous inputs into contiguous, writeable outputs of the bound shapes."""
+    def _read_shapes(self) -> None:
+        out = self._lib.pwx_output_dims(self._handle)
+        at, self._shapes, self._output_bytes = 0, [], []
+        for dtype, rank in self._outputs:
+            shape = tuple(out[at : at + rank])
+            self._shapes.append(None if min(shape, default=0) < 0 else shape)
+            self._output_bytes.append(dtype.nbytes(math.prod(shape)))
+            at += rank
+
+    def run(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | list[np.ndarray | None], more: Allocate | None = None
+    ) -> None:
+        """Runs the bound Program from contiguous inputs into contiguous, writeable outputs of the bound shapes.
+
+        Args:
+            outputs: a list with None for each output that has no shape yet; filled in.
+            more: makes the array for output number ``i`` of a shape.
+        """
+        self._whole(lambda ins, outs: int(self._lib.pwx_run(self._handle, ins, outs, byref(self._error))), inputs, outputs, more)
+
+    def _whole(
+        self,
+        call: Callable[[Any, Any], int],
+        inputs: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray] | list[np.ndarray | None],
+        more: Allocate | None,
+    ) -> None:
+        """Repeats a call for as long as it stops for outputs whose shapes have become known."""
         ins, outs = self._arguments(inputs, outputs)
-        self._check(self._lib.pwx_run(self._handle, ins, outs, byref(self._error)))
+        while (code := call(ins, outs)) == MORE:
+            before = self._shapes
+            self._read_shapes()
+            for i, (shape, known) in enumerate(zip(self._shapes, before, strict=True)):
+                if shape is not None and shape != known:
+                    if more is None:
+                        raise ValueError(f"output {i} has a shape that is data: give `more`, which makes its array")
+                    outputs[i] = more(i, shape)  # type: ignore[index]
+            ins, outs = self._arguments(inputs, outputs)
+        self._check(code)
 
     def evaluate(self, dims: Sequence[int], inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
         """Proves these sizes like ``bind`` and returns all ``count`` registers, int64. Takes no memory and leaves nothing bound."""
@@ -200,10 +233,20 @@ class Core:
         self._check(self._lib.pwx_evaluate(self._handle, self._dims, pointers, into, count, byref(self._error)))
         return registers
 
-    def run_steps(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], first: int, last: int) -> None:
-        """Runs the steps from ``first`` up to ``last`` of the bound Program."""
-        ins, outs = self._arguments(inputs, outputs)
-        self._check(self._lib.pwx_run_steps(self._handle, ins, outs, first, last, byref(self._error)))
+    def run_steps(
+        self,
+        inputs: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray] | list[np.ndarray | None],
+        first: int,
+        last: int,
+        more: Allocate | None = None,
+    ) -> None:
+        """Runs the steps from ``first`` up to ``last`` of the bound Program; ``outputs`` and ``more`` as for ``run``."""
+
+        def call(ins: Any, outs: Any) -> int:
+            return int(self._lib.pwx_run_steps(self._handle, ins, outs, first, last, byref(self._error)))
+
+        self._whole(call, inputs, outputs, more)
 
     def storage(self, index: int, nbytes: int) -> np.ndarray:
         """The bytes of an arena storage under the current binding; valid until the next ``bind``."""
@@ -214,13 +257,19 @@ class Core:
 
     def time_steps(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[tuple[str, int]]:
         """Runs step by step; returns each step's ``(origin, nanoseconds)``."""
-        ins, outs = self._arguments(inputs, outputs)
         times = []
         for i in range(self.steps):
-            begin = time.perf_counter_ns()
-            code = self._lib.pwx_run_steps(self._handle, ins, outs, i, i + 1, byref(self._error))
-            times.append((origin_of(i, self.view, self.origins), time.perf_counter_ns() - begin))
-            self._check(code)
+            took = 0
+
+            def call(ins: Any, outs: Any, step: int = i) -> int:
+                nonlocal took
+                begin = time.perf_counter_ns()
+                code = self._lib.pwx_run_steps(self._handle, ins, outs, step, step + 1, byref(self._error))
+                took += time.perf_counter_ns() - begin
+                return int(code)
+
+            self._whole(call, inputs, outputs, None)
+            times.append((origin_of(i, self.view, self.origins), took))
         return times
 
     @property
@@ -252,21 +301,21 @@ class Core:
         return self._session
 
     def _arguments(
-        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray | None]
     ) -> tuple[ctypes.Array[c_void_p], ctypes.Array[c_void_p]]:
         self._fits("input", inputs, self._input_bytes)
         self._fits("output", outputs, self._output_bytes)
         for i, array in enumerate(outputs):
-            if not array.flags.writeable:
+            if array is not None and not array.flags.writeable:
                 raise ValueError(f"output {i} is read-only")
         return _pointers(inputs), _pointers(outputs)
 
     @staticmethod
-    def _fits(what: str, arrays: Sequence[np.ndarray], sizes: Sequence[int]) -> None:
+    def _fits(what: str, arrays: Sequence[np.ndarray | None], sizes: Sequence[int]) -> None:
         if len(arrays) != len(sizes):
             raise ValueError(f"{len(arrays)} {what}s were given, {len(sizes)} are bound")
         for i, (array, size) in enumerate(zip(arrays, sizes, strict=True)):
-            if array.nbytes != size or not array.flags.c_contiguous:
+            if array is not None and (array.nbytes != size or not array.flags.c_contiguous):
                 raise ValueError(f"{what} {i} must be contiguous and of {size} bytes, not {array.nbytes}")
 
     def _check(self, code: int) -> None:

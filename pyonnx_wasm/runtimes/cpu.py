@@ -10,6 +10,7 @@ import numpy as np
 
 from ..program import Program, Weight, homes
 from ..program.file import weight_bytes
+from . import Allocate
 from .profile import StepTime
 
 
@@ -19,17 +20,19 @@ class Stepwise:
     backend: str
     core: Any
 
-    def bind(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
-        """Fixes the input shapes; returns the output shapes."""
+    def bind(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...] | None]:
+        """Fixes the input shapes; returns the output shapes, None for those that are known only while the Program runs."""
         self._dims = [d for shape in shapes for d in shape]
-        shapes_out: list[tuple[int, ...]] = self.core.bind(self._dims, inputs)
+        shapes_out: list[tuple[int, ...] | None] = self.core.bind(self._dims, inputs)
         return shapes_out
 
-    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    def run(
+        self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | list[np.ndarray | None], more: Allocate | None = None
+    ) -> None:
         """Runs the bound Program; inputs and outputs are contiguous and of the bound shapes."""
-        self.core.run(inputs, outputs)
+        self.core.run(inputs, outputs, more)
 
-    def profile(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[StepTime]:
+    def profile(self, inputs: Sequence[np.ndarray], outputs: list[np.ndarray | None], more: Allocate | None = None) -> list[StepTime]:
         """Like ``run``, one step after the other, and what each took."""
         view, origins = self.core.view, self.core.origins
         sizes = view.step_bytes(self.core.evaluate(self._dims, inputs, view.count("registers")))
@@ -38,7 +41,7 @@ class Stepwise:
         zero = time.perf_counter()
         for i, row in enumerate(view.steps):
             start = time.perf_counter()
-            self.core.run_steps(inputs, outputs, i, i + 1)
+            self.core.run_steps(inputs, outputs, i, i + 1, more)
             end = time.perf_counter()
             times.append(
                 StepTime(origins[row.origin] or row.kernel, row.kernel, self.backend, (start - zero) * 1e3, (end - start) * 1e3, sizes[i])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from ..program import ProgramView
 
+MORE = -1  # no error: a run stopped where the sizes of further outputs became known
 MALFORMED, UNKNOWN_KERNEL, CHECK_FAILED, BAD_BIND, NO_MEMORY, BAD_DATA, MISUSE = range(1, 8)
 
 

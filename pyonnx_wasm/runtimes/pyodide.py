@@ -18,6 +18,7 @@ import numpy as np
 from ..dtypes import DType
 from ..program import Program, ProgramView, Weight, homes
 from ..program.file import weight_bytes
+from . import Allocate
 from .errors import CoreError
 from .profile import StepTime
 
@@ -85,7 +86,7 @@ class Executor:
             view = self._view = ProgramView(_words(main))
             self._inputs = [(DType(row.dtype), row.rank) for row in view.inputs]
             self._outputs = [(DType(row.dtype), row.rank) for row in view.outputs]
-            self._shapes: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
+            self._shapes: dict[tuple[int, ...], list[tuple[int, ...] | None]] = {}
             self._frame = np.zeros(max(sum(2 + rank for _, rank in (*self._inputs, *self._outputs)), 1))
             self._proxy = create_proxy(self._frame)
             self._js.share(self._proxy)
@@ -95,8 +96,8 @@ class Executor:
         """Threads of a run, the caller included."""
         return int(self._js.threads)
 
-    def bind(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
-        """Fixes the input shapes; returns the output shapes. Shapes met before cost no call."""
+    def bind(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...] | None]:
+        """Fixes the input shapes; returns the output shapes, as far as they are known. Shapes met before cost no call."""
         key = tuple(d for shape in shapes for d in shape)
         if not self._view.reads_contents and key in self._shapes:
             found = self._shapes[key]
@@ -105,25 +106,40 @@ class Executor:
             with _told():
                 self._js.bind()
             found = self._output_shapes()
-            for (dtype, _), shape in zip(self._outputs, found, strict=True):
-                if dtype.nbytes(math.prod(shape)) > MOST_BYTES:
-                    raise MemoryError(f"an output of {list(shape)} {dtype.name} does not fit into Pyodide's memory")
+            for i, shape in enumerate(found):
+                self._fits(i, shape)
             if len(self._shapes) >= CACHED_SHAPES:
                 self._shapes.clear()
             self._shapes[key] = found
         self._bound = shapes
         return found
 
-    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    def _fits(self, i: int, shape: tuple[int, ...] | None) -> None:
+        dtype = self._outputs[i][0]
+        if shape is not None and dtype.nbytes(math.prod(shape)) > MOST_BYTES:
+            raise MemoryError(f"an output of {list(shape)} {dtype.name} does not fit into Pyodide's memory")
+
+    def run(self, inputs: Sequence[np.ndarray], outputs: list[Any], more: Allocate | None = None) -> None:
         """Runs the bound Program; inputs and outputs are contiguous and of the bound shapes."""
         at = self._place(self._bound, inputs)
+        whole = not any(array is None for array in outputs)
+        if not whole:
+            with _told():
+                self._js.run(False)
+            for i, shape in enumerate(self._output_shapes()):
+                if outputs[i] is None and shape is not None and more is not None:
+                    self._fits(i, shape)
+                    outputs[i] = more(i, shape)
         for array, (_, rank) in zip(outputs, self._outputs, strict=True):
             self._frame[at : at + 2] = _address(array), array.nbytes
             at += 2 + rank
         with _told():
-            self._js.run()
+            if whole:
+                self._js.run(True)
+            else:
+                self._js.fetch()
 
-    def profile(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[StepTime]:
+    def profile(self, inputs: Sequence[np.ndarray], outputs: list[Any], more: Allocate | None = None) -> list[StepTime]:
         """Like ``run``, one step after the other, and what each took; ``outputs`` are left alone."""
         self._place(self._bound, inputs)
         with _told():
@@ -154,10 +170,11 @@ class Executor:
         self._frame[: len(words)] = words
         return len(words)
 
-    def _output_shapes(self) -> list[tuple[int, ...]]:
-        at, shapes = sum(2 + rank for _, rank in self._inputs), []
+    def _output_shapes(self) -> list[tuple[int, ...] | None]:
+        at, shapes = sum(2 + rank for _, rank in self._inputs), list[tuple[int, ...] | None]()
         for _, rank in self._outputs:
-            shapes.append(tuple(map(int, self._frame[at + 2 : at + 2 + rank])))
+            shape = tuple(map(int, self._frame[at + 2 : at + 2 + rank]))
+            shapes.append(None if min(shape, default=0) < 0 else shape)
             at += 2 + rank
         return shapes
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from ..program import Compiled
 from ..program import file as ponnx
+from . import Allocate
 from .profile import StepTime
 from .pyodide import _address, _glue, _told
 
@@ -79,11 +80,11 @@ class GpuExecutor:
         found: list[tuple[int, ...]] = waited(self.start(shapes, inputs))
         return found
 
-    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], more: Allocate | None = None) -> None:
         """Copies the outputs of the run that ``bind`` made."""
         self.fetch(outputs)
 
-    def profile(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[StepTime]:
+    def profile(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], more: Allocate | None = None) -> list[StepTime]:
         """What each step took."""
 
         async def measured() -> str:

@@ -18,12 +18,13 @@ import numpy as np
 from ..dtypes import DType
 from ..program import WEIGHT, Program, ProgramView, Weight, homes
 from ..program.file import weight_bytes
+from . import Allocate
 from .cpu import Stepwise
-from .errors import core_error
+from .errors import MORE, core_error
 
 LIB = Path(__file__).resolve().parents[1] / "lib"
 FILE = "core-relaxed.wasm"
-API_VERSION = 1
+API_VERSION = 2
 PAGE = 1 << 16
 MOST_BYTES = 65535 * PAGE  # what the module declares as the most of its memory
 OPTIONS = ("max_memory",)
@@ -169,17 +170,21 @@ class Core:
         self._inputs = [Space(module, f"input {i}") for i in range(len(self.view.inputs))]
         self._outputs = [Space(module, f"output {i}") for i in range(len(self.view.outputs))]
         self._pointers = [module.alloc(4 * len(spaces), "addresses") for spaces in (self._inputs, self._outputs)]
-        self._shapes: list[tuple[int, ...]] = []
+        self._shapes: list[tuple[int, ...] | None] = []
 
-    def bind(self, dims: Sequence[int], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
-        """Fixes the sizes of all inputs; returns the shapes of the outputs."""
-        self._shapes = []
+    def bind(self, dims: Sequence[int], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...] | None]:
+        """Fixes the sizes of all inputs; returns the shapes of the outputs, None for those that are known only in a run."""
         self._check(self._call("pwx_bind", *self._sizes(dims, inputs), self._error))
-        at = self.module.call("pwx_output_dims", self._session) & 0xFFFFFFFF
-        for row in self.view.outputs:
-            self._shapes.append(tuple(self.module.view(at, 8 * row.rank).view(np.int64).tolist()))
-            at += 8 * row.rank
+        self._read_shapes()
         return self._shapes
+
+    def _read_shapes(self) -> None:
+        at = self.module.call("pwx_output_dims", self._session) & 0xFFFFFFFF
+        self._shapes = []
+        for row in self.view.outputs:
+            shape = tuple(self.module.view(at, 8 * row.rank).view(np.int64).tolist())
+            self._shapes.append(None if min(shape, default=0) < 0 else shape)
+            at += 8 * row.rank
 
     def evaluate(self, dims: Sequence[int], inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
         """All registers for these sizes; leaves nothing bound."""
@@ -189,19 +194,35 @@ class Core:
         self.module.free(registers)
         return found
 
-    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
-        """Runs the bound Program from contiguous inputs into contiguous, writeable outputs of the bound shapes."""
-        self.run_steps(inputs, outputs, 0, self.view.count("steps"))
+    def run(self, inputs: Sequence[np.ndarray], outputs: Any, more: Allocate | None = None) -> None:
+        """Runs the bound Program from contiguous inputs into contiguous, writeable outputs; ``more`` makes those that had no shape."""
+        self._whole("pwx_run", (), inputs, outputs, more)
 
-    def run_steps(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], first: int, last: int) -> None:
+    def run_steps(self, inputs: Sequence[np.ndarray], outputs: Any, first: int, last: int, more: Allocate | None = None) -> None:
         """Runs the steps from ``first`` up to ``last`` of the bound Program."""
-        ins = self._place(inputs)
-        sizes = [DType(row.dtype).nbytes(math.prod(s)) for row, s in zip(self.view.outputs, self._shapes, strict=True)]
-        spaces = [space.hold(size) for space, size in zip(self._outputs, sizes, strict=True)]
-        self.module.write(self._pointers[1], np.array(spaces, np.uint32))
-        self._check(self._call("pwx_run_steps", self._session, ins, self._pointers[1], first, last, self._error))
-        for array, at, size in zip(outputs, spaces, sizes, strict=True):
-            array.reshape(-1).view(np.uint8)[:] = self.module.view(at, size)
+        self._whole("pwx_run_steps", (first, last), inputs, outputs, more)
+
+    def _whole(self, name: str, steps: tuple[int, ...], inputs: Sequence[np.ndarray], outputs: Any, more: Allocate | None) -> None:
+        """Repeats a call for as long as it stops for outputs whose shapes have become known."""
+        ins, code = self._place(inputs), MORE
+        while code == MORE:
+            spaces = [space.hold(self._bytes(i)) for i, space in enumerate(self._outputs)]
+            self.module.write(self._pointers[1], np.array(spaces, np.uint32))
+            code = self._call(name, self._session, ins, self._pointers[1], *steps, self._error)
+            if code == MORE:
+                self._read_shapes()
+        self._check(code)
+        for i, (at, shape) in enumerate(zip(spaces, self._shapes, strict=True)):
+            if shape is not None and (outputs[i] is None or outputs[i].nbytes != self._bytes(i)):
+                if more is None:
+                    raise ValueError(f"output {i} has a shape that is data: give `more`, which makes its array")
+                outputs[i] = more(i, shape)
+            if shape is not None:
+                outputs[i].reshape(-1).view(np.uint8)[:] = self.module.view(at, self._bytes(i))
+
+    def _bytes(self, i: int) -> int:
+        shape = self._shapes[i]
+        return 0 if shape is None else DType(self.view.outputs[i].dtype).nbytes(math.prod(shape))
 
     def close(self) -> None:
         """Frees the session and what it had for its inputs and outputs; the weights stay."""

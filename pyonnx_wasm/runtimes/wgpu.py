@@ -19,6 +19,7 @@ from ..dtypes import DType
 from ..gpu.split import BINDING_BYTES
 from ..program import ARENA, INPUT, OUTPUT, WEIGHT, GpuProgram, ProgramView, Weight
 from ..program.section import MOST_WORKGROUPS
+from . import Allocate
 from .adapter import GpuError as GpuError
 from .adapter import choose, describe
 from .core import Core
@@ -337,12 +338,12 @@ class GpuExecutor:
         origin = self.steps[step].origin
         return self.origins[origin] if origin < len(self.origins) else f"step {step}"
 
-    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> None:
+    def run(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], more: Allocate | None = None) -> None:
         """Runs the bound Program; inputs and outputs are contiguous and of the bound shapes."""
         with _explaining(self.device, "running the model"):
             self._run(inputs, outputs, None)
 
-    def profile(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[StepTime]:
+    def profile(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray], more: Allocate | None = None) -> list[StepTime]:
         """Like ``run``, each step in a pass of its own between two timestamps."""
         times: list[StepTime] = []
         with _explaining(self.device, "running the model"):

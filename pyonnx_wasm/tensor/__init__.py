@@ -4,7 +4,7 @@ Everything takes and returns :class:`~pyonnx_wasm.ir.Value`; views cost nothing.
 others in the operator family that brings them. It imports ``ir``, ``op`` and ``dtypes``.
 """
 
-from .ask import dims_of, floats_of, ints_of, scalar_of
+from .ask import dims_of, floats_of, ints_of, is_known, params_of, scalar_of
 from .concat import CONCAT, concat
 from .content import CONTENT_LIMIT, constant, content, knowing, sources
 from .literal import LITERAL, literal
@@ -60,10 +60,12 @@ __all__ = [
     "floats_of",
     "index",
     "ints_of",
+    "is_known",
     "knowing",
     "like",
     "literal",
     "map_",
+    "params_of",
     "reduce",
     "reshape",
     "scalar_of",

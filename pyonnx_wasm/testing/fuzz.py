@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import ctypes
 import json
+import math
 import os
 import re
 import select
@@ -28,7 +29,9 @@ import numpy as np
 from tqdm import tqdm
 
 from ..dtypes import to_numpy
+from ..program import Compiled
 from ..program import file as ponnx
+from ..runtimes import call
 from ..runtimes.core import CoreError, load, open_library
 from ..runtimes.cpu import Executor
 
@@ -100,6 +103,10 @@ def _words(data: bytes, rng: np.random.Generator) -> bytes:
     return bytes(out)
 
 
+class TooLarge(Exception):
+    """An output that is not allocated."""
+
+
 def run_case(data: bytes, rng: np.random.Generator, library: ctypes.CDLL | None = None) -> str:
     """Loads, binds and runs a possibly damaged model twice, at two sizes; the name of what it ended in."""
     try:
@@ -112,10 +119,15 @@ def run_case(data: bytes, rng: np.random.Generator, library: ctypes.CDLL | None 
             if any(int(np.prod(np.array(s, dtype=object), initial=1)) > LARGEST or min(s, default=0) < 0 for s in shapes):
                 return "too large"
             feed = [rng.integers(0, 5, s).astype(to_numpy(i.dtype)) for s, i in zip(shapes, compiled.inputs, strict=True)]
-            bound = executor.bind(shapes, feed)
-            if any(int(np.prod(np.array(s, dtype=object), initial=1)) > LARGEST for s in bound):
-                return "too large"
-            executor.run(feed, [np.empty(s, to_numpy(o.dtype)) for s, o in zip(bound, compiled.outputs, strict=True)])
+
+            def empty(i: int, shape: tuple[int, ...], compiled: Compiled = compiled) -> np.ndarray:
+                if math.prod(shape) > LARGEST:
+                    raise TooLarge
+                return np.empty(shape, to_numpy(compiled.outputs[i].dtype))
+
+            call(executor, shapes, feed, empty)
+    except TooLarge:
+        return "too large"
     except CoreError as error:
         return f"core error {error.code}"
     except (ValueError, TypeError, MemoryError, OverflowError) as error:

@@ -9,13 +9,14 @@ constexpr i64 NEIGHBOURS = i64(1) << 20;  // more pairs than this and the longes
 i64 round_up(i64 v) { return (v + ALIGN - 1) / ALIGN * ALIGN; }
 }  // namespace
 
-bool Planner::init(const StorageRow* rows, i64 n) {
+bool Planner::init(const StorageRow* rows, i64 n, const StageRow* stages, i64 n_stages) {
+  rows_ = rows;
   i64 count = 0;
   for (i64 i = 0; i < n; i++) count += rows[i].kind == ARENA;
   Array<Key> firsts, lasts;
   Array<int32_t> active;
   if (!arena_.resize(count) || !first_.resize(count) || !start_.resize(count) || !end_.resize(count) || !order_.resize(count) ||
-      !taken_.resize(count) || !firsts.resize(count) || !lasts.resize(count) || !active.resize(count) || !degree_.resize(count))
+      !taken_.resize(count) || !firsts.resize(count) || !lasts.resize(count) || !active.resize(count) || !degree_.resize(count) || !ends_.resize(n_stages))
     return false;
   i64 k = 0;
   for (i64 i = 0; i < n; i++)
@@ -33,6 +34,10 @@ bool Planner::init(const StorageRow* rows, i64 n) {
     i64 begun = std::upper_bound(firsts.begin(), firsts.end(), Key{s.last, 0}, by_at) - firsts.begin();
     degree_[i] = int32_t(begun - ended - 1);
     total += degree_[i];
+  }
+  for (i64 s = 0, i = 0; s < n_stages; s++) {
+    while (i < count && (s + 1 == n_stages || rows[arena_[i]].first < stages[s].steps)) i++;
+    ends_[s] = int32_t(i);
   }
   const i64 limit = total > NEIGHBOURS ? std::max<i64>(NEIGHBOURS / count, 16) : count;
   total = 0;
@@ -62,10 +67,12 @@ bool Planner::init(const StorageRow* rows, i64 n) {
   return true;
 }
 
-i64 Planner::plan(const i64* sizes, i64* offsets) {
-  const i64 count = arena_.size;
+i64 Planner::plan(i64 stage, const i64* sizes, i64* offsets, i64* last) {
+  const i64 begin = stage ? ends_[stage - 1] : 0, end = ends_[stage];
   i64 top = 0, shared = 0;
-  for (i64 i = 0; i < count; i++) {
+  *last = -1;
+  for (i64 i = begin; i < end; i++) {
+    *last = std::max<i64>(*last, rows_[arena_[i]].last);
     end_[i] = 0;
     offsets[arena_[i]] = 0;
     i64 size = round_up(sizes[arena_[i]]);
@@ -85,7 +92,7 @@ i64 Planner::plan(const i64* sizes, i64* offsets) {
     i64 taken = 0;
     for (i64 k = first_[i]; k < first_[i] + degree_[i]; k++) {
       int32_t j = neighbours_[k];
-      if (end_[j]) taken_[taken++] = {start_[j], end_[j]};
+      if (j >= begin && j < end && end_[j]) taken_[taken++] = {start_[j], end_[j]};
     }
     std::sort(taken_.data, taken_.data + taken, by_at);
     i64 free = base, place = -1, best = INT64_MAX;

@@ -4,15 +4,22 @@
 
 struct Planner {
   // Remembers who lives together with whom; false when out of memory.
-  bool init(const StorageRow* rows, i64 n);
+  bool init(const StorageRow* rows, i64 n, const StageRow* stages, i64 n_stages);
 
-  // Fills offsets (multiples of 64) of the arena storages and returns the bytes that they span, or -1 beyond HUGE_COUNT.
-  i64 plan(const i64* sizes, i64* offsets);
+  // Fills offsets (multiples of 64) of the arena storages that are born in a stage and returns the bytes that they span, or -1
+  // beyond HUGE_COUNT. `last` is the last step of any of them, -1 where there are none.
+  i64 plan(i64 stage, const i64* sizes, i64* offsets, i64* last);
+
+  // The arena storages that are born in a stage.
+  const int32_t* begin(i64 stage) const { return arena_.data + (stage ? ends_[stage - 1] : 0); }
+  const int32_t* end(i64 stage) const { return arena_.data + ends_[stage]; }
 
  private:
   struct Key {
     i64 at, value;
   };
+  const StorageRow* rows_;
+  Array<int32_t> ends_;       // per stage: where its storages end in arena_
   Array<int32_t> arena_;      // indices of arena storages, by first step
   Array<int32_t> neighbours_; // positions in arena_
   Array<int32_t> first_;      // per position: where its neighbours begin

@@ -14,16 +14,21 @@ struct KernelEntry {
 };
 
 enum StorageKind : int32_t { ARENA, WEIGHT, INPUT, OUTPUT };
-enum ShapeOp : int32_t { CONST, DIM, ELEM, ADD, SUB, MUL, FLOORDIV, CEILDIV, MOD, MIN, MAX, EQ, LT, LE, SELECT, CHECK, N_SHAPE_OPS };
+enum ShapeOp : int32_t { CONST, DIM, ELEM, ADD, SUB, MUL, FLOORDIV, CEILDIV, MOD, MIN, MAX, EQ, LT, LE, SELECT, CHECK, READ, N_SHAPE_OPS };
 
 struct InputRow { int32_t dtype, rank, buffer; };
 struct Instr { int32_t op, a, b, c; };
 struct StorageRow { int32_t kind, index, size, first, last, flags; };
 struct BufferRow { int32_t storage, offset, size, dtype; };
 
+// Registers and steps up to these, from where the stage before ended.
+struct StageRow { int32_t registers, steps; };
+
 struct Output {
   int32_t dtype, rank, buffer;
   const int32_t* dims;  // registers
+  i64 dims_at;          // where its dims lie among those of all outputs
+  int32_t stage;        // that they are known in
 };
 
 struct Step {
@@ -40,6 +45,13 @@ struct LiveInstr {
   int32_t reg;
 };
 
+// Rows of a table in the order of the stages in which they become known.
+struct ByStage {
+  Array<int32_t> rows, ends;  // ends: per stage
+  const int32_t* begin(i64 stage) const { return rows.data + (stage ? ends[stage - 1] : 0); }
+  const int32_t* end(i64 stage) const { return rows.data + ends[stage]; }
+};
+
 struct Program {
   Array<int32_t> words;
   Array<const KernelEntry*> kernels;
@@ -47,12 +59,17 @@ struct Program {
   const Instr* code;
   const StorageRow* storages;
   const BufferRow* buffers;
+  const StageRow* stages;
   Array<int32_t> dim_at;  // per input: its first dim among all input dims
   Array<Output> outputs;
   Array<Step> steps;
-  Array<LiveInstr> live;  // the shape code without constants
-  Array<Instr> elems;     // its ELEM instructions
-  i64 n_inputs, n_regs, n_storages, n_buffers, n_weights;
+  Array<LiveInstr> live;      // the shape code without constants
+  Array<int32_t> live_ends;   // per stage
+  Array<Instr> elems;         // its ELEM instructions
+  Array<Instr> reads;         // its READ instructions
+  Array<int32_t> read_ends;   // per stage
+  ByStage known_outputs, known_storages, known_buffers;
+  i64 n_inputs, n_regs, n_storages, n_buffers, n_weights, n_stages;
   i64 n_dims, n_output_dims;
   i64 fixed_bufs, fixed_params, live_bufs, live_params;
 };

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "program.h"
 
 #define ENTRY(name, ...) extern const Kernel kernel_##name;
@@ -12,7 +14,7 @@ const KernelEntry entries[] = {
     {nullptr, nullptr, 0, 0, false, false, nullptr}};
 #undef ENTRY
 
-constexpr int32_t MAGIC = 0x50585057, VERSION = 1, HEADER = 19;
+constexpr int32_t MAGIC = 0x50585057, VERSION = 2, HEADER = 22;
 constexpr i64 MAX_WORDS = i64(1) << 28, MAX_RANK = 64;
 
 struct Loader {
@@ -21,6 +23,7 @@ struct Loader {
   Error* e;
   const int32_t* w;
   i64 n;
+  Array<int32_t> known{};  // per register: the stage that it is known in
 
   template <class... Parts> int32_t bad(Parts... parts) { return fail(e, MALFORMED, -1, parts...); }
   int32_t no_memory() { return fail(e, NO_MEMORY, -1, "no memory for the program's tables"); }
@@ -34,7 +37,7 @@ struct Loader {
     if (w[2] != n) return bad("the program says it has ", i64(w[2]), " words, there are ", n);
     p.n_inputs = w[5], p.n_regs = w[9], p.n_storages = w[11], p.n_buffers = w[13];
     static const struct { const char* name; int at, per; } tables[] = {{"kernel", 3, 0}, {"input", 5, 3},   {"output", 7, 0}, {"shape code", 9, 4},
-                                                                       {"storage", 11, 6}, {"buffer", 13, 4}, {"step", 15, 0}};
+                                                                       {"storage", 11, 6}, {"buffer", 13, 4}, {"step", 15, 0},   {"stage", 18, 2}};
     for (auto& t : tables)
       if (!fits(w[t.at + 1], w[t.at], t.per)) return bad("the ", t.name, " table leaves the program");
     if (w[17] != p.n_weights) return bad("the program has ", i64(w[17]), " weights, ", p.n_weights, " were given");
@@ -42,13 +45,36 @@ struct Loader {
     p.code = reinterpret_cast<const Instr*>(w + w[10]);
     p.storages = reinterpret_cast<const StorageRow*>(w + w[12]);
     p.buffers = reinterpret_cast<const BufferRow*>(w + w[14]);
+    p.stages = reinterpret_cast<const StageRow*>(w + w[19]);
+    p.n_stages = w[18];
     int32_t err = kernels();
+    if (!err) err = stages();
     if (!err) err = inputs();
-    if (!err) err = shape_code();
     if (!err) err = storages();
+    if (!err) err = shape_code();
     if (!err) err = outputs();
     if (!err) err = steps();
+    if (!err) err = lives();
     return err;
+  }
+
+  // The registers and the steps of a Program fall into runs, one per stage.
+  int32_t stages() {
+    if (p.n_stages < 1) return bad("a program has a stage at least");
+    if (!known.resize(p.n_regs)) return no_memory();
+    i64 registers = 0, steps = 0;
+    for (i64 s = 0; s < p.n_stages; s++) {
+      const StageRow& row = p.stages[s];
+      if (row.registers < registers || row.registers > p.n_regs || row.steps < steps || row.steps > w[15]) return bad("stage ", s, " is wrong");
+      for (; registers < row.registers; registers++) known[registers] = p.code[registers].op == CONST ? 0 : int32_t(s);
+      steps = row.steps;
+    }
+    return registers == p.n_regs && steps == w[15] ? 0 : bad("the stages do not hold all registers and steps");
+  }
+
+  i64 stage_of(i64 step) const {
+    const StageRow* end = p.stages + p.n_stages - 1;
+    return std::upper_bound(p.stages, end, step, [](i64 at, const StageRow& s) { return at < s.steps; }) - p.stages;
   }
 
   int32_t kernels() {
@@ -85,7 +111,7 @@ struct Loader {
   }
 
   int32_t shape_code() {
-    i64 live = 0, elems = 0;
+    i64 live = 0, elems = 0, reads = 0;
     for (i64 i = 0; i < p.n_regs; i++) {
       const Instr& c = p.code[i];
       auto earlier = [&](int32_t r) { return r >= 0 && r < i; };
@@ -93,7 +119,8 @@ struct Loader {
       switch (c.op) {
         case CONST: ok = true; break;
         case DIM: ok = c.a >= 0 && c.a < p.n_inputs && c.b >= 0 && c.b < p.inputs[c.a].rank; break;
-        case ELEM: ok = c.a >= 0 && c.a < p.n_inputs && c.b >= 0 && is_whole(p.inputs[c.a].dtype); break;
+        case ELEM: ok = c.a >= 0 && c.a < p.n_inputs && c.b >= 0 && is_readable(p.inputs[c.a].dtype) && known[i] == 0; break;
+        case READ: ok = may_read(c, i); break;
         case SELECT: ok = earlier(c.a) && earlier(c.b) && earlier(c.c); break;
         case CHECK: ok = earlier(c.a) && c.b >= 0; break;
         default: ok = c.op > 0 && c.op < N_SHAPE_OPS && earlier(c.a) && earlier(c.b);
@@ -101,21 +128,38 @@ struct Loader {
       if (!ok) return bad("shape instruction ", i, " (operation ", i64(c.op), ") is wrong");
       live += c.op != CONST;
       elems += c.op == ELEM;
+      reads += c.op == READ;
     }
-    if (!p.live.resize(live) || !p.elems.resize(elems)) return no_memory();
-    live = elems = 0;
-    for (i64 i = 0; i < p.n_regs; i++) {
-      if (p.code[i].op != CONST) p.live[live++] = {p.code[i], int32_t(i)};
-      if (p.code[i].op == ELEM) p.elems[elems++] = p.code[i];
+    if (!p.live.resize(live) || !p.elems.resize(elems) || !p.reads.resize(reads) || !p.live_ends.resize(p.n_stages) || !p.read_ends.resize(p.n_stages))
+      return no_memory();
+    live = elems = reads = 0;
+    for (i64 i = 0, s = 0; s < p.n_stages; s++) {
+      for (; i < p.stages[s].registers; i++) {
+        if (p.code[i].op != CONST) p.live[live++] = {p.code[i], int32_t(i)};
+        if (p.code[i].op == ELEM) p.elems[elems++] = p.code[i];
+        if (p.code[i].op == READ) p.reads[reads++] = p.code[i];
+      }
+      p.live_ends[s] = int32_t(live), p.read_ends[s] = int32_t(reads);
     }
     return 0;
   }
 
-  static bool is_whole(int32_t t) {
+  static bool is_readable(int32_t t) {
     switch (t) {
-      case BOOL: case U8: case I8: case U16: case I16: case U32: case I32: case U64: case I64: return true;
+      case BOOL: case U8: case I8: case U16: case I16: case U32: case I32: case U64: case I64: case F16: case BF16: case F32: case F64: return true;
       default: return false;
     }
+  }
+
+  // Register i reads a buffer that earlier stages describe, of a storage that is alive where i's stage begins.
+  bool may_read(const Instr& c, i64 i) const {
+    const i64 stage = known[i];
+    if (stage < 1 || c.a < 0 || c.a >= p.n_buffers || c.b < 0) return false;
+    const BufferRow& b = p.buffers[c.a];
+    const StorageRow& s = p.storages[b.storage];
+    const i64 begun = p.stages[stage - 1].steps;
+    if (s.kind == ARENA && (s.first >= begun || s.last < begun - 1)) return false;
+    return is_readable(b.dtype) && buffer_stage(b) < stage;
   }
 
   int32_t storages() {
@@ -150,13 +194,15 @@ struct Loader {
     p.n_output_dims = 0;
     for (i64 i = 0; i < count; i++) {
       if (at + 3 > n) return bad("the output table leaves the program");
-      Output o{w[at], w[at + 1], w[at + 2], w + at + 3};
+      Output o{w[at], w[at + 1], w[at + 2], w + at + 3, p.n_output_dims, 0};
       if (dtype_bits(o.dtype) < 0 || o.rank < 0 || o.rank > MAX_RANK || at + 3 + o.rank > n) return bad("output ", i, " has a bad dtype or rank");
       for (i64 d = 0; d < o.rank; d++)
         if (!is_register(o.dims[d])) return bad("output ", i, " names register ", i64(o.dims[d]));
+      for (i64 d = 0; d < o.rank; d++) o.stage = std::max(o.stage, known[o.dims[d]]);
       if (o.buffer < 0 || o.buffer >= p.n_buffers) return bad("output ", i, " names buffer ", i64(o.buffer));
       const StorageRow& s = p.storages[p.buffers[o.buffer].storage];
       if (s.kind != OUTPUT || s.index != i) return bad("the buffer of output ", i, " lies elsewhere");
+      o.stage = std::max(o.stage, buffer_stage(p.buffers[o.buffer]));
       p.outputs[i] = o;
       p.n_output_dims += o.rank;
       at += 3 + o.rank;
@@ -187,6 +233,7 @@ struct Loader {
 
   int32_t step(i64 i, Step& s) {
     const KernelEntry& k = *s.kernel;
+    const i64 stage = stage_of(i);
     auto wrong = [&](auto... parts) { return fail(e, MALFORMED, int32_t(i), "step ", i, " (", k.name, "): ", parts...); };
     if (s.n_params < k.n_params || (s.n_params > k.n_params && !k.tail)) return wrong("has ", i64(s.n_params), " parameters, not ", i64(k.n_params));
     const char* spec = k.bufs;
@@ -203,6 +250,7 @@ struct Loader {
         if (storage.kind == ARENA && (i < storage.first || i > storage.last)) return wrong("uses storage ", i64(row.storage), " outside its life");
         if (output && (storage.kind == INPUT || (storage.kind == WEIGHT && weight_bytes[storage.index] < 0)))
           return wrong("writes to ", storage.kind == INPUT ? "an input" : "a read-only weight");
+        if (storage_stage(storage) > stage || buffer_stage(row) > stage) return wrong("uses buffer ", i64(s.bufs[b]), " before its size is known");
         s.fixed &= p.code[row.offset].op == CONST && p.code[row.size].op == CONST && p.code[storage.size].op == CONST;
       }
       if (*spec != '*') spec++;
@@ -210,11 +258,44 @@ struct Loader {
     if (*spec && *spec != '*') return wrong("has too few buffers");
     for (int32_t j = 0; j < s.n_params; j++) {
       if (!is_register(s.params[j])) return wrong("names register ", i64(s.params[j]));
+      if (known[s.params[j]] > stage) return wrong("uses register ", i64(s.params[j]), " before it is known");
       s.fixed &= p.code[s.params[j]].op == CONST;
     }
     s.buf_at = s.fixed ? p.fixed_bufs : p.live_bufs;
     s.param_at = s.fixed ? p.fixed_params : p.live_params;
     return 0;
+  }
+
+  // An output's memory is the caller's, who must know its size.
+  int32_t storage_stage(const StorageRow& s) const {
+    return s.kind == OUTPUT && s.index < p.outputs.size ? std::max(known[s.size], p.outputs[s.index].stage) : known[s.size];
+  }
+  int32_t buffer_stage(const BufferRow& b) const {
+    return std::max({known[b.offset], known[b.size], known[p.storages[b.storage].size]});
+  }
+
+  // Storages of the arena are placed when the stage of their first step begins; what becomes known in which stage.
+  int32_t lives() {
+    for (i64 i = 0; i < p.n_storages; i++) {
+      const StorageRow& s = p.storages[i];
+      if (s.kind == ARENA && known[s.size] > stage_of(s.first)) return bad("storage ", i, " begins before its size is known");
+    }
+    bool ok = sort(p.known_outputs, p.outputs.size, [&](i64 i) { return p.outputs[i].stage; });
+    ok = ok && sort(p.known_storages, p.n_storages, [&](i64 i) { return storage_stage(p.storages[i]); });
+    ok = ok && sort(p.known_buffers, p.n_buffers, [&](i64 i) { return std::max(buffer_stage(p.buffers[i]), storage_stage(p.storages[p.buffers[i].storage])); });
+    return ok ? 0 : no_memory();
+  }
+
+  template <class F> bool sort(ByStage& table, i64 count, F stage) {
+    if (!table.rows.resize(count) || !table.ends.resize(p.n_stages)) return false;
+    for (auto& end : table.ends) end = 0;
+    for (i64 i = 0; i < count; i++) table.ends[stage(i)]++;
+    for (i64 s = 1; s < p.n_stages; s++) table.ends[s] += table.ends[s - 1];
+    for (i64 i = count - 1; i >= 0; i--) table.rows[--table.ends[stage(i)]] = int32_t(i);
+    // Each end has become its stage's begin.
+    for (i64 s = 0; s + 1 < p.n_stages; s++) table.ends[s] = table.ends[s + 1];
+    table.ends[p.n_stages - 1] = int32_t(count);
+    return true;
   }
 };
 
@@ -225,5 +306,6 @@ int32_t load(Program& p, const int32_t* words, i64 n, const i64* weight_bytes, i
   if (!p.words.resize(n)) return fail(e, NO_MEMORY, -1, "no memory for a program of ", n, " words");
   if (n) __builtin_memcpy(p.words.data, words, size_t(n) * 4);
   p.n_weights = n_weights;
-  return Loader{p, weight_bytes, e, p.words.data, n}.run();
+  Loader loader{p, weight_bytes, e, p.words.data, n};
+  return loader.run();
 }

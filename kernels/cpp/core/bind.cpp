@@ -1,0 +1,274 @@
+// Binding: registers, sizes, proofs.
+#include "../half.h"
+#include "session.h"
+
+int32_t Session::create(const int32_t* code, i64 words, void* const* w, const i64* bytes, i64 n_weights, Error* e) {
+  if (!weights.resize(n_weights) || !weight_bytes.resize(n_weights)) return no_memory(e);
+  for (i64 i = 0; i < n_weights; i++) {
+    weights[i] = static_cast<char*>(w[i]), weight_bytes[i] = bytes[i];
+    if (bytes[i] < -HUGE_COUNT || bytes[i] > HUGE_COUNT) return fail(e, MISUSE, -1, "weight ", i, " has ", bytes[i], " bytes");
+  }
+  if (int32_t err = load(p, code, words, weight_bytes.data, n_weights, e)) return err;
+  if (!planner.init(p.storages, p.n_storages, p.stages, p.n_stages) || !blocks.resize(p.n_stages) || !reads.resize(p.reads.size) || !stage_at.resize(3 * p.n_stages) || !key.resize(p.n_dims + p.elems.size) || !regs.resize(p.n_regs) || !input_bytes.resize(p.n_inputs) ||
+      !input_count.resize(p.n_inputs) || !out_bytes.resize(p.outputs.size) || !fixed_params.resize(p.fixed_params) ||
+      !fixed_bufs.resize(p.fixed_bufs) || !base.resize(p.n_storages))
+    return no_memory(e);
+  for (i64 r = 0; r < p.n_regs; r++) {
+    const Instr& c = p.code[r];
+    regs[r] = c.op == CONST ? i64(uint64_t(uint32_t(c.b)) << 32 | uint32_t(c.a)) : 0;
+  }
+  for (auto& b : base) b = nullptr;
+  blocks[n_blocks++] = {nullptr, 0, -1};
+  for (i64 i = 0; i < p.steps.size; i++) {
+    const Step& s = p.steps[i];
+    if (!s.fixed) continue;
+    if (int32_t err = prove(s, i, fixed_bufs.data + s.buf_at, fixed_params.data + s.param_at, &fixed_scratch, e)) return err;
+  }
+  return 0;
+}
+
+// Element `index` as a register holds it: an integer, or the bits of an f64.
+i64 element(const char* at, i64 index, int32_t dtype) {
+  auto read = [&](auto v) {
+    __builtin_memcpy(&v, at + index * i64(sizeof v), sizeof v);
+    return v;
+  };
+  auto bits = [](double v) { return __builtin_bit_cast(i64, v); };
+  switch (dtype) {
+    case I64: return read(int64_t());
+    case U64: return i64(read(uint64_t()));
+    case I32: return read(int32_t());
+    case U32: return read(uint32_t());
+    case I16: return read(int16_t());
+    case U16: return read(uint16_t());
+    case I8: return read(int8_t());
+    case U8: return read(uint8_t());
+    case F64: return bits(read(double()));
+    case F32: return bits(double(read(float())));
+    case F16: return bits(double(half_to_float(read(uint16_t()))));
+    case BF16: return bits(double(bf16_to_float(read(uint16_t()))));
+    default: return read(uint8_t()) != 0;
+  }
+}
+
+// Copies dims and the elements that matter into `key`; proves that every input is a tensor of sane size.
+int32_t Session::read_key(const i64* dims, void* const* inputs, Error* e) {
+  if (p.n_dims) __builtin_memcpy(key.data, dims, size_t(p.n_dims) * 8);
+  for (i64 i = 0; i < p.n_inputs; i++) {
+    const InputRow& in = p.inputs[i];
+    const i64* d = key.data + p.dim_at[i];
+    input_count[i] = product(d, in.rank);
+    input_bytes[i] = tensor_bytes(d, in.rank, in.dtype);
+    if (input_bytes[i] < 0) return fail(e, BAD_BIND, -1, "input ", i, " has a negative or an absurd size");
+  }
+  i64* out = key.data + p.n_dims;
+  for (const Instr& c : p.elems) {
+    if (c.b >= input_count[c.a]) return fail(e, BAD_BIND, -1, "input ", i64(c.a), " has no element ", i64(c.b));
+    const char* at = inputs ? static_cast<const char*>(inputs[c.a]) : nullptr;
+    if (!at) return fail(e, MISUSE, -1, "the content of input ", i64(c.a), " decides shapes and was not given to bind");
+    *out++ = element(at, c.b, p.inputs[c.a].dtype);
+  }
+  return 0;
+}
+
+int32_t Session::bind(const i64* dims, void* const* inputs, bool fresh, Error* e) {
+  if (!dims && p.n_dims) return fail(e, MISUSE, -1, "bind needs the dims of the inputs");
+  if (int32_t err = read_key(dims, inputs, e)) return current = nullptr, err;
+  stage = cursor = 0;
+  paused = false;
+  auto same = [&](const Binding& b) { return b.valid && !(key.size && __builtin_memcmp(b.key, key.data, size_t(key.size) * 8)); };
+  if (!fresh && current && same(*current)) return forget(*current), 0;
+  current = nullptr;
+  Binding* slot = bindings;
+  for (Binding& b : bindings) {
+    if (same(b)) {
+      slot = &b;
+      break;
+    }
+    if (b.used < slot->used) slot = &b;
+  }
+  // Later stages go on from the registers of stage 0.
+  if (fresh || !same(*slot) || (p.n_stages > 1 && resolved != slot)) {
+    slot->valid = false;
+    slot->used = 0;
+    resolved = slot;
+    valid_stages = 1;
+    if (!layout(*slot)) return no_memory(e);
+    if (key.size) __builtin_memcpy(slot->key, key.data, size_t(key.size) * 8);
+    if (int32_t err = resolve(*slot, 0, e)) return err;
+    slot->valid = true;
+  }
+  slot->used = ++clock;
+  if (fresh) return 0;
+  if (int32_t err = reserve(blocks[0], slot->arena, e)) return err;
+  current = slot;
+  forget(*current);
+  return 0;
+}
+
+void Session::forget(Binding& b) {
+  for (const int32_t* at = p.known_outputs.end(0); at < p.known_outputs.end(p.n_stages - 1); at++)
+    for (i64 d = 0; d < p.outputs[*at].rank; d++) b.out_dims[p.outputs[*at].dims_at + d] = -1;
+}
+
+// Allocates the block on first use and divides it.
+bool Session::layout(Binding& b) {
+  static_assert(sizeof(Buf) == 24);
+  if (b.block.data) return true;
+  const i64 words = key.size + p.n_output_dims + p.n_buffers + 2 * p.n_storages + p.live_params + 3 * p.live_bufs;
+  if (!b.block.resize(words)) return false;
+  i64* at = b.block.data;
+  auto take = [&](i64 n) { return (at += n) - n; };
+  b.key = take(key.size), b.out_dims = take(p.n_output_dims), b.offset = take(p.n_buffers), b.place = take(p.n_storages), b.size = take(p.n_storages);
+  b.params = take(p.live_params), b.bufs = reinterpret_cast<Buf*>(at);
+  return true;
+}
+
+int32_t Session::resolve(Binding& b, i64 s, Error* e) {
+  int32_t err = evaluate(s, e);
+  if (!err) err = ranges(b, s, e);
+  if (!err) err = steps(b, s, e);
+  return err;
+}
+
+int32_t Session::evaluate(i64 s, Error* e) {
+  const i64 *elem = key.data + p.n_dims, *read = reads.data + (s ? p.read_ends[s - 1] : 0);
+  i64* r = regs.data;
+  const LiveInstr* const end = p.live.data + p.live_ends[s];
+  for (const LiveInstr* at = p.live.data + (s ? p.live_ends[s - 1] : 0); at < end; at++) {
+    const LiveInstr& l = *at;
+    const Instr c = l.instr;
+    i64 v = 0;
+    switch (c.op) {
+      case DIM: v = key[p.dim_at[c.a] + c.b]; break;
+      case ELEM: v = *elem++; break;
+      case READ: v = *read++; break;
+      case ADD: __builtin_add_overflow(r[c.a], r[c.b], &v); break;
+      case SUB: __builtin_sub_overflow(r[c.a], r[c.b], &v); break;
+      case MUL: __builtin_mul_overflow(r[c.a], r[c.b], &v); break;
+      case FLOORDIV: case CEILDIV: case MOD: {
+        const i64 a = r[c.a], d = r[c.b];
+        if (d == 0) return fail(e, BAD_BIND, -1, "division by zero in the shape of a tensor (register ", i64(l.reg), ")");
+        if (d == -1) {
+          if (c.op != MOD) __builtin_sub_overflow(i64(0), a, &v);
+          break;
+        }
+        const i64 q = a / d, rest = a % d;
+        const bool below = rest && (rest < 0) != (d < 0);
+        v = c.op == MOD ? (below ? rest + d : rest) : c.op == FLOORDIV ? q - below : q + (rest && !below);
+        break;
+      }
+      case MIN: v = r[c.a] < r[c.b] ? r[c.a] : r[c.b]; break;
+      case MAX: v = r[c.a] > r[c.b] ? r[c.a] : r[c.b]; break;
+      case EQ: v = r[c.a] == r[c.b]; break;
+      case LT: v = r[c.a] < r[c.b]; break;
+      case LE: v = r[c.a] <= r[c.b]; break;
+      case SELECT: v = r[c.a] ? r[c.b] : r[c.c]; break;
+      default:
+        v = r[c.a];
+        if (!v) {
+          fail(e, CHECK_FAILED, -1, "these input shapes do not fit the model");
+          if (e) e->message = c.b, e->detail = l.reg;
+          return CHECK_FAILED;
+        }
+    }
+    r[l.reg] = v;
+  }
+  return 0;
+}
+
+const i64* Session::tell(Binding& b, const Output& out) {
+  i64* dims = b.out_dims + out.dims_at;
+  for (i64 d = 0; d < out.rank; d++) dims[d] = regs[out.dims[d]];
+  return dims;
+}
+
+// Sizes of outputs, storages and buffers; the plan of the arena.
+int32_t Session::ranges(Binding& b, i64 stage, Error* e) {
+  for (const int32_t* at = p.known_outputs.begin(stage); at < p.known_outputs.end(stage); at++) {
+    const i64 o = *at;
+    const Output& out = p.outputs[o];
+    const i64* dims = tell(b, out);
+    out_bytes[o] = tensor_bytes(dims, out.rank, out.dtype);
+    if (out_bytes[o] < 0) return fail(e, BAD_BIND, -1, "output ", o, " has a negative or an absurd size");
+    const BufferRow& row = p.buffers[out.buffer];
+    if (regs[row.offset] != 0 || regs[row.size] != out_bytes[o])
+      return fail(e, BAD_BIND, -1, "output ", o, " has ", out_bytes[o], " bytes, its buffer ", regs[row.size]);
+  }
+  for (const int32_t* at = p.known_storages.begin(stage); at < p.known_storages.end(stage); at++) {
+    const i64 i = *at;
+    const StorageRow& s = p.storages[i];
+    const i64 size = b.size[i] = regs[s.size];
+    const i64 most = s.kind == ARENA    ? HUGE_COUNT
+                     : s.kind == WEIGHT ? (weight_bytes[s.index] < 0 ? -weight_bytes[s.index] : weight_bytes[s.index])
+                     : s.kind == INPUT  ? input_bytes[s.index]
+                                        : out_bytes[s.index];
+    if (size < 0 || size > most) return fail(e, BAD_BIND, -1, "storage ", i, " of ", size, " bytes: there are ", most);
+  }
+  for (const int32_t* at = p.known_buffers.begin(stage); at < p.known_buffers.end(stage); at++) {
+    const i64 i = *at;
+    const BufferRow& row = p.buffers[i];
+    const i64 offset = b.offset[i] = regs[row.offset], size = regs[row.size], room = b.size[row.storage];
+    if (offset < 0 || size < 0 || offset > room || size > room - offset)
+      return fail(e, BAD_BIND, -1, "buffer ", i, " of ", size, " bytes at ", offset, " leaves its storage of ", room);
+  }
+  i64* const plan = stage_at.data + 3 * stage;
+  plan[0] = planner.plan(stage, b.size, b.place, plan + 2);
+  if (plan[0] < 0) return fail(e, NO_MEMORY, -1, "these input shapes need an absurd amount of memory");
+  return 0;
+}
+
+int32_t Session::steps(Binding& b, i64 stage, Error* e) {
+  i64 scratch = fixed_scratch;
+  for (i64 i = stage ? p.stages[stage - 1].steps : 0; i < p.stages[stage].steps; i++) {
+    const Step& s = p.steps[i];
+    if (s.fixed) continue;
+    if (int32_t err = prove(s, i, b.bufs + s.buf_at, b.params + s.param_at, &scratch, e)) return err;
+  }
+  i64* const plan = stage_at.data + 3 * stage;
+  plan[1] = plan[0] + scratch;
+  if (stage == 0) b.scratch_at = plan[0], b.arena = plan[1], b.until = plan[2];
+  return 0;
+}
+
+bool Session::overlaps(const BufferRow& a, const BufferRow& b, bool* equal) const {
+  i64 a0 = regs[a.offset], b0 = regs[b.offset];
+  if (a.storage != b.storage) {
+    const StorageRow &s = p.storages[a.storage], &t = p.storages[b.storage];
+    if (s.kind != WEIGHT || t.kind != WEIGHT) return false;  // storages of other kinds are apart
+    if (s.index != t.index && (!weights[s.index] || !weights[t.index])) return false;  // nothing can run without their memory
+    a0 += i64(uintptr_t(weights[s.index])), b0 += i64(uintptr_t(weights[t.index]));
+  }
+  const i64 a1 = a0 + regs[a.size], b1 = b0 + regs[b.size];
+  *equal = a0 == b0 && a1 == b1;
+  return a0 < b1 && b0 < a1;
+}
+
+// Resolves a step's buffers and parameters and proves that its kernel stays inside them.
+int32_t Session::prove(const Step& s, i64 index, Buf* bufs, i64* params, i64* scratch, Error* e) {
+  const KernelEntry& k = *s.kernel;
+  auto wrong = [&](Code code, auto... parts) { return fail(e, code, int32_t(index), "step ", index, " (", k.name, "): ", parts...); };
+  for (int32_t i = 0; i < s.n_params; i++) params[i] = regs[s.params[i]];
+  for (int32_t i = 0; i < s.n_bufs; i++) {
+    if (s.bufs[i] < 0) {
+      bufs[i] = {nullptr, 0, 0};
+      continue;
+    }
+    const BufferRow& row = p.buffers[s.bufs[i]];
+    bufs[i] = {nullptr, regs[row.size], row.dtype};
+    if (bufs[i].bytes < 0 || bufs[i].bytes > HUGE_COUNT) return wrong(BAD_BIND, "a buffer of ", bufs[i].bytes, " bytes");
+  }
+  for (int32_t o = 0; o < s.n_bufs && o < s.n_outputs; o++)
+    for (int32_t i = o + 1; i < s.n_bufs && s.bufs[o] >= 0; i++) {
+      bool equal;
+      if (s.bufs[i] < 0 || !overlaps(p.buffers[s.bufs[o]], p.buffers[s.bufs[i]], &equal)) continue;
+      if (i < s.n_outputs || !equal || !k.in_place) return wrong(BAD_BIND, "buffers ", i64(o), " and ", i64(i), " overlap");
+    }
+  if (s.elsewhere) return 0;
+  Call call{params, s.n_params, bufs, s.n_bufs, nullptr, pool, nullptr};
+  if (const char* text = k.kernel->check(call)) return wrong(BAD_BIND, text);
+  const i64 need = k.kernel->scratch(call, pool_threads(pool));
+  if (need < 0 || need > HUGE_COUNT) return wrong(NO_MEMORY, "needs an absurd amount of scratch memory");
+  if (need > *scratch) *scratch = need;
+  return 0;
+}

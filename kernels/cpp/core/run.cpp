@@ -1,0 +1,122 @@
+// Running: stages, their memory, their steps.
+#include <algorithm>
+
+#include "guard.h"
+#include "session.h"
+
+// Makes a block one of so many bytes.
+int32_t Session::reserve(Block& block, i64 bytes, Error* e) {
+  if (bytes <= block.bytes) return 0;
+  pwx_free(block.data);
+  block.data = static_cast<char*>(allocate(bytes));
+  block.bytes = block.data ? bytes : 0;
+  return block.data ? 0 : fail(e, NO_MEMORY, -1, "no memory for ", bytes, " bytes of intermediate tensors");
+}
+
+// Of the blocks whose contents are dead when `step` begins the tightest that is large enough, else the largest, made larger, else another.
+int32_t Session::place(i64 bytes, i64 step, Block** found, Error* e) {
+  Block* best = nullptr;
+  for (i64 i = 0; i < n_blocks; i++) {
+    Block& b = blocks[i];
+    if (b.until >= step) continue;
+    if (!best || (best->bytes < bytes ? b.bytes > best->bytes : b.bytes >= bytes && b.bytes < best->bytes)) best = &b;
+  }
+  if (!best) *(best = &blocks[n_blocks++]) = {nullptr, 0, -1};
+  *found = best;
+  return reserve(*best, bytes, e);
+}
+
+// Reads what the registers of a stage ask for; `same`: it is what the stage was resolved for.
+int32_t Session::read_all(i64 s, bool* same, Error* e) {
+  const i64 begin = p.read_ends[s - 1], end = p.read_ends[s];
+  *same = s < valid_stages;
+  for (i64 k = begin; k < end; k++) {
+    const Instr& c = p.reads[k];
+    const BufferRow& row = p.buffers[c.a];
+    const i64 each = dtype_size(row.dtype);
+    if (c.b >= regs[row.size] / each) return fail(e, BAD_BIND, -1, "buffer ", i64(c.a), " has no element ", i64(c.b));
+    if (!base[row.storage]) return fail(e, MISUSE, -1, KINDS[p.storages[row.storage].kind], " has no memory");
+    const i64 v = element(base[row.storage] + regs[row.offset], c.b, row.dtype);
+    *same &= v == reads[k];
+    reads[k] = v;
+  }
+  return 0;
+}
+
+// Resolves the next stage and finds memory for it. MORE: outputs became known.
+int32_t Session::advance(Error* e) {
+  Binding& b = *current;
+  const i64 s = stage + 1;
+  bool same;
+  if (int32_t err = read_all(s, &same, e)) return valid_stages = std::min(valid_stages, s), err;
+  if (!same) {
+    valid_stages = s;
+    if (int32_t err = resolve(b, s, e)) return err;
+    valid_stages = s + 1;
+  } else {
+    for (const int32_t* at = p.known_outputs.begin(s); at < p.known_outputs.end(s); at++) tell(b, p.outputs[*at]);
+  }
+  const i64* const plan = stage_at.data + 3 * s;
+  Block* block;
+  if (int32_t err = place(plan[1], p.stages[s - 1].steps, &block, e)) return current = nullptr, err;
+  block->until = plan[2];
+  scratch = block->data + plan[0];
+  for (const int32_t* at = planner.begin(s); at < planner.end(s); at++) base[*at] = block->data + b.place[*at];
+  stage = s;
+  return p.known_outputs.begin(s) < p.known_outputs.end(s) ? MORE : 0;
+}
+
+// Goes on with the run that stopped for memory, or begins one.
+int32_t Session::go_on(void* const* inputs, void* const* outputs, Error* e) {
+  const int32_t err = run(inputs, outputs, cursor, p.steps.size, e);
+  if (err != MORE) cursor = 0;
+  return err;
+}
+
+// Runs steps [first, last) and, with the last step, the stages behind it. `cursor` is the step where it stopped.
+int32_t Session::run(void* const* inputs, void* const* outputs, i64 first, i64 last, Error* e) {
+  if (!current) return fail(e, MISUSE, -1, "run before a successful bind");
+  if (first < 0 || first > last || last > p.steps.size) return fail(e, MISUSE, -1, "there are no steps ", first, " to ", last);
+  Binding& b = *current;
+  const bool restart = stage == 0 || first < p.stages[stage - 1].steps || (first == 0 && !paused);
+  paused = false;
+  if (restart) {
+    stage = 0;
+    scratch = blocks[0].data + b.scratch_at;
+    for (i64 i = 0; i < n_blocks; i++) blocks[i].until = i ? -1 : b.until;
+  }
+  for (i64 i = 0; i < p.n_storages; i++) {
+    const StorageRow& s = p.storages[i];
+    switch (s.kind) {
+      case ARENA:
+        if (restart && s.first < p.stages[0].steps) base[i] = blocks[0].data + b.place[i];
+        break;
+      case WEIGHT: base[i] = weights[s.index]; break;
+      case INPUT: base[i] = inputs ? static_cast<char*>(inputs[s.index]) : nullptr; break;
+      default: base[i] = outputs ? static_cast<char*>(outputs[s.index]) : nullptr;
+    }
+  }
+  pool_check_fork(pool);
+  for (i64 i = first; i < last || (i == p.steps.size && stage + 1 < p.n_stages); i++) {
+    while (stage + 1 < p.n_stages && i >= p.stages[stage].steps)
+      if (int32_t err = advance(e)) return cursor = i, paused = err == MORE, err;
+    if (i == last) break;
+    const Step& s = p.steps[i];
+    if (s.elsewhere) return fail(e, MISUSE, int32_t(i), "step ", i, " (", s.kernel->name, "): only a GPU runs it");
+    Buf* bufs = (s.fixed ? fixed_bufs.data : b.bufs) + s.buf_at;
+    for (int32_t k = 0; k < s.n_bufs; k++) {
+      if (s.bufs[k] < 0) continue;
+      const int32_t at = p.buffers[s.bufs[k]].storage;
+      if (b.size[at] && !base[at]) return fail(e, MISUSE, int32_t(i), "step ", i, " (", s.kernel->name, "): ", KINDS[p.storages[at].kind], " has no memory");
+      bufs[k].data = base[at] + b.offset[s.bufs[k]];
+    }
+    Call call{(s.fixed ? fixed_params.data : b.params) + s.param_at, s.n_params, bufs, s.n_bufs, scratch, pool, nullptr};
+#if defined(PWX_GUARD)
+    run_guarded(*s.kernel->kernel, call, s.n_outputs, &call.error);
+#else
+    s.kernel->kernel->run(call);
+#endif
+    if (call.error) return fail(e, BAD_DATA, int32_t(i), "step ", i, " (", s.kernel->name, "): ", call.error);
+  }
+  return 0;
+}

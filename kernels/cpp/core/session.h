@@ -1,0 +1,84 @@
+// A Program under way: its bindings, its stages, its memory.
+#pragma once
+#include "memory.h"
+#include "plan.h"
+#include "pool.h"
+
+constexpr int BINDINGS = 4;
+constexpr int32_t MORE = -1;  // a run stopped where the sizes of further outputs became known
+
+// What one set of input dims leads to; all arrays lie in one block.
+struct Binding {
+  Array<i64> block;
+  bool valid = false;
+  uint64_t used = 0;
+  i64 arena = 0, scratch_at = 0;  // bytes of stage 0 in all, of which scratch begins at
+  i64 until = -1;                 // the last step of anything in it
+  i64 *key, *out_dims, *offset, *place, *size, *params;
+  Buf* bufs;
+};
+
+// Memory of the arena. A block holds what is born in one stage, until step `until`; then another stage may have it.
+struct Block {
+  char* data;
+  i64 bytes, until;
+};
+
+struct Session {
+  Program p;
+  Planner planner;
+  Pool* pool;
+  Array<char*> weights;
+  Array<i64> weight_bytes;
+  Array<i64> key;  // all input dims, then the elements that shape code reads
+  Array<i64> regs, input_bytes, input_count, out_bytes;
+  Array<i64> fixed_params;
+  Array<Buf> fixed_bufs;
+  Array<char*> base;  // per storage, while running
+  i64 fixed_scratch = 0;
+  Binding bindings[BINDINGS];
+  Binding* current = nullptr;
+  uint64_t clock = 0;
+  Array<Block> blocks;            // the first is stage 0's
+  i64 n_blocks = 0;
+  Array<i64> reads;               // what READ instructions read
+  i64 stage = 0;                  // the one that runs
+  i64 valid_stages = 0;           // that are resolved for `reads` under the current binding
+  i64 cursor = 0;                 // the step that the next run begins with
+  bool paused = false;            // it stopped at a stage's begin
+  Binding* resolved = nullptr;    // that the registers belong to
+  Array<i64> stage_at;            // per stage: where scratch begins, what it needs in all, the last step of what it holds
+  char* scratch = nullptr;        // of the stage that runs
+
+  ~Session() {
+    for (i64 i = 0; i < n_blocks; i++) pwx_free(blocks[i].data);
+  }
+
+  int32_t create(const int32_t* code, i64 words, void* const* w, const i64* bytes, i64 n_weights, Error* e);
+  int32_t bind(const i64* dims, void* const* inputs, bool fresh, Error* e);
+  int32_t run(void* const* inputs, void* const* outputs, i64 first, i64 last, Error* e);
+  int32_t go_on(void* const* inputs, void* const* outputs, Error* e);
+
+ private:
+  int32_t read_key(const i64* dims, void* const* inputs, Error* e);
+  int32_t resolve(Binding& b, i64 stage, Error* e);
+  int32_t evaluate(i64 stage, Error* e);
+  int32_t ranges(Binding& b, i64 stage, Error* e);
+  int32_t steps(Binding& b, i64 stage, Error* e);
+  int32_t advance(Error* e);
+  int32_t read_all(i64 stage, bool* same, Error* e);
+  int32_t prove(const Step& s, i64 index, Buf* bufs, i64* params, i64* scratch, Error* e);
+  bool layout(Binding& b);
+  void forget(Binding& b);
+  const i64* tell(Binding& b, const Output& out);
+  int32_t reserve(Block& block, i64 bytes, Error* e);
+  int32_t place(i64 bytes, i64 step, Block** found, Error* e);
+  bool overlaps(const BufferRow& a, const BufferRow& b, bool* equal) const;
+};
+
+constexpr const char* KINDS[] = {"the arena", "a weight", "an input", "an output"};
+
+inline int32_t no_memory(Error* e) { return fail(e, NO_MEMORY, -1, "no memory for the session's tables"); }
+
+// Element `index` as a register holds it: an integer, or the bits of an f64.
+i64 element(const char* at, i64 index, int32_t dtype);
