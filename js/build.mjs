@@ -22,20 +22,40 @@ const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"))
 const core = createHash("sha256")
   .update(readFileSync(join(lib, "core.wasm")))
   .digest("hex");
-const scripts = ["index.ts", "worker.mts", "gpu.mts", "thread.mts", "compile.mts", "compiler.worker.mts"];
-await build({
-  entryPoints: scripts.map((file) => join(root, "js/player", file)),
+const common = {
   outdir: dist,
   outExtension: { ".js": ".mjs" },
   bundle: true,
-  external: ["./worker.mjs", "./gpu.mjs", "./compile.mjs"],
-  define: { VERSION: JSON.stringify(version), CORE: JSON.stringify(core.slice(0, 16)) },
+  define: {
+    VERSION: JSON.stringify(version),
+    CORE: JSON.stringify(core.slice(0, 16)),
+    WHEEL: JSON.stringify(`./pyonnx_wasm-${version}-py3-none-any.whl`),
+  },
   format: "esm",
   target: ["es2022", "chrome111", "firefox115", "safari16.4"],
   minify: true,
   sourcemap: true,
   legalComments: "none",
   logLevel: "warning",
+};
+const player = (file) => join(root, "js/player", file);
+const parts = ["engine.mts", "gpu.mts", "compile.mts"];
+await build({
+  ...common,
+  entryPoints: ["index.ts", ...parts].map(player),
+  external: parts.map((file) => `./${file.replace(".mts", ".mjs")}`),
+});
+await build({ ...common, entryPoints: [player("worker.mts")], external: ["./gpu.mjs"] });
+// In one piece: for service workers, which cannot import later, and for pages without modules.
+await build({ ...common, entryPoints: { all: player("index.ts") } });
+await build({
+  ...common,
+  entryPoints: { "pyonnx-wasm": player("index.ts") },
+  outExtension: {},
+  format: "iife",
+  globalName: "pyonnxWasm",
+  define: { ...common.define, "import.meta.url": "SCRIPT" },
+  banner: { js: "const SCRIPT = document.currentScript?.src ?? location.href;" },
 });
 const tsc = join(dirname(createRequire(import.meta.url).resolve("typescript/package.json")), "bin/tsc");
 execFileSync(process.execPath, [tsc, "-p", "js", "--emitDeclarationOnly"], { cwd: root, stdio: "inherit" });
@@ -45,15 +65,8 @@ for (const part of ["pyodide", "widget", "lab"]) {
   const script = join(root, "js", part, "build.mjs");
   if (existsSync(script)) await import(pathToFileURL(script).href);
 }
-const told = [
-  "index.mjs",
-  "worker.mjs",
-  "gpu.mjs",
-  "thread.mjs",
-  "compile.mjs",
-  "compiler.worker.mjs",
-  "core.wasm",
-].map((file) => {
+const scripts = ["index", "worker", ...parts.map((file) => file.split(".")[0]), "all"].map((name) => `${name}.mjs`);
+const told = [...scripts, "core.wasm"].map((file) => {
   const bytes = readFileSync(join(dist, file));
   return `${file} ${bytes.length} (${gzipSync(bytes).length})`;
 });

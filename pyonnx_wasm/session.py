@@ -271,10 +271,10 @@ class InferenceSession:
         return array
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"source": self._source, "options": self._options, "provider": self._provider, "settings": self._settings}
+        return {"source": self._source, "options": self._options, "provider": (self._provider, self._settings)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["source"], state["options"], [(state["provider"], state["settings"])])  # type: ignore[misc]
+        self.__init__(state["source"], state["options"], [state["provider"]])  # type: ignore[misc]
 
 
 def is_compiled(source: str | os.PathLike[str] | bytes) -> bool:

@@ -2,11 +2,16 @@
  * Compiles ONNX models in the page: Pyodide runs the compiler in a worker, once per model. The result is kept by content hash in
  * the Cache API, where there is one; it holds no weights, they stay in the model. Loaded only when a model needs it.
  */
-import type { Done, Job, Told } from "./compiler.worker.mjs";
+import type { Done, Job, Told } from "./compiler.js";
 import type { PyodideEnv } from "./env.js";
 import { messageOf } from "./errors.js";
 import type { External } from "./host.js";
-import { absolute, open, type ModelSource } from "./source.js";
+import type { First } from "./messages.js";
+import { files as own } from "./files.js";
+import { absolute, open, readAll, type ModelSource } from "./source.js";
+import { startWorker, unref, type WorkerLike } from "./workers.js";
+
+export { serve } from "./compiler.js";
 
 /** On the way to a compiled model: bytes of the source read, steps of starting Pyodide, percent of compiling. */
 export interface CompileProgress {
@@ -51,9 +56,9 @@ export async function compiled(
   const opened = await open(source);
   const main: File = {
     path: SOURCE,
-    bytes: await all(opened, (loaded) => onProgress({ phase: "source", loaded, total: 0 })),
+    bytes: await readAll(opened, (loaded) => onProgress({ phase: "source", loaded, total: 0 })),
   };
-  const others = external.map(async ({ path, data }) => ({ path, bytes: await all(await open(data)) }));
+  const others = external.map(async ({ path, data }) => ({ path, bytes: await readAll(await open(data)) }));
   const files = [main, ...(await Promise.all(others))];
   const key = await keyOf(files);
   const anew = async (): Promise<Compiled> => {
@@ -69,30 +74,6 @@ export async function compiled(
 function loadable(model: Uint8Array, files: readonly File[]): Pick<Compiled, "model" | "external"> {
   // A compiled file names those that its weights are in without their folders.
   return { model, external: files.map(({ path, bytes }) => ({ path: path.split("/").pop() ?? path, data: bytes })) };
-}
-
-async function all(
-  source: Awaited<ReturnType<typeof open>>,
-  onProgress?: (loaded: number) => void,
-): Promise<Uint8Array<ArrayBuffer>> {
-  const chunks: Uint8Array<ArrayBuffer>[] = [];
-  let size = 0;
-  try {
-    for (let chunk = await source.read(); chunk; chunk = await source.read()) {
-      chunks.push(chunk.slice() as Uint8Array<ArrayBuffer>);
-      size += chunk.length;
-      onProgress?.(size);
-    }
-  } catch (error) {
-    throw new Error(`${source.name}: ${messageOf(error)}`);
-  }
-  const bytes = new Uint8Array(size);
-  let at = 0;
-  for (const chunk of chunks.splice(0)) {
-    bytes.set(chunk, at);
-    at += chunk.length;
-  }
-  return bytes;
 }
 
 /** The address of the result in the cache; undefined in an insecure context, which has neither hashes nor caches. */
@@ -130,7 +111,7 @@ async function keep(key: string | undefined, model: Uint8Array<ArrayBuffer>): Pr
 }
 
 interface Compiler {
-  readonly worker: Worker;
+  readonly worker: WorkerLike;
   /** Serves one model after the other. */
   queue: Promise<unknown>;
   users: number;
@@ -148,9 +129,7 @@ async function compileInWorker(
 ): Promise<Done> {
   const folder = absolute(indexURL);
   const index = folder.endsWith("/") ? folder : `${folder}/`;
-  const wheel = wheelURL
-    ? absolute(wheelURL)
-    : new URL(`./pyonnx_wasm-${VERSION}-py3-none-any.whl`, import.meta.url).href;
+  const wheel = wheelURL ? absolute(wheelURL) : own.wheel;
   const key = JSON.stringify([index, wheel]);
   const compiler = compilers.get(key) ?? { worker: start(), queue: Promise.resolve(), users: 0, linger: undefined };
   compilers.set(key, compiler);
@@ -169,7 +148,7 @@ async function compileInWorker(
     if (!(error instanceof Refused)) drop();
     throw error;
   } finally {
-    if (--compiler.users === 0) compiler.linger = setTimeout(drop, LINGER_MS);
+    if (--compiler.users === 0) unref((compiler.linger = setTimeout(drop, LINGER_MS)));
   }
 }
 
@@ -178,20 +157,16 @@ class Refused extends Error {
   override name = "CompileError";
 }
 
-function start(): Worker {
-  const script = new URL("./compiler.worker.mjs", import.meta.url).href;
-  const options = { type: "module", name: "pyonnx-wasm-compiler" } as const;
-  try {
-    return new Worker(script, options);
-  } catch {
-    // A script from another origin cannot be a worker, but one of this origin may import it.
-    const local = URL.createObjectURL(new Blob([`import ${JSON.stringify(script)};`], { type: "text/javascript" }));
-    return new Worker(local, options);
-  }
+function start(): WorkerLike {
+  const worker = startWorker(own.worker, "pyonnx-wasm-compiler");
+  worker.postMessage({ op: "serve", script: own.compile } satisfies First, []);
+  worker.unref?.();
+  return worker;
 }
 
-function ask(worker: Worker, job: Job, onProgress: (progress: CompileProgress) => void): Promise<Done> {
-  return new Promise((resolve, reject) => {
+function ask(worker: WorkerLike, job: Job, onProgress: (progress: CompileProgress) => void): Promise<Done> {
+  worker.ref?.();
+  const done = new Promise<Done>((resolve, reject) => {
     worker.onmessage = ({ data }: MessageEvent<Told>) => {
       if ("phase" in data) onProgress(data);
       else if ("refused" in data) reject(new Refused(data.refused));
@@ -207,4 +182,5 @@ function ask(worker: Worker, job: Job, onProgress: (progress: CompileProgress) =
       job.files.map(({ bytes }) => bytes.buffer),
     );
   });
+  return done.finally(() => worker.unref?.());
 }

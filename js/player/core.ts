@@ -1,5 +1,6 @@
 /** One instance of the C++ core: its memory, its threads, typed access to both. */
 import { CoreLost, messageOf, size } from "./errors.js";
+import { startWorker, unref, type WorkerLike } from "./workers.js";
 
 /** What the core exports; addresses are u32 seen as i32, `int64_t` is bigint. */
 export interface CoreExports {
@@ -34,8 +35,18 @@ export interface CoreExports {
   __wasm_init_tls(address: number): void;
 }
 
-/** What a thread needs to join. */
+/** Which threads a core is to have, fewer where the context allows no more. */
+export interface Threads {
+  readonly count: number;
+  /** The address of their script, which takes a ThreadStart. */
+  readonly script: string;
+  /** For each beyond the first: told of a trap. */
+  readonly alarms?: readonly MessagePort[];
+}
+
+/** What a thread needs to join. It answers before it does. */
 export interface ThreadStart {
+  readonly op: "thread";
   readonly module: WebAssembly.Module;
   readonly memory: WebAssembly.Memory;
   readonly pool: number;
@@ -52,14 +63,21 @@ const PAGE = 2 ** 16;
 const INITIAL_PAGES = 64;
 const MAX_PAGES = 65535;
 const THREAD_STACK_BYTES = 2 ** 20;
+const JOIN_MS = 5000;
 export const ERROR_BYTES = 256;
 
+interface Thread {
+  readonly worker: WorkerLike;
+  works: boolean;
+  /** Settles once it joined, or will not. */
+  begun: Promise<unknown>;
+}
+
 export class Core {
-  readonly #threads: Worker[] = [];
+  readonly #threads: Thread[] = [];
   #view = new Uint8Array();
   #lost: CoreLost | undefined;
   pool = 0;
-  threads = 1;
 
   readonly exports: CoreExports;
 
@@ -71,67 +89,93 @@ export class Core {
     this.exports = instance.exports as unknown as CoreExports;
   }
 
-  /** Instantiates the core with up to `threads` threads, fewer where the context allows no more. */
-  static async start(module: WebAssembly.Module, threads: number, alarms: readonly MessagePort[] = []): Promise<Core> {
+  static async start(module: WebAssembly.Module, threads: Threads): Promise<Core> {
     const { memory, pages } = newMemory();
-    return new Core(await WebAssembly.instantiate(module, { env: { memory } }), memory, pages * PAGE).#begin(
-      module,
-      threads,
-      alarms,
-    );
+    const instance = await WebAssembly.instantiate(module, { env: { memory } });
+    return new Core(instance, memory, pages * PAGE).#begin(module, threads);
   }
 
-  /** Like `start`, at once; `script` is the address of the threads' script. */
-  static startNow(module: WebAssembly.Module, threads: number, script: string): Core {
+  /** Like `start`, at once. */
+  static startNow(module: WebAssembly.Module, threads: Threads): Core {
     const { memory, pages } = newMemory();
     const instance = new WebAssembly.Instance(module, { env: { memory } });
-    return new Core(instance, memory, pages * PAGE).#begin(module, threads, [], script);
+    return new Core(instance, memory, pages * PAGE).#begin(module, threads);
   }
 
-  #begin(module: WebAssembly.Module, threads: number, alarms: readonly MessagePort[], script?: string): this {
+  /** Threads that work, the caller among them; those that start count until they fail. */
+  get threads(): number {
+    return 1 + this.#threads.filter(({ works }) => works).length;
+  }
+
+  /** Settles when it is known which threads work. */
+  get settled(): Promise<unknown> {
+    return Promise.all(this.#threads.map(({ begun }) => begun));
+  }
+
+  #begin(module: WebAssembly.Module, threads: Threads): this {
     this.exports._initialize?.();
     const version = this.exports.pwx_version();
     if (version !== API_VERSION)
       throw new Error(`the core has API version ${version}, this player needs ${API_VERSION}`);
-    // Without isolation memory cannot be sent to a worker.
-    const may = globalThis.crossOriginIsolated && typeof Worker === "function";
-    this.#startThreads(module, may ? threads : 1, alarms, script);
+    // Without isolation memory cannot be sent to a worker; only pages know of isolation.
+    this.#startThreads(module, { ...threads, count: globalThis.crossOriginIsolated === false ? 1 : threads.count });
     return this;
   }
 
   /** The core never waits for a thread that has not joined, so nothing waits for them to start. */
-  #startThreads(
-    module: WebAssembly.Module,
-    threads: number,
-    alarms: readonly MessagePort[],
-    script: string | undefined,
-  ): void {
+  #startThreads(module: WebAssembly.Module, { count, script, alarms = [] }: Threads): void {
     const { exports, memory } = this;
-    this.pool = exports.pwx_pool_create(threads);
+    this.pool = exports.pwx_pool_create(count);
     if (!this.pool) throw new Error("out of memory: the thread pool");
-    this.threads = threads;
     const align = Math.max(exports.__tls_align.value, 1);
-    for (let index = 1; index < threads; index++) {
-      const stackTop = this.alloc(THREAD_STACK_BYTES, "a thread's stack") + THREAD_STACK_BYTES;
-      const tls = Math.ceil(this.alloc(exports.__tls_size.value + align, "a thread's variables") / align) * align;
-      this.#startThread({ module, memory, pool: this.pool, index, stackTop, tls, alarm: alarms[index - 1] }, script);
+    for (let index = 1; index < count; index++) {
+      const stack = this.alloc(THREAD_STACK_BYTES, "a thread's stack");
+      const variables = this.alloc(exports.__tls_size.value + align, "a thread's variables");
+      const tls = Math.ceil(variables / align) * align;
+      const [pool, stackTop, alarm] = [this.pool, stack + THREAD_STACK_BYTES, alarms[index - 1]];
+      try {
+        this.#startThread({ op: "thread", module, memory, pool, index, stackTop, tls, alarm }, script);
+      } catch (error) {
+        console.warn(`pyonnx-wasm: ${this.threads} of ${count} threads: ${messageOf(error)}`);
+        this.free(stack);
+        this.free(variables);
+        return;
+      }
     }
   }
 
-  #startThread(start: ThreadStart, script: string | undefined): void {
-    // Bundlers know workers by `new Worker(new URL(...))`.
-    const worker = script
-      ? new Worker(script, { type: "module", name: "pyonnx-wasm-thread" })
-      : new Worker(new URL("./thread.mjs", import.meta.url), { type: "module", name: "pyonnx-wasm-thread" });
-    worker.onerror = (event) =>
-      console.warn(`pyonnx-wasm: a thread failed: ${event.message || "its script did not load"}`);
-    worker.postMessage(start, start.alarm ? [start.alarm] : []);
-    this.#threads.push(worker);
+  /** Throws where memory cannot be sent to a worker, as in WebKitGTK, which lacks SharedArrayBuffer in isolated pages too. */
+  #startThread(start: ThreadStart, script: string): void {
+    const worker = startWorker(script, "pyonnx-wasm-thread");
+    try {
+      worker.postMessage(start, start.alarm ? [start.alarm] : []);
+    } catch (error) {
+      worker.terminate();
+      throw error;
+    }
+    worker.unref?.();
+    const thread: Thread = { worker, works: true, begun: Promise.resolve() };
+    this.#threads.push(thread);
+    thread.begun = new Promise<void>((begun) => {
+      const settle = (failure?: string): void => {
+        clearTimeout(overdue);
+        thread.works = failure === undefined;
+        if (failure) console.warn(`pyonnx-wasm: a thread failed, ${this.threads} are left: ${failure}`);
+        begun();
+      };
+      const overdue = setTimeout(settle, JOIN_MS, "it does not start");
+      unref(overdue);
+      worker.onmessage = () => settle();
+      worker.onerror = (event) => {
+        event.preventDefault();
+        settle(event.message || "its script did not load");
+      };
+    });
   }
 
   /** Ends the threads; the memory goes with the last reference to this object. */
   stop(): void {
-    for (const worker of this.#threads.splice(0)) worker.terminate();
+    for (const { worker } of this.#threads.splice(0)) worker.terminate();
     this.#lost ??= new CoreLost("the core was stopped");
   }
 

@@ -2,10 +2,14 @@
 import type { WasmEnv } from "./env.js";
 import { CoreLost, isCoreLost } from "./errors.js";
 import type { Feed, Output, Progress } from "./model.js";
-import { compileCore } from "./module.js";
+import { compileCore, folderOf } from "./module.js";
 import type { StepTime } from "./program.js";
+import { files } from "./files.js";
+import type { Engine, Loaded, Target } from "./engine.mjs";
+import type { Remote, Reply, Request } from "./messages.js";
+import { processors } from "./server.js";
 import { absolute, open, servePort, type ModelSource, type Source } from "./source.js";
-import type { Engine, Loaded, Remote, Reply, Request, Target } from "./worker.mjs";
+import { NoWorker, startWorker, unref, type WorkerLike } from "./workers.js";
 
 export interface External {
   readonly path: string;
@@ -51,7 +55,7 @@ export async function acquireHost(
   inWorker: boolean,
   first: ModelSource,
 ): Promise<{ host: Host; giveBack: () => void }> {
-  const worker = inWorker && typeof Worker === "function";
+  const worker = inWorker;
   const threads = threadCount(wasm);
   const module = compileCore(wasm);
   const fits = (s: Shared): boolean => s.module === module && s.threads === threads && s.worker === worker;
@@ -61,7 +65,7 @@ export async function acquireHost(
     entry = [...shared].find(fits);
   }
   if (!entry) {
-    const host = worker ? startInWorker(module, threads, first) : startInPlace(module, threads);
+    const host = worker ? startInWorker(module, wasm, first) : startInPlace(module, threads);
     entry = { module, threads, worker, host, users: 0, linger: undefined };
     shared.add(entry);
   }
@@ -74,6 +78,7 @@ export async function acquireHost(
       shared.delete(mine);
       void mine.host.then((host) => host.stop());
     }, LINGER_MS);
+    unref(mine.linger);
   };
   try {
     return { host: await mine.host, giveBack };
@@ -84,16 +89,25 @@ export async function acquireHost(
 }
 
 function threadCount({ numThreads }: WasmEnv): number {
-  if (numThreads === undefined || numThreads === 0)
-    return Math.min(4, Math.ceil((navigator.hardwareConcurrency || 1) / 2));
+  if (numThreads === undefined || numThreads === 0) return Math.min(4, Math.ceil(processors() / 2));
   if (!Number.isInteger(numThreads) || numThreads < 0 || numThreads > 64)
     throw new RangeError(`env.wasm.numThreads must be an integer from 0 (automatic) to 64, not ${numThreads}`);
   return numThreads;
 }
 
 async function startInPlace(module: Promise<WebAssembly.Module>, threads: number): Promise<Host> {
-  const [{ Engine }, compiled] = await Promise.all([import("./worker.mjs"), module]);
-  return new LocalHost(await Engine.start(compiled, threads));
+  const [{ Engine }, compiled] = await Promise.all([engineModule(), module]);
+  return new LocalHost(await Engine.start(compiled, { count: threads, script: files.worker }));
+}
+
+async function engineModule(): Promise<typeof import("./engine.mjs")> {
+  try {
+    return await import("./engine.mjs");
+  } catch (error) {
+    // Service workers have no import().
+    if (!("ServiceWorkerGlobalScope" in globalThis)) throw error;
+    throw new Error('a service worker needs the player in one piece: import "pyonnx-wasm/all" (all.mjs)');
+  }
 }
 
 class LocalHost implements Host {
@@ -155,17 +169,22 @@ class LocalHost implements Host {
   }
 }
 
-/** The worker's script could not be started, as opposed to the engine in it. */
-class NoWorker extends Error {}
-
-async function startInWorker(module: Promise<WebAssembly.Module>, threads: number, first: ModelSource): Promise<Host> {
-  try {
-    return await WorkerHost.start(module, threads, first);
-  } catch (error) {
-    if (!(error instanceof NoWorker)) throw error;
-    console.warn(`pyonnx-wasm: running in the page, which blocks it: ${error.message}`);
-    return startInPlace(module, threads);
+/** The scripts lie beside this module, as a rule; where a bundler left them behind, `wasmPaths` may say where they are. */
+async function startInWorker(module: Promise<WebAssembly.Module>, wasm: WasmEnv, first: ModelSource): Promise<Host> {
+  const threads = threadCount(wasm);
+  const folder = folderOf(wasm);
+  const places = [files, ...(folder ? [{ worker: `${folder}worker.mjs`, gpu: `${folder}gpu.mjs` }] : [])];
+  let why = "";
+  for (const scripts of places) {
+    try {
+      return await WorkerHost.start(module, threads, scripts, first);
+    } catch (error) {
+      if (!(error instanceof NoWorker)) throw error;
+      why = error.message;
+    }
   }
+  console.warn(`pyonnx-wasm: running in place, which blocks this thread meanwhile: ${why}`);
+  return startInPlace(module, threads);
 }
 
 interface Pending {
@@ -179,7 +198,7 @@ class WorkerHost implements Host {
   #next = 1;
   #loss: Error | undefined;
 
-  private constructor(readonly worker: Worker) {
+  private constructor(readonly worker: WorkerLike) {
     worker.onmessage = ({ data }: MessageEvent<Reply>) => this.#receive(data);
     worker.onerror = (event) => {
       event.preventDefault();
@@ -192,22 +211,21 @@ class WorkerHost implements Host {
   }
 
   /** The worker's script and the first model load while the core compiles. */
-  static async start(module: Promise<WebAssembly.Module>, threads: number, first: ModelSource): Promise<Host> {
-    let worker: Worker;
-    try {
-      worker = new Worker(new URL("./worker.mjs", import.meta.url), { type: "module", name: "pyonnx-wasm" });
-    } catch (error) {
-      // A script from another origin cannot be a worker.
-      throw new NoWorker(error instanceof Error ? error.message : String(error));
-    }
+  static async start(
+    module: Promise<WebAssembly.Module>,
+    threads: number,
+    { worker: script, gpu }: Pick<typeof files, "worker" | "gpu">,
+    first: ModelSource,
+  ): Promise<Host> {
+    const worker = startWorker(script, "pyonnx-wasm");
     const host = new WorkerHost(worker);
-    if (isAddress(first)) worker.postMessage({ op: "open", name: absolute(first), id: 0 });
+    if (isAddress(first)) worker.postMessage({ op: "open", name: absolute(first), id: 0 }, []);
     const alarms = Array.from({ length: threads - 1 }, () => host.#alarm());
     try {
-      await host.#call({ op: "start", module: await module, threads, alarms }, alarms);
+      await host.#call({ op: "start", module: await module, threads, alarms, gpu }, alarms);
     } catch (error) {
       worker.terminate();
-      throw error;
+      throw (error as Error).name === "DataCloneError" ? new NoWorker((error as Error).message) : error;
     }
     return host;
   }
@@ -217,6 +235,7 @@ class WorkerHost implements Host {
     const { port1, port2 } = new MessageChannel();
     port1.onmessage = ({ data }: MessageEvent<string>) =>
       this.#lose(new CoreLost(`a thread of the core failed: ${data}; create the session again`));
+    unref(port1);
     return port2;
   }
 
@@ -271,8 +290,9 @@ class WorkerHost implements Host {
     if (this.#loss) return Promise.reject(this.#loss);
     const id = this.#next++;
     return new Promise((resolve, reject) => {
-      this.#pending.set(id, { resolve, reject, onProgress });
       this.worker.postMessage({ ...request, id }, transfer);
+      this.#pending.set(id, { resolve, reject, onProgress });
+      this.worker.ref?.();
     });
   }
 
@@ -284,6 +304,7 @@ class WorkerHost implements Host {
       return;
     }
     this.#pending.delete(id);
+    if (!this.#pending.size) this.worker.unref?.();
     if (error === undefined) pending.resolve(result);
     else pending.reject(lost ? new CoreLost(error) : Object.assign(new Error(error), { name }));
     if (lost) this.#lose(new CoreLost(error));

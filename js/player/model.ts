@@ -14,6 +14,7 @@ import {
 import type { Gpu } from "./gpu/device.js";
 import type { GpuProgram, Pipelines } from "./gpu/program.js";
 import type { Section } from "./gpu/section.js";
+import { loadGpu } from "./gpu-module.js";
 import { externalSource, progressOf, range, sourceFiles, stream, type Range } from "./loader.js";
 import { Program, readTables, Staging, weightsOf, type Slot, type StepTime, type Tables } from "./program.js";
 import { Reader, type Source } from "./source.js";
@@ -226,7 +227,7 @@ export class Model {
     const { header } = this;
     const info = header.gpu;
     if (!info) throw new Error(NO_GPU_PART);
-    const { parseSection } = await import("./gpu.mjs");
+    const { parseSection } = await loadGpu();
     const text = new Uint8Array(info.bytes);
     const section = range(dataStart + info.start, info.bytes, (chunk, at) => text.set(chunk, at));
     const head = [...codes, section];
@@ -262,7 +263,7 @@ export class Model {
 
   async #plan(gpu: Gpu, tables: Tables, section: Section, words: (i: number) => Int32Array): Promise<GpuPlan> {
     const { header } = this;
-    const { Pipelines, readersOf } = await import("./gpu.mjs");
+    const { Pipelines, readersOf } = await loadGpu();
     const pipelines = new Pipelines(gpu, section);
     const readers = readersOf(tables, section);
     const weightsIn = (side: ReadonlySet<number>): Set<number> =>
@@ -307,7 +308,7 @@ export class Model {
     const { inputs, outputs } = this.header;
     const program = this.#program(info.program, code, inputs.length, outputs.length);
     try {
-      const { GpuProgram } = await import("./gpu.mjs");
+      const { GpuProgram } = await loadGpu();
       await plan.pipelines.ready;
       this.gpu = new GpuProgram(gpu, this.core, program, tables, section, plan.pipelines, buffers);
     } catch (error) {

@@ -1,7 +1,10 @@
 /** Chooses, fetches and compiles the core; one compilation per page and address. */
 import type { WasmEnv } from "./env.js";
 import { messageOf } from "./errors.js";
-import { absolute, asBytes } from "./source.js";
+import { files } from "./files.js";
+import { absolute, asBytes, readAll, urlSource } from "./source.js";
+
+const CSP_CURE = "the page's content security policy needs script-src 'wasm-unsafe-eval'";
 
 // (func (result v128) (i8x16.relaxed_swizzle (i8x16.splat (i32.const 1)) (i8x16.splat (i32.const 2))))
 const RELAXED_PROBE = [
@@ -17,28 +20,47 @@ export function hasRelaxedSimd(): boolean {
   return WebAssembly.validate(new Uint8Array(RELAXED_PROBE));
 }
 
-/** Address of the core that suits this browser and these settings. */
-export function coreAddress(wasm: WasmEnv): string {
+/** Addresses of the core that suits this browser, the one that the settings ask for first. */
+export function coreAddresses(wasm: WasmEnv): string[] {
   const relaxed = wasm.simd !== false && wasm.simd !== "fixed" && hasRelaxedSimd();
-  const paths = wasm.wasmPaths;
-  if (typeof paths === "object" && paths.wasm) return absolute(paths.wasm);
-  if (typeof paths === "string") {
-    const folder = paths.endsWith("/") ? paths : `${paths}/`;
-    return absolute(folder + (relaxed ? "core-relaxed.wasm" : "core.wasm"));
-  }
-  return (relaxed ? new URL("./core-relaxed.wasm", import.meta.url) : new URL("./core.wasm", import.meta.url)).href;
+  const own = relaxed ? files.relaxedCore : files.core;
+  const { wasmPaths: paths } = wasm;
+  if (typeof paths === "object" && paths.wasm && !isOnnxruntimes(paths.wasm)) return [absolute(paths.wasm), own];
+  const folder = folderOf(wasm);
+  return folder ? [folder + (relaxed ? "core-relaxed.wasm" : "core.wasm"), own] : [own];
+}
+
+/** The folder that `wasmPaths` says the player's files are in. Pages that came from onnxruntime-web may still name its files. */
+export function folderOf({ wasmPaths: paths }: WasmEnv): string | undefined {
+  if (typeof paths !== "string" || !paths || isOnnxruntimes(paths)) return undefined;
+  return absolute(paths.endsWith("/") ? paths : `${paths}/`);
+}
+
+function isOnnxruntimes(path: string | URL): boolean {
+  return /onnxruntime|\/ort[-.][^/]*$/.test(String(path));
 }
 
 export function compileCore(wasm: WasmEnv): Promise<WebAssembly.Module> {
   if (wasm.wasmBinary) return compileBinary(wasm.wasmBinary);
-  const url = coreAddress(wasm);
-  let module = compiled.get(url);
+  const addresses = coreAddresses(wasm);
+  const key = addresses.join(" ");
+  let module = compiled.get(key);
   if (!module) {
-    module = fetchCore(url);
-    compiled.set(url, module);
-    module.catch(() => compiled.delete(url));
+    module = fetchFirst(addresses);
+    compiled.set(key, module);
+    module.catch(() => compiled.delete(key));
   }
   return module;
+}
+
+async function fetchFirst([address, ...others]: string[]): Promise<WebAssembly.Module> {
+  try {
+    return await fetchCore(address!);
+  } catch (error) {
+    if (!others.length || others[0] === address) throw error;
+    console.warn(`pyonnx-wasm: ${messageOf(error)}; taking ${others[0]}`);
+    return fetchFirst(others);
+  }
 }
 
 function compileBinary(binary: ArrayBuffer | Uint8Array): Promise<WebAssembly.Module> {
@@ -53,19 +75,31 @@ function compileBinary(binary: ArrayBuffer | Uint8Array): Promise<WebAssembly.Mo
 }
 
 async function fetchCore(url: string): Promise<WebAssembly.Module> {
-  const cure = "env.wasm.wasmPaths says where core.wasm and core-relaxed.wasm are";
-  let response: Response;
+  const cure = url.includes("/.vite/deps/")
+    ? 'set optimizeDeps: { exclude: ["pyonnx-wasm"] } in the configuration of Vite'
+    : "env.wasm.wasmPaths says where core.wasm and core-relaxed.wasm are";
+  let response: Response | undefined;
+  let bytes: Uint8Array<ArrayBuffer> | undefined;
   try {
-    response = await fetch(url);
+    // Pages fetch, so that the core compiles while it comes.
+    if (url.startsWith("file:")) bytes = await readAll(await urlSource(url));
+    else response = await fetch(url);
   } catch (error) {
     throw new Error(`the core ${url} cannot be fetched: ${messageOf(error)}; ${cure}`);
   }
-  if (!response.ok) throw new Error(`the core ${url}: HTTP ${response.status}; ${cure}`);
+  if (response && !response.ok) throw new Error(`the core ${url}: HTTP ${response.status}; ${cure}`);
   // compileStreaming insists on the media type, which some servers do not send.
-  const streams = response.headers.get("Content-Type")?.startsWith("application/wasm");
+  const streams = response?.headers.get("Content-Type")?.startsWith("application/wasm");
   try {
-    return await (streams ? WebAssembly.compileStreaming(response) : WebAssembly.compile(await response.arrayBuffer()));
+    return await (response && streams
+      ? WebAssembly.compileStreaming(response)
+      : WebAssembly.compile(bytes ?? (await response!.arrayBuffer())));
   } catch (error) {
-    throw new Error(`the core ${url} does not compile: ${messageOf(error)}; ${cure}`);
+    throw new Error(`the core ${url} does not compile: ${messageOf(error)}; ${isBlocked(error) ? CSP_CURE : cure}`);
   }
+}
+
+/** Content security policies forbid WebAssembly unless they name it. */
+function isBlocked(error: unknown): boolean {
+  return /content security policy|unsafe-eval|blocked by csp/i.test(messageOf(error));
 }

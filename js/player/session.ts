@@ -10,7 +10,7 @@ import { sniffed, wasOnnx } from "./sniff.js";
 import { asBytes, type ModelSource } from "./source.js";
 import { Tensor } from "./tensor.js";
 import type { AdapterInfo } from "./gpu/device.js";
-import type { Backend, Loaded, Target } from "./worker.mjs";
+import type { Backend, Loaded, Target } from "./engine.mjs";
 
 /** A value of the signature; a dim is a size or the name of a symbol. */
 export interface ValueMetadata {

@@ -1,5 +1,6 @@
 /** Byte sources: where a model comes from, read in order, chunk by chunk. */
 import { messageOf } from "./errors.js";
+import { openFile, pathAddress } from "./server.js";
 
 /** Yields the bytes in order; undefined at the end. A chunk is only valid until the next call. */
 export interface Source {
@@ -50,6 +51,18 @@ export function responseSource(response: Response, name: string): Source {
 }
 
 export async function urlSource(url: string): Promise<Source> {
+  try {
+    const file = await openFile(url);
+    if (file) {
+      const read = async () => {
+        const chunk = await file.read(SLICE);
+        return chunk.length ? chunk : undefined;
+      };
+      return { name: url, url, read, cancel: () => file.close() };
+    }
+  } catch (error) {
+    throw new Error(`${url}: cannot be read: ${messageOf(error)}`);
+  }
   let response: Response;
   try {
     response = await fetch(url);
@@ -57,6 +70,30 @@ export async function urlSource(url: string): Promise<Source> {
     throw new Error(`${url}: cannot be fetched: ${messageOf(error)}`);
   }
   return responseSource(response, url);
+}
+
+/** All bytes of a source, which is closed then. */
+export async function readAll(source: Source, onProgress?: (loaded: number) => void): Promise<Uint8Array<ArrayBuffer>> {
+  const chunks: Uint8Array[] = [];
+  let size = 0;
+  try {
+    for (let chunk = await source.read(); chunk; chunk = await source.read()) {
+      chunks.push(chunk.slice());
+      size += chunk.length;
+      onProgress?.(size);
+    }
+  } catch (error) {
+    throw new Error(`${source.name}: ${messageOf(error)}`);
+  } finally {
+    source.cancel();
+  }
+  const bytes = new Uint8Array(size);
+  let at = 0;
+  for (const chunk of chunks.splice(0)) {
+    bytes.set(chunk, at);
+    at += chunk.length;
+  }
+  return bytes;
 }
 
 /** Opens what a caller may hand over. */
@@ -84,7 +121,10 @@ export function asBytes(value: unknown): Uint8Array | undefined {
   return undefined;
 }
 
+/** Addresses as they are fetched; where there are files, of paths too. */
 export function absolute(url: string | URL): string {
+  const file = typeof url === "string" ? pathAddress(url) : undefined;
+  if (file) return file;
   const base = typeof document === "object" ? document.baseURI : globalThis.location?.href;
   try {
     return new URL(url, base).href;

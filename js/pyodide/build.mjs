@@ -11,7 +11,14 @@ const options = {
   legalComments: "none",
   logLevel: "warning",
 };
-const thread = await build({ ...options, entryPoints: [join(js, "player/thread.mts")], format: "esm", write: false });
+const serve =
+  'import { serveThread } from "./thread.js"; onmessage = ({ data }) => serveThread(data, postMessage).then(close);';
+const thread = await build({
+  ...options,
+  stdin: { contents: serve, resolveDir: join(js, "player") },
+  format: "esm",
+  write: false,
+});
 await build({
   ...options,
   entryPoints: [join(js, "pyodide/glue.ts")],
@@ -19,5 +26,9 @@ await build({
   format: "iife",
   globalName: "glue",
   footer: { js: "glue" },
-  define: { THREAD_SCRIPT: JSON.stringify(thread.outputFiles[0].text), "import.meta.url": '"about:blank"' },
+  define: {
+    THREAD_SCRIPT: JSON.stringify(thread.outputFiles[0].text),
+    WHEEL: '""',
+    "import.meta.url": '"about:blank"',
+  },
 });

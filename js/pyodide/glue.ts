@@ -63,7 +63,7 @@ function coreOf(threads: number): Core {
     if (!compiled) throw new Error("the core was not compiled");
     threadScript ??= URL.createObjectURL(new Blob([THREAD_SCRIPT], { type: "text/javascript" }));
     core?.stop();
-    core = Core.startNow(compiled, threads, threadScript);
+    core = Core.startNow(compiled, { count: threads, script: threadScript });
     cores.set(threads, core);
   }
   return core;
@@ -77,7 +77,6 @@ function defaultThreads(): number {
 
 /** A model in core memory. Frames hold, per input, its address, its bytes and its dims, then per output the same. */
 export class Executor {
-  readonly threads: number;
   readonly #core: Core;
   readonly #owned = new Set<number>();
   readonly #weights: number[] = [];
@@ -92,7 +91,6 @@ export class Executor {
   constructor(spec: string, threads: number) {
     this.#spec = JSON.parse(spec) as Spec;
     this.#core = coreOf(threads || defaultThreads());
-    this.threads = this.#core.threads;
     try {
       for (const [k, { name, bytes, home }] of this.#spec.weights.entries())
         if (home === k) this.#weights[k] = this.#own(bytes, `weight "${name}"`);
@@ -101,6 +99,11 @@ export class Executor {
       throw error;
     }
     for (const [k, { home }] of this.#spec.weights.entries()) this.#weights[k] = this.#weights[home] as number;
+  }
+
+  /** Threads that work, or are still to start. */
+  get threads(): number {
+    return this.#core.threads;
   }
 
   /** Copies the bytes of weight `k` in. */

@@ -2,7 +2,7 @@
 import type { Core } from "../player/core.js";
 import type { Type } from "../player/dtypes.js";
 import { bytesSource } from "../player/source.js";
-import { Engine, type Loaded } from "../player/worker.mjs";
+import { Engine, type Loaded } from "../player/engine.mjs";
 
 /** What a run gives: sizes and bytes of each output. */
 export interface Result {

@@ -17,35 +17,22 @@ const options = {
   logLevel: "warning",
 };
 
-/** Addresses of scripts beside the module become addresses of the scripts themselves. */
-const inline = (scripts) => ({
-  name: "inline",
+const worker = (await build({ ...options, entryPoints: [join(player, "worker.mts")], write: false })).outputFiles[0]
+  .text;
+
+/** Files beside the player become files inside it. */
+const inside = {
+  name: "inside",
   setup(build) {
-    build.onLoad({ filter: /player[\\/](host|core)\.ts$/ }, ({ path }) => {
-      const text = readFileSync(path, "utf8").replace(
-        /new URL\("\.\/(\w+)\.mjs", import\.meta\.url\)/g,
-        (address, name) =>
-          name in scripts
-            ? `URL.createObjectURL(new Blob([${JSON.stringify(scripts[name])}], { type: "text/javascript" }))`
-            : address,
-      );
-      return { contents: text, loader: "ts" };
-    });
+    build.onLoad({ filter: /player[\\/]files\.ts$/ }, () => ({
+      contents: `
+        const script = new Blob([${JSON.stringify(worker)}], { type: "text/javascript" });
+        let address;
+        export const files = { get worker() { return (address ??= URL.createObjectURL(script)); } };`,
+    }));
   },
-});
+};
 
-async function script(name, scripts) {
-  const built = await build({
-    ...options,
-    entryPoints: [join(player, `${name}.mts`)],
-    plugins: [inline(scripts)],
-    write: false,
-  });
-  return built.outputFiles[0].text;
-}
-
-const thread = await script("thread", {});
-const worker = await script("worker", { thread });
 const cores = ["core.wasm", "core-relaxed.wasm"].filter((file) => existsSync(join(lib, file)));
 const hash = createHash("sha256").update(worker);
 for (const file of cores) hash.update(readFileSync(join(lib, file)));
@@ -60,7 +47,7 @@ await build({
   ...options,
   entryPoints: entries,
   outdir: join(lib, "widget"),
-  plugins: [inline({ worker, thread })],
+  plugins: [inside],
   define: { BUILD: JSON.stringify(hash.digest("hex").slice(0, 16)), "import.meta.url": '"about:blank"' },
   loader: { ".css": "text" },
 });

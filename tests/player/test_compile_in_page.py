@@ -180,7 +180,7 @@ def test_what_is_missing_is_named(context: BrowserContext, compile_server: Serve
     assert f"does not load from {compile_server.url}nowhere/: " in nowhere
     assert nowhere.endswith(f"env.pyodide.indexURL says where it is; {cure}")
     wheel = run('env.pyodide.wheelURL = "/no.whl"; ' + new, 2)
-    assert wheel == f"model: the compiler {compile_server.url}no.whl: HTTP 404; env.pyodide.wheelURL says where it is; {cure}"
+    assert wheel == f"model: the compiler {compile_server.url}no.whl: HTTP 404 Not Found; env.pyodide.wheelURL says where it is; {cure}"
     assert run('env.pyodide.indexURL = undefined; return error(create("dense.onnx"))') is None, "compiled before: nothing is fetched"
     context.route("https://cdn.jsdelivr.net/**", lambda route: route.abort("internetdisconnected"))
     offline = run("env.pyodide.indexURL = env.pyodide.wheelURL = undefined; " + new, 4)

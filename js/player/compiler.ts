@@ -1,6 +1,7 @@
-/** The compiler: Python in Pyodide, from the project's wheel. */
+/** The compiler, in its worker: Python in Pyodide, from the project's wheel. */
 import type { CompileProgress } from "./compile.mjs";
 import { messageOf } from "./errors.js";
+import { readAll, urlSource } from "./source.js";
 
 export interface Job {
   /** For messages. */
@@ -54,19 +55,22 @@ def compile_model(source, target, tell):
 
 let started: Promise<Pyodide> | undefined;
 
-self.onmessage = async ({ data }: MessageEvent<Job>) => {
-  const tell = (told: Told, transfer: Transferable[] = []): void => self.postMessage(told, { transfer });
-  try {
-    const python = await (started ??= start(data, tell));
-    const told = compile(python, data, tell);
-    tell(
-      told,
-      "model" in told ? [told.model.buffer, ...told.files.map(({ bytes }) => bytes.buffer)].filter(unique) : [],
-    );
-  } catch (error) {
-    tell({ error: `${data.name}: ${messageOf(error)}` });
-  }
-};
+/** Serves one job after the other. */
+export function serve(port: MessagePort): void {
+  port.onmessage = async ({ data }: MessageEvent<Job>) => {
+    const tell = (told: Told, transfer: Transferable[] = []): void => port.postMessage(told, transfer);
+    try {
+      const python = await (started ??= start(data, tell));
+      const told = compile(python, data, tell);
+      tell(
+        told,
+        "model" in told ? [told.model.buffer, ...told.files.map(({ bytes }) => bytes.buffer)].filter(unique) : [],
+      );
+    } catch (error) {
+      tell({ error: `${data.name}: ${messageOf(error)}` });
+    }
+  };
+}
 
 async function start({ index, wheel }: Job, tell: (progress: CompileProgress) => void): Promise<Pyodide> {
   const step = (loaded: number): void => tell({ phase: "pyodide", loaded, total: 3 });
@@ -80,7 +84,7 @@ async function start({ index, wheel }: Job, tell: (progress: CompileProgress) =>
 
 async function startPython(index: string, step: (loaded: number) => void): Promise<Pyodide> {
   try {
-    const { loadPyodide } = (await import(`${index}pyodide.mjs`)) as {
+    const { loadPyodide } = (await import(/* webpackIgnore: true */ /* @vite-ignore */ `${index}pyodide.mjs`)) as {
       loadPyodide(options: { indexURL: string }): Promise<Pyodide>;
     };
     const python = await loadPyodide({ indexURL: index });
@@ -100,15 +104,11 @@ async function startPython(index: string, step: (loaded: number) => void): Promi
 }
 
 async function fetchWheel(url: string): Promise<ArrayBuffer> {
-  const cure = `env.pyodide.wheelURL says where it is; or ${CURE}`;
-  let response: Response;
   try {
-    response = await fetch(url);
+    return (await readAll(await urlSource(url))).buffer;
   } catch (error) {
-    throw new Error(`the compiler ${url} cannot be fetched: ${messageOf(error)}; ${cure}`);
+    throw new Error(`the compiler ${messageOf(error)}; env.pyodide.wheelURL says where it is; or ${CURE}`);
   }
-  if (!response.ok) throw new Error(`the compiler ${url}: HTTP ${response.status}; ${cure}`);
-  return response.arrayBuffer();
 }
 
 function compile(python: Pyodide, { name, files }: Job, tell: (progress: CompileProgress) => void): Told {

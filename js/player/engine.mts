@@ -1,0 +1,182 @@
+/** The engine: one core and the models in it, in the page or in its worker. */
+import { Core, type Threads } from "./core.js";
+import type { ValueInfo } from "./format.js";
+import { messageOf } from "./errors.js";
+import type { AdapterInfo, Gpu, GpuSettings } from "./gpu/device.js";
+import type { GpuFeed, GpuProgram, GpuTensor } from "./gpu/program.js";
+import { loadGpu } from "./gpu-module.js";
+import { Model, type Feed, type LoadOptions, type Output } from "./model.js";
+import type { StepTime } from "./program.js";
+import type { Source } from "./source.js";
+
+export type Backend = "wasm" | "webgpu";
+
+/** Where a model is to run. */
+export interface Target {
+  /** In order of preference. */
+  readonly backends: readonly Backend[];
+  readonly gpu?: GpuSettings;
+}
+
+/** A loaded model as the page sees it. */
+export interface Loaded {
+  readonly id: number;
+  readonly inputs: readonly ValueInfo[];
+  readonly outputs: readonly ValueInfo[];
+  readonly threads: number;
+  readonly backend: Backend;
+  /** Why the session does not run on the backend that it was to prefer. */
+  readonly fallback?: string | undefined;
+  readonly adapter?: AdapterInfo | undefined;
+}
+
+export class Engine {
+  readonly #models = new Map<number, Model>();
+  readonly #tensors = new Map<number, GpuTensor>();
+  #queue: Promise<unknown> = Promise.resolve();
+  #next = 1;
+  #nextTensor = 1;
+
+  private constructor(readonly core: Core) {}
+
+  static async start(module: WebAssembly.Module, threads: Threads): Promise<Engine> {
+    return new Engine(await Core.start(module, threads));
+  }
+
+  /** An engine over a core that others use as well. */
+  static over(core: Core): Engine {
+    return new Engine(core);
+  }
+
+  /** Loads a model onto the first of the backends that can run it. */
+  async load(
+    source: Source,
+    options: Omit<LoadOptions, "gpu">,
+    { backends, gpu: settings }: Target = { backends: ["wasm"] },
+  ): Promise<Loaded> {
+    let gpu: Gpu | undefined;
+    let fallback: string | undefined;
+    if (backends[0] === "webgpu") {
+      try {
+        gpu = await (await loadGpu()).Gpu.open(settings);
+      } catch (error) {
+        if (!backends.includes("wasm")) throw error;
+        fallback = messageOf(error);
+      }
+    }
+    const gpuOptional = backends.includes("wasm");
+    const model = await Model.load(this.core, source, { ...options, gpu, gpuOptional });
+    fallback ??= model.fallback;
+    await this.core.settled;
+    const id = this.#next++;
+    this.#models.set(id, model);
+    return {
+      id,
+      inputs: model.header.inputs,
+      outputs: model.header.outputs,
+      threads: this.core.threads,
+      backend: model.gpu ? "webgpu" : "wasm",
+      fallback,
+      adapter: model.gpu?.gpu.info,
+    };
+  }
+
+  /** Runs a model; outputs in `keep` stay on the GPU. Calls are served one after the other. */
+  run(id: number, feeds: readonly Feed[], wanted: readonly number[], keep: readonly number[] = []): Promise<Output[]> {
+    return this.#queued(async () => {
+      const model = this.#model(id);
+      if (!model.gpu) return model.run(await this.#local(feeds), wanted);
+      const results = await model.gpu.run(this.#gpuFeeds(feeds, model.gpu), wanted, new Set(keep));
+      return results.map((result): Output => {
+        if ("data" in result) return result;
+        const { type, dims } = result;
+        const tensor = this.#nextTensor++;
+        this.#tensors.set(tensor, result);
+        return { data: new Uint8Array(), type, dims, gpu: tensor };
+      });
+    });
+  }
+
+  profile(id: number, feeds: readonly Feed[]): Promise<StepTime[]> {
+    return this.#queued(async () => {
+      const model = this.#model(id);
+      return model.gpu ? model.gpu.profile(this.#gpuFeeds(feeds, model.gpu)) : model.profile(await this.#local(feeds));
+    });
+  }
+
+  /** The bytes of a tensor that stayed on the GPU. */
+  download(tensor: number): Promise<Uint8Array<ArrayBuffer>> {
+    return this.#queued(async () => {
+      const { owner, buffer, bytes } = this.#tensor(tensor);
+      return (await owner.gpu.read([{ buffer, bytes }]))[0] as Uint8Array<ArrayBuffer>;
+    });
+  }
+
+  /** Gives a tensor's GPU memory back, after the calls that came before. */
+  dispose(tensor: number): Promise<void> {
+    return this.#queued(async () => {
+      const found = this.#tensors.get(tensor);
+      this.#tensors.delete(tensor);
+      found?.owner.dispose(found);
+    });
+  }
+
+  #tensor(tensor: number): GpuTensor {
+    const found = this.#tensors.get(tensor);
+    if (!found) throw new Error("the tensor on the GPU was disposed");
+    return found;
+  }
+
+  #gpuFeeds(feeds: readonly Feed[], reader: GpuProgram): GpuFeed[] {
+    return feeds.map(({ data, type, dims, gpu }) => {
+      if (gpu === undefined) return { data, bytes: data.length, type, dims };
+      const { buffer, bytes, owner } = this.#tensor(gpu);
+      if (owner.gpu.lost) throw owner.gpu.lost;
+      if (owner.gpu !== reader.gpu)
+        throw new Error("a feed is on another GPU device; pass a tensor of its data: await getData()");
+      return { data: buffer, bytes, type, dims };
+    });
+  }
+
+  async #local(feeds: readonly Feed[]): Promise<readonly Feed[]> {
+    if (feeds.every(({ gpu }) => gpu === undefined)) return feeds;
+    return Promise.all(
+      feeds.map(async (feed) => {
+        if (feed.gpu === undefined) return feed;
+        const { owner, buffer, bytes } = this.#tensor(feed.gpu);
+        return { ...feed, data: (await owner.gpu.read([{ buffer, bytes }]))[0] as Uint8Array };
+      }),
+    );
+  }
+
+  /** The core and the GPU's buffers serve one call at a time. */
+  #queued<T>(fn: () => Promise<T>): Promise<T> {
+    const result = this.#queue.then(fn);
+    this.#queue = result.catch(() => {});
+    return result;
+  }
+
+  release(id: number): Promise<void> {
+    return this.#queued(async () => {
+      const model = this.#model(id);
+      this.#models.delete(id);
+      model.free();
+    });
+  }
+
+  memoryBytes(): number {
+    return this.core.memory.buffer.byteLength;
+  }
+
+  stop(): void {
+    for (const tensor of this.#tensors.values()) tensor.owner.dispose(tensor);
+    this.#tensors.clear();
+    this.core.stop();
+  }
+
+  #model(id: number): Model {
+    const model = this.#models.get(id);
+    if (!model) throw new Error("the session was released");
+    return model;
+  }
+}

@@ -1,0 +1,60 @@
+/** What page and worker say to each other. */
+import type { ThreadStart } from "./core.js";
+import type { Target } from "./engine.mjs";
+import type { Feed, Progress } from "./model.js";
+
+/** Where the worker reads a file from: an address, or a port that the page serves. */
+export interface Remote {
+  readonly name: string;
+  readonly port?: MessagePort;
+  /** Address that the port's bytes came from, if there is one. */
+  readonly url?: string;
+}
+
+export type Request =
+  /** Sent ahead of "start": begins to fetch what "load" will ask for. */
+  | { readonly op: "open"; readonly name: string }
+  | {
+      readonly op: "start";
+      readonly module: WebAssembly.Module;
+      readonly threads: number;
+      readonly alarms: readonly MessagePort[];
+      /** Address of the part for WebGPU; undefined where the script holds it. */
+      readonly gpu: string | undefined;
+    }
+  | {
+      readonly op: "load";
+      readonly source: Remote;
+      readonly external: readonly (Remote & { readonly path: string })[];
+      readonly target: Target;
+    }
+  | {
+      readonly op: "run";
+      readonly session: number;
+      readonly feeds: readonly Feed[];
+      readonly wanted: readonly number[];
+      /** Outputs that stay on the GPU. */
+      readonly keep: readonly number[];
+    }
+  | { readonly op: "download" | "dispose"; readonly tensor: number }
+  | { readonly op: "profile"; readonly session: number; readonly feeds: readonly Feed[] }
+  | { readonly op: "release"; readonly session: number }
+  | { readonly op: "memory" };
+
+export interface Reply {
+  readonly id: number;
+  readonly result?: unknown;
+  readonly progress?: Progress;
+  readonly error?: string;
+  /** Class of the error. */
+  readonly name?: string;
+  /** The core cannot be used any more. */
+  readonly lost?: boolean;
+}
+
+/** What a worker hears first: it says what the worker is to be. */
+export type First =
+  | (Request & { readonly id: number })
+  | ThreadStart
+  /** A module whose `serve` takes the port. */
+  | { readonly op: "serve"; readonly script: string };
