@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import inspect
 import re
+import struct
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -158,6 +159,10 @@ def op(
     """
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
+        if fn.__kwdefaults__:  # as an attribute holds them, in float32
+            fn.__kwdefaults__ = {
+                k: struct.unpack("<f", struct.pack("<f", v))[0] if isinstance(v, float) else v for k, v in fn.__kwdefaults__.items()
+            }
         # inspect.signature would take a third of the time that importing all operators takes in Pyodide.
         code = fn.__code__
         names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]

@@ -10,7 +10,7 @@ import numpy as np
 from ..dtypes import DType
 from ..ir import IRError, Value
 from ..op import Context, op
-from ..tensor import broadcast_to, cast, content, expand, like, map_, scalar_of, unsqueeze
+from ..tensor import broadcast_to, cast, constant, expand, like, map_, scalar_of, single, unsqueeze
 
 UNARY = {
     "Neg": "neg",
@@ -35,14 +35,12 @@ UNARY = {
     "Asinh": "asinh",
     "Acosh": "acosh",
     "Atanh": "atanh",
-    "Erf": "erf",
     "Sigmoid": "sigmoid",
     "Relu": "relu",
     "Softplus": "softplus",
     "HardSwish": "hardswish",
     "Not": "not",
     "BitwiseNot": "bitnot",
-    "IsNaN": "isnan",
 }
 BINARY = {
     "Add": "add",
@@ -73,7 +71,6 @@ def _unary(instruction: str) -> Callable[..., Value]:
 
 def _binary(instruction: str, swapped: bool = False) -> Callable[..., Value]:
     def run(A: Value, B: Value) -> Value:
-        _same_dtype(A, B)
         return map_(instruction, B, A) if swapped else map_(instruction, A, B)
 
     return run
@@ -88,11 +85,6 @@ def _old_binary(instruction: str, swapped: bool = False) -> Callable[..., Value]
         return map_(instruction, B, A) if swapped else map_(instruction, A, B)
 
     return run
-
-
-def _same_dtype(A: Value, B: Value) -> None:
-    if A.dtype is not B.dtype:
-        raise IRError(f"operands have dtypes {A.dtype.name} and {B.dtype.name}; insert a Cast")
 
 
 def _variadic(name: str, instruction: str) -> Callable[..., Value]:
@@ -118,15 +110,11 @@ for _name, _code in VARIADIC.items():
 
 @op(since=7)
 def Pow(X: Value, Y: Value) -> Value:
-    known = content(Y)
-    if known is not None and known.size == 1 and X.dtype.is_float:
-        exponent = float(known.item())
-        if exponent == 2:
-            return _shaped(map_("mul", X, X), Y)
-        if exponent == 0.5:
-            return _shaped(map_("sqrt", X), Y)
-        if exponent == 1:
-            return _shaped(X, Y)
+    exponent = single(Y)
+    if X.dtype.is_float and exponent == 2:
+        return _shaped(map_("mul", X, X), Y)
+    if X.dtype.is_float and exponent == 1:
+        return _shaped(X, Y)
     if X.dtype in (DType.float16, DType.bfloat16):
         return cast(map_("pow", cast(X, DType.float32), _exponent(Y)), X.dtype)
     return map_("pow", X, _exponent(Y))
@@ -210,7 +198,13 @@ def Selu(
 
 @op()
 def Celu(X: Value, *, alpha: float = 1.0) -> Value:
-    return map_("mul", map_("elu", map_("div", X, like(X, alpha)), like(X, 1.0)), like(X, alpha))
+    """x from 0 on, below alpha (exp(x / alpha) - 1)."""
+    ratio = map_("div", X, like(X, alpha))
+    if alpha < 0:  # ratio > 0 here, where elu is the identity: exp(r) - 1 = -exp(r) (exp(-r) - 1)
+        below = map_("mul", map_("exp", ratio), map_("elu", map_("neg", ratio), like(X, -alpha)))
+    else:
+        below = map_("elu", ratio, like(X, alpha))
+    return map_("where", map_("lt", X, like(X, 0)), below, X)
 
 
 @op()
@@ -246,15 +240,31 @@ def Mish(X: Value) -> Value:
 
 
 @op()
+def Erf(input: Value) -> Value:
+    return map_("erf", input) if input.dtype.is_float else cast(map_("erf", cast(input, DType.float64)), input.dtype)
+
+
+@op()
 def Shrink(input: Value, *, bias: float = 0.0, lambd: float = 0.5) -> Value:
+    if input.dtype.is_int:
+        return cast(Shrink(cast(input, DType.float64), bias=bias, lambd=lambd), input.dtype)
     high = map_("where", map_("lt", like(input, lambd), input), map_("sub", input, like(input, bias)), like(input, 0))
     return map_("where", map_("lt", input, like(input, -lambd)), map_("add", input, like(input, bias)), high)
 
 
+def _readable(X: Value) -> Value:
+    """The halves and 8-bit floats as float32."""
+    return cast(X, DType.float32) if X.dtype.is_float and X.dtype.bits < 32 else X
+
+
+@op()
+def IsNaN(X: Value) -> Value:
+    return map_("isnan", _readable(X))
+
+
 @op()
 def IsInf(X: Value, *, detect_negative: int = 1, detect_positive: int = 1) -> Value:
-    if X.dtype in (DType.float16, DType.bfloat16):
-        X = cast(X, DType.float32)
+    X = _readable(X)
     infinite = []
     if detect_positive:
         infinite.append(map_("eq", X, like(X, np.inf)))
@@ -281,6 +291,4 @@ def Dropout_1(data: Value, *, ratio: float = 0.5, is_test: int = 1, consumed_inp
 
 
 def _true() -> Value:
-    from ..tensor import constant
-
     return constant(np.array(True))

@@ -102,6 +102,9 @@ def MatMul(A: Value, B: Value) -> Value:
 @op(since=7)
 def Gemm(A: Value, B: Value, C: Value | None = None, *, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0) -> Value:
     a, b = swap(A, 0, 1) if transA else A, swap(B, 0, 1) if transB else B
+    if not (A.dtype.is_float or (alpha == int(alpha) and beta == int(beta))):
+        wide = [None if v is None else cast(v, DType.float64) for v in (a, b, C)]
+        return cast(Gemm(*wide, alpha=alpha, beta=beta), A.dtype)
     if A.dtype.is_float:
         y = matmul(a, b, alpha)
     else:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -16,33 +17,33 @@ from .matmul import matmul
 STEPS = 1024
 Floats = Sequence[float] | None
 Gate = Callable[[Value], Value]
-ACTIVATIONS: dict[str, tuple[float, float, Callable[[Value, float, float], Value]]] = {  # default alpha and beta
-    "sigmoid": (0, 0, lambda x, a, b: map_("sigmoid", x)),
-    "tanh": (0, 0, lambda x, a, b: map_("tanh", x)),
-    "relu": (0, 0, lambda x, a, b: map_("relu", x)),
-    "softplus": (0, 0, lambda x, a, b: map_("softplus", x)),
-    "softsign": (0, 0, lambda x, a, b: map_("div", x, map_("add", map_("abs", x), like(x, 1)))),
+ACTIVATIONS: dict[str, tuple[float | None, float | None, Callable[[Value, Any, Any], Value]]] = {  # alpha, beta; None: takes none
+    "sigmoid": (None, None, lambda x, a, b: map_("sigmoid", x)),
+    "tanh": (None, None, lambda x, a, b: map_("tanh", x)),
+    "relu": (None, None, lambda x, a, b: map_("relu", x)),
+    "softplus": (None, None, lambda x, a, b: map_("softplus", x)),
+    "softsign": (None, None, lambda x, a, b: map_("div", x, map_("add", map_("abs", x), like(x, 1)))),
     "affine": (1, 0, lambda x, a, b: map_("add", map_("mul", x, like(x, a)), like(x, b))),
-    "leakyrelu": (0.01, 0, lambda x, a, b: map_("prelu", x, like(x, a))),
-    "thresholdedrelu": (1, 0, lambda x, a, b: map_("where", map_("lt", like(x, a), x), x, like(x, 0))),
+    "leakyrelu": (0.01, None, lambda x, a, b: map_("prelu", x, like(x, a))),
+    "thresholdedrelu": (1, None, lambda x, a, b: map_("where", map_("lt", like(x, a), x), x, like(x, 0))),
     "scaledtanh": (1, 1, lambda x, a, b: map_("mul", map_("tanh", map_("mul", x, like(x, b))), like(x, a))),
     "hardsigmoid": (0.2, 0.5, lambda x, a, b: map_("clamp", map_("add", map_("mul", x, like(x, a)), like(x, b)), like(x, 0), like(x, 1))),
-    "elu": (1, 0, lambda x, a, b: map_("elu", x, like(x, a))),
+    "elu": (1, None, lambda x, a, b: map_("elu", x, like(x, a))),
 }
 
 
 def _gates(names: Sequence[str], alpha: Floats, beta: Floats, clip: float | None) -> list[Gate]:
-    """The activations with their parameters: of those lists each activation that has one takes the next."""
+    """The activations of all directions with their parameters: of those lists each activation that has one takes the next."""
     alphas, betas = list(alpha or []), list(beta or [])
     found: list[Gate] = []
     for name in names:
         if name.lower() not in ACTIVATIONS:
             raise IRError(f"activation {name!r} is not one of {', '.join(ACTIVATIONS)}")
         a, b, fn = ACTIVATIONS[name.lower()]
-        a = alphas.pop(0) if a and alphas else a
-        b = betas.pop(0) if b and betas else b
+        a = alphas.pop(0) if a is not None and alphas else a
+        b = betas.pop(0) if b is not None and betas else b
 
-        def gate(x: Value, a: float = a, b: float = b, fn: Callable[[Value, float, float], Value] = fn) -> Value:
+        def gate(x: Value, a: float | None = a, b: float | None = b, fn: Callable[[Value, Any, Any], Value] = fn) -> Value:
             return fn(x if clip is None else map_("clamp", x, like(x, -clip), like(x, clip)), a, b)
 
         found.append(gate)
@@ -101,9 +102,10 @@ def _recurrent(
         lengths = unsqueeze(cast(sized(sequence_lens, [batch], "sequence_lens"), DType.int64), [1])
     ways = ["forward", "reverse"] if direction == "bidirectional" else [direction]
     per = len(activations) // len(ways)
+    given_gates = _gates(activations, alpha, beta, clip)
     outputs, finals = [], []
     for d, way in enumerate(ways):
-        act = _gates(activations[d * per : (d + 1) * per], alpha, beta, clip)
+        act = given_gates[d * per : (d + 1) * per]
         x = X if way == "forward" else _reversed(X, sequence_lens)
         recurrence = swap(_pick(R, d), 0, 1)
         halves = None if B is None else split(_pick(B, d), 0, [gates * size] * 2)

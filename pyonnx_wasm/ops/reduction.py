@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import Value, dims
+from ..ir import Graph, Value, dims
 from ..op import Kernel, op
 from ..tensor import HALVES, axis_of, cast, contiguous, dims_of, ints_of, like, map_, reduce, reshape
 
@@ -83,24 +83,39 @@ def _around(x: Value, axis: int) -> tuple[Any, Any, Any]:
 
 
 def _arg(kind: int, data: Value, axis: int, keepdims: int, select_last_index: int) -> Value:
+    """The place of the first or last extreme; nothing is written where the axis is empty."""
     at = axis_of(axis, data.rank)
     if data.dtype in HALVES:
         data = cast(data, DType.float32)
     outer, n, inner = _around(data, at)
     shape = [*data.shape[:at], *([1] if keepdims else []), *data.shape[at + 1 :]]
     y: Value = ARGREDUCE(
-        {"y": (DType.int64, shape)}, {"x": contiguous(data)}, op=kind, select_last=select_last_index, outer=outer, n=n, inner=inner
+        {"y": (DType.int64, shape)},
+        {"x": contiguous(data)},
+        op=kind,
+        select_last=select_last_index,
+        outer=outer * dims.gt(n, 0),
+        n=n,
+        inner=inner,
     )
     return y
 
 
+def _demand_elements(data: Value, axis: int) -> None:
+    at = axis_of(axis, data.rank)
+    rest = dims.product(s for a, s in enumerate(data.shape) if a != at)
+    Graph.current().check(dims.ne(dims.gt(data.shape[at], 0) + dims.eq(rest, 0), 0), f"axis {axis} is empty: it has no extreme")
+
+
 @op()
 def ArgMax(data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Value:
+    _demand_elements(data, axis)
     return _arg(0, data, axis, keepdims, select_last_index)
 
 
 @op()
 def ArgMin(data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Value:
+    _demand_elements(data, axis)
     return _arg(1, data, axis, keepdims, select_last_index)
 
 
@@ -129,8 +144,6 @@ def _topk(x: Value, k: Any, axis: int, largest: int) -> tuple[Value, Value]:
     if x.dtype is DType.bfloat16:
         values, indices = _topk(cast(x, DType.float32), k, axis, largest)
         return cast(values, x.dtype), indices
-    from ..ir import Graph
-
     Graph.current().check(dims.le(k, x.shape[at]), f"k {k} exceeds the axis's size {x.shape[at]}")
     outer, n, inner = _around(x, at)
     shape = [*x.shape[:at], k, *x.shape[at + 1 :]]

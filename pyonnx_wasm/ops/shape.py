@@ -267,6 +267,8 @@ def pad(x: Value, before: Sequence[DimLike], after: Sequence[DimLike], mode: str
     shape = [b + s + a for b, s, a in zip(before, x.shape, after, strict=True)]
     known = None if value is None else content(value)
     number = known.item() if known is not None and not isinstance(known.item(), Dim) else None
+    if number is not None and float(number) != number and number == number:  # a double cannot hold it
+        number = None
     y: Value = PAD(
         {"y": (x.dtype, shape)},
         {"x": x, "value": contiguous(value) if value is not None and number is None else None},

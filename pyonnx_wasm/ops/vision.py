@@ -53,7 +53,8 @@ def AffineGrid(theta: Value, size: Value, *, align_corners: int = 0) -> Value:
     for axis, length in reversed(list(enumerate(space))):
         i, n = index(axis, space, wide), _scalar(length, wide)
         twice = map_("mul", i, like(i, 2))
-        top, bottom = (twice, map_("sub", n, like(n, 1))) if align_corners else (map_("add", twice, like(i, 1)), n)
+        between = map_("max", map_("sub", n, like(n, 1)), like(n, 1))  # a single pixel lies at -1
+        top, bottom = (twice, between) if align_corners else (map_("add", twice, like(i, 1)), n)
         at = map_("div", top, bottom)
         coordinates.append(map_("sub", at, like(at, 1)))
     rows = []
@@ -179,7 +180,7 @@ def Col2Im(
     dilations: Sequence[int] | None = None, pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
 ) -> Value:  # fmt: skip
     """Adds windows up where they overlap: a transposed convolution whose weights pick one tap each."""
-    if input.dtype in HALVES or input.dtype is DType.float64:
+    if input.dtype in HALVES:
         kept = {"dilations": dilations, "pads": pads, "strides": strides}
         return cast(Col2Im(cast(input, DType.float32), image_shape, block_shape, **kept), input.dtype)
     image, block = dims_of(image_shape, "image_shape"), ints_of(block_shape, "block_shape")
@@ -192,7 +193,8 @@ def Col2Im(
     if not isinstance(channels, int):
         raise IRError(f"the number of channels must be known when the model is compiled, it is {channels}")
     counts = [(image[i] + edges[i] + edges[i + n] - spread[i] * (block[i] - 1) - 1) // steps[i] + 1 for i in range(n)]
-    weights = np.tile(np.eye(taps, dtype=np.float32), (channels, 1)).reshape(channels * taps, 1, *block)
+    wanted = np.float64 if input.dtype is DType.float64 else np.float32
+    weights = np.tile(np.eye(taps, dtype=wanted), (channels, 1)).reshape(channels * taps, 1, *block)
     y: Value = CONV_TRANSPOSE(
         {"y": (input.dtype, [input.shape[0], channels, *image])},
         {"x": contiguous(reshape(input, [*input.shape[:2], *counts])), "w": constant(weights)},
@@ -304,7 +306,7 @@ def RoiAlign(
     if mode not in ("avg", "max"):
         raise IRError(f"mode {mode!r} is not one of avg, max")
     centred = (coordinate_transformation_mode or ("half_pixel" if ctx.opset >= 16 else "output_half_pixel")) == "half_pixel"
-    wide, s = DType.float32, sampling_ratio
+    wide, s = DType.float64 if X.dtype is DType.float64 else DType.float32, sampling_ratio
     regions = cast(rois, wide)
     regions = map_("mul", regions, like(regions, spatial_scale))
     regions = map_("sub", regions, like(regions, 0.5)) if centred else regions

@@ -49,7 +49,7 @@ def _fold(e: Expression) -> Expression | None:
     target = expression.dtype(e)
     if target not in scalar.COMPUTE:
         return None
-    value = scalar.cast(items[0], target) if e[0] == "cast" else scalar.rounded(scalar.evaluate(e[0], items, e[1]), target)
+    value = scalar.cast(items[0], target) if e[0] == "cast" else scalar.evaluate(e[0], items, e[1])
     if value is None or (target.is_float and isinstance(value, Dim)):
         return None
     return ("const", target, float(value) if target.is_float and isinstance(value, (int, float)) else value)

@@ -6,7 +6,7 @@ others in the operator family that brings them. It imports ``ir``, ``op`` and ``
 
 from .ask import dims_of, floats_of, ints_of, is_known, params_of, scalar_of
 from .concat import CONCAT, concat
-from .content import CONTENT_LIMIT, constant, content, knowing, sources
+from .content import CONTENT_LIMIT, constant, content, knowing, single, sources
 from .literal import LITERAL, literal
 from .map import HALVES, MAP, cast, index, like, map_
 from .reduce import REDUCE, REDUCTIONS, reduce
@@ -69,6 +69,7 @@ __all__ = [
     "reduce",
     "reshape",
     "scalar_of",
+    "single",
     "sized",
     "slice_",
     "sources",

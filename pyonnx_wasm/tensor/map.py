@@ -30,6 +30,7 @@ def map_(name: str, *args: Value, out: DType | None = None, via: DType | None = 
     """
     instruction = scalar.INSTRUCTIONS[name]
     dtype = args[-1].dtype if name == "where" else args[0].dtype
+    _demand_dtypes(name, args)
     compute = via or (DType.float32 if dtype in HALVES and name != "cast" else dtype)
     if compute is not dtype:
         args = tuple(a if a.dtype is DType.bool and name == "where" and i == 0 else cast(a, compute) for i, a in enumerate(args))
@@ -43,6 +44,19 @@ def map_(name: str, *args: Value, out: DType | None = None, via: DType | None = 
     y: Value = MAP({"y": (result, shape)}, {"x": xs}, code=code)
     y._content = _mapped(name, args, result, shape)
     return y
+
+
+def _demand_dtypes(name: str, args: Sequence[Value]) -> None:
+    if name == "cast":
+        return
+    if name == "where" and args[0].dtype is not DType.bool:
+        raise IRError(f"the condition is {args[0].dtype.name}, it must be bool")
+    numbers = args[1:] if name == "where" else args
+    if name != "pow" and any(a.dtype is not numbers[0].dtype for a in numbers):
+        raise IRError(f"operands have dtypes {' and '.join(dict.fromkeys(a.dtype.name for a in numbers))}; insert a Cast")
+    for a in numbers:
+        if not scalar.takes(name, DType.float32 if a.dtype in HALVES else a.dtype):
+            raise IRError(f"{name} of {a.dtype.name} is not supported; insert a Cast")
 
 
 def _code(
@@ -83,6 +97,8 @@ def _mapped(name: str, args: Sequence[Value], result: DType, shape: Shape) -> Ca
     if fixed is None or int(np.prod(fixed)) > CONTENT_LIMIT:
         return None
 
+    dtype = args[-1].dtype if name == "where" else args[0].dtype
+
     def compute() -> Content | None:
         known = [content(a) for a in args]
         if any(k is None for k in known):
@@ -93,7 +109,7 @@ def _mapped(name: str, args: Sequence[Value], result: DType, shape: Shape) -> Ca
             if name == "cast":
                 out[at] = None if items[0] is None else scalar.cast(items[0], result)
             else:
-                out[at] = scalar.rounded(scalar.evaluate(name, items, args[-1].dtype), result)
+                out[at] = scalar.evaluate(name, items, dtype)
         return None if any(e is None for e in out.reshape(-1)) else out
 
     return compute
@@ -104,10 +120,10 @@ def cast(x: Value, dtype: DType, mode: int = 0) -> Value:
 
 
 def like(x: Value, number: float) -> Value:
-    """A scalar of the same dtype."""
+    """A scalar of the same dtype, as a Cast to it gives it."""
     if x.dtype is DType.bfloat16:
         return cast(constant(np.float32(number)), DType.bfloat16)
-    return constant(np.array(number, to_numpy(x.dtype)), x.dtype)
+    return constant(np.array(scalar.cast(number, x.dtype), to_numpy(x.dtype)), x.dtype)
 
 
 def index(axis: int, shape: Sequence[DimLike], dtype: DType = DType.int64) -> Value:
@@ -132,6 +148,8 @@ def _map_params(node: Node) -> dict[str, Any]:
     if code is None:
         raise IRError("an element-wise chain needs too many registers")
     for name, dtype, dst, a, b, c in code:
+        if name == "const" and dtype is DType.uint64 and isinstance(a, int):
+            a = scalar.cast(a, DType.int64)  # its bits: registers are signed
         tail += [scalar.INSTRUCTIONS[name].code, int(dtype), dst, a, b, c]
     return {
         "rank": y.rank, "n_in": len(xs), "n_code": len(code), "yoff": y.offset, "shape": y.shape, "ystride": y.strides, "tail": tail

@@ -110,7 +110,7 @@ def BiasAdd(X: Value, bias: Value, skip: Value) -> Value:
 
 @op(domain=MICROSOFT)
 def SkipLayerNormalization(
-    input: Value, skip: Value, gamma: Value, beta: Value | None = None, bias: Value | None = None, *, epsilon: float = 1e-5, ctx: Context
+    input: Value, skip: Value, gamma: Value, beta: Value | None = None, bias: Value | None = None, *, epsilon: float = 1e-12, ctx: Context
 ) -> tuple[Value | None, ...]:
     """Layer normalisation of a sum, which is an output as well."""
     total = map_("add", input, skip)
@@ -121,7 +121,7 @@ def SkipLayerNormalization(
 
 @op(domain=MICROSOFT)
 def SkipSimplifiedLayerNormalization(
-    input: Value, skip: Value, gamma: Value, bias: Value | None = None, *, epsilon: float = 1e-5, ctx: Context
+    input: Value, skip: Value, gamma: Value, bias: Value | None = None, *, epsilon: float = 1e-12, ctx: Context
 ) -> tuple[Value | None, ...]:
     """The same with the root mean square."""
     if ctx.wants(1) or ctx.wants(2):
