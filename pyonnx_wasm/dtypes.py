@@ -9,7 +9,22 @@ import numpy as np
 
 
 class DType(enum.IntEnum):
-    """An element type. The value is the code of ``TensorProto.DataType`` (onnx.proto, IR version 14)."""
+    """An element type. The value is the code of ``TensorProto.DataType`` (onnx.proto, IR version 14).
+
+    Attributes:
+        bits: per element; 0 for strings.
+        is_float: any floating-point type.
+        is_int: signed or unsigned integer (bool is none).
+        is_signed: an integer that can be negative.
+        short: the IR text's spelling: ``f32``, ``i64``, ``b8``.
+    """
+
+    bits: int
+    is_float: builtins.bool
+    is_int: builtins.bool
+    is_signed: builtins.bool
+    short: str
+    __hash__ = int.__hash__
 
     float32 = 1
     uint8 = 2
@@ -40,32 +55,9 @@ class DType(enum.IntEnum):
     float6e2m3 = 27
     float6e3m2 = 28
 
-    @property
-    def bits(self) -> int:
-        """Bits per element; 0 for strings."""
-        return _BITS[self]
-
-    @property
-    def is_float(self) -> builtins.bool:
-        return self in _FLOATS
-
-    @property
-    def is_int(self) -> builtins.bool:
-        """Signed or unsigned integer (bool is none)."""
-        return self in _INTS
-
-    @property
-    def is_signed(self) -> builtins.bool:
-        return self in _SIGNED
-
     def nbytes(self, count: int) -> int:
         """Bytes that ``count`` packed elements occupy."""
         return (count * self.bits + 7) // 8
-
-    @property
-    def short(self) -> str:
-        """The IR text's spelling: ``f32``, ``i64``, ``b8``."""
-        return _SHORT[self]
 
 
 _BITS = {
@@ -83,9 +75,10 @@ _SHORT = {
     for d in DType
 }
 _SHORT[DType.string], _SHORT[DType.bool], _SHORT[DType.bfloat16] = "str", "b8", "bf16"
-_FLOATS = {d for d in DType if "float" in d.name}
-_INTS = {d for d in DType if "int" in d.name}
-_SIGNED = {d for d in _INTS if not d.name.startswith("u")}
+for _d in DType:
+    _d.bits, _d.short = _BITS[_d], _SHORT[_d]
+    _d.is_float, _d.is_int = "float" in _d.name, "int" in _d.name
+    _d.is_signed = _d.is_int and not _d.name.startswith("u")
 _NUMPY = {
     DType.float32: np.float32, DType.uint8: np.uint8, DType.int8: np.int8, DType.uint16: np.uint16, DType.int16: np.int16,
     DType.int32: np.int32, DType.int64: np.int64, DType.bool: np.bool_, DType.float16: np.float16, DType.float64: np.float64,

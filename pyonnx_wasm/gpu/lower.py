@@ -10,7 +10,7 @@ from ..ir import Node, Storage, Value, dims
 from ..ir.dims import DimLike
 from ..op import Kernel
 from ..program import ARENA, OUTPUT, GpuProgram, GpuSection, Parts
-from ..program.assemble import Assembler, Step
+from ..program.assemble import Assembler, Span, Step
 from ..program.section import MOST_WORKGROUPS
 from . import Call, Case, cases_of, wgsl
 from .halves import read_halves, reads_halves
@@ -59,6 +59,7 @@ class GpuAssembler(Assembler):
         self.pipeline_rows: list[dict[str, Any]] = []
         self.cases: list[list[dict[str, Any]] | None] = []
         self.reads: list[tuple[list[int], list[int]]] = []  # storages that each step reads, and writes
+        self.ways: dict[Any, tuple[list[dict[str, Any]] | None, bool]] = {}  # of each call: its cases, and whether only a GPU runs it
 
     def build(self) -> GpuProgram:
         program = self.assemble()
@@ -66,46 +67,57 @@ class GpuAssembler(Assembler):
         section = GpuSection(list(self.modules), self.pipeline_rows, self.cases, schedule, on_core)
         return GpuProgram(program, section)
 
-    def window(self, at: int, value: Value, aliases: dict[Storage, Storage]) -> tuple[int, Value]:
-        """As for the core; of a weight too large to be bound whole, or of a part of a broadcast one, the bytes that the view spans."""
+    def spanned(self, value: Value) -> tuple[int, int] | None:
+        """First element and reach of a view of a weight too large to be bound whole, or of a part of a broadcast one; else None."""
         walked = [(n, s) for n, s in zip(value.shape, value.strides, strict=True) if not (isinstance(s, int) and s == 0)]
-        fixed = all(isinstance(v, int) for pair in walked for v in pair) and isinstance(value.offset, int)
         part = is_large(value) or (value.storage.const and value.offset != 0 and len(walked) < value.rank)
-        if not part or not fixed or value.whole:
-            return super().window(at, value, aliases)
-        self.touch(at, value.storage, aliases)
+        if not part or not isinstance(value.offset, int) or value.whole:
+            return None
+        reach = 1
+        for n, s in walked:
+            if not isinstance(n, int) or not isinstance(s, int):
+                return None
+            reach += (n - 1) * s if n else 0
+        return value.offset, reach
+
+    def span(self, value: Value) -> Span | None:
+        found = self.spanned(value)
+        if found is None:
+            return super().span(value)
         each = value.dtype.bits // 8
-        reach = sum((int(n) - 1) * int(s) for n, s in walked if n) + 1
-        spans = (self.register(value.offset * each), self.register(reach * each))
-        row = (self.storage_of[value.storage], *spans, int(value.dtype))
-        return self.row(row), Value(value.storage, value.dtype, value.shape, 0, value.strides)
+        return self.register(found[0] * each), self.register(found[1] * each), int(value.dtype)
+
+    def within(self, value: Value) -> Value:
+        if self.spanned(value) is None:
+            return super().within(value)
+        return Value(value.storage, value.dtype, value.shape, 0, value.strides)
 
     def step(self, at: int, node: Node, aliases: dict[Storage, Storage]) -> Step:
         step = super().step(at, node, aliases)
-        bufs = [b for b in step.buffers if b >= 0]
         written = sum(name in node.outs for name in (b.name for b in node.kernel.outputs))
-        present = [self.buffer_rows[b][0] for b in bufs]
-        self.reads.append((present[written:], present[:written]))
-        self.cases.append(self.lowered(node, self.seen, bufs))
-        if reads_halves(node):
-            if self.cases[-1] is None:
+        present = [self.buffer_rows[b][0] for b in step.buffers if b >= 0]
+        reads, writes = present[written:], present[:written]
+        self.reads.append((reads, writes))
+        apart = len({*writes}) == written and not {*writes} & {*reads}
+        key = (self.call, apart)
+        if key not in self.ways:
+            cases = self.lowered(node) if apart else None
+            if reads_halves(node) and cases is None:
                 raise NeedsCasts
-            return step._replace(elsewhere=True)
-        return step
+            self.ways[key] = cases, reads_halves(node)
+        cases, elsewhere = self.ways[key]
+        self.cases.append(cases)
+        return step._replace(elsewhere=True) if elsewhere else step
 
-    def lowered(self, node: Node, seen: Node, bufs: Sequence[int]) -> list[dict[str, Any]] | None:
+    def lowered(self, node: Node) -> list[dict[str, Any]] | None:
         """The cases of a call, as rows; None where the core has to run it."""
         cases_for = cases_of(node.kernel.name)
         if cases_for is None:
             return None
-        call = call_of(seen)
+        call = call_of(self.seen(node))
         whole = call_of(node).values
         call = replace(call, starts={name: whole[name].offset - value.offset for name, value in call.values.items()})
         if len(call.values) > MAX_STORAGE_BUFFERS:
-            return None
-        storages = [self.buffer_rows[b][0] for b in bufs]
-        outputs = len(call.outputs)
-        if set(storages[:outputs]) & set(storages[outputs:]) or len(set(storages[:outputs])) < outputs:
             return None
         rows = []
         certain = False

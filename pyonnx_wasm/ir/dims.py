@@ -35,7 +35,7 @@ class Dim:
         name: the symbol's name, else empty.
     """
 
-    __slots__ = ("__weakref__", "_args", "_bounds", "_digest", "_order", "_poly", "_token", "name", "op")
+    __slots__ = ("__weakref__", "_args", "_bounds", "_digest", "_hash", "_order", "_poly", "_token", "name", "op")
     __array_ufunc__ = None  # numpy scalars leave the operators to us
 
     op: str
@@ -43,7 +43,8 @@ class Dim:
     _args: tuple[DimLike, ...] | None
     _poly: Poly | None  # None: an atom
     _bounds: tuple[float, float] | None
-    _digest: bytes | None  # of the structure, without the bounds of its symbols: equality
+    _hash: int  # of the structure, without the bounds of its symbols
+    _digest: bytes | None  # likewise, and collision-free: equality, and an order that does not change from run to run
     _token: object  # one per structure and bounds: caches
     _order: tuple[int, str, bytes]  # depth of nested atoms, name; the digest makes it total for atoms
 
@@ -59,10 +60,10 @@ class Dim:
         return self._args
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, Dim) and _digest(self) == _digest(other))
+        return self is other or (isinstance(other, Dim) and self._hash == other._hash and _digest(self) == _digest(other))
 
     def __hash__(self) -> int:
-        return hash(self._digest or _digest(self))
+        return self._hash
 
     def __add__(self, other: DimLike) -> DimLike:
         return _add(self, _like(other))
@@ -159,6 +160,7 @@ def _digest(d: Dim) -> bytes:
 def _new(key: tuple[object, ...], op: str, args: tuple[DimLike, ...] | None, poly: Poly | None, name: str = "") -> Dim:
     d = Dim()
     d.op, d.name, d._args, d._poly, d._bounds, d._digest, d._token = op, name, args, poly, None, None, object()
+    d._hash = hash((op, name, args if poly is None else tuple(poly.items())))
     if poly is not None:
         d._order = (max(a._order[0] for m in poly for a in m), op, b"")
     elif args:

@@ -66,7 +66,7 @@ def _fuse(graph: Graph, node: Node, x: Value, kernel: Node, before: dict[Node, l
     before.setdefault(node, [])
     before[node] += [*fresh, kernel]
     before[node] = before.pop(kernel, []) + before[node]
-    graph.nodes = [n for n in graph.nodes if n is not kernel]
+    gone.add(kernel)
     if found.steps == len(path):
         out = node.out
         kernel.outs["y"] = Value(out.storage, out.dtype, kernel.out.shape, 0)

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import IRError, Node, Read, Storage, Value, dims, flatten, symbols_in, symbols_of
+from ..ir import IRError, Node, Read, Storage, Value, dims, symbols_in, symbols_of
 from ..ir.dims import Dim, DimLike
 from ..op import Kernel
 from .model import ARENA, HEADER_WORDS, INPUT, MAGIC, OUTPUT, SHAPE_OPS, TABLES, VERSION, WEIGHT, Program
@@ -30,8 +30,14 @@ class Step(NamedTuple):
         return [kernel, len(self.buffers), len(self.params), self.origin, *self.buffers, *self.params]
 
 
+Span = tuple[int, int, int]  # registers of the first byte and the bytes, dtype
+
+
 class Assembler:
-    """Collects registers, storages, buffers and steps of one Program."""
+    """Collects registers, storages, buffers and steps of one Program.
+
+    Calls that are alike but for the storages that they touch have the same parameters, which are derived once.
+    """
 
     def __init__(
         self,
@@ -61,7 +67,10 @@ class Assembler:
         self.buffers: dict[Storage, int] = {}
         self.buffer_rows: list[tuple[int, int, int, int]] = []
         self.parts: dict[tuple[int, int, int, int], int] = {}
-        self.seen: Node  # the call of the latest step, over its buffers instead of whole storages
+        self.rows_of: list[list[int]] = []  # buffers of each storage
+        self.numbers: dict[int, int] = {}  # registers of integers
+        self.layouts: dict[Any, tuple[int, Span | None]] = {}  # number and span of each way that a value lies in its storage
+        self.calls: dict[Any, list[int]] = {}  # registers of the parameters of calls that are alike but for their storages
 
     def assemble(self) -> Program:
         self.bind_symbols()
@@ -150,24 +159,23 @@ class Assembler:
 
     def emit(self, name: str, a: int = 0, b: int = 0, c: int = 0) -> int:
         key = (name, a, b, c)
-        if name != "check" and key in self.registers:
-            return self.registers[key]
-        self.code.append((SHAPE_OPS[name], a, b, c))
-        self.registers[key] = len(self.code) - 1
-        return len(self.code) - 1
+        found = self.registers.get(key) if name != "check" else None
+        if found is None:
+            found = self.registers[key] = len(self.code)
+            self.code.append((SHAPE_OPS[name], a, b, c))
+        return found
 
     def register(self, value: Any) -> int:
         """The register that holds a size, an integer or the bits of a float."""
-        if isinstance(value, (bool, np.bool_, np.integer)):
-            value = int(value)
-        if isinstance(value, float):
-            value = struct.unpack("<q", struct.pack("<d", value))[0]
-        if isinstance(value, int):
-            low, high = struct.unpack("<ii", struct.pack("<q", value))
-            return self.emit("const", low, high)
-        found = self.registers.get(value)
+        if isinstance(value, Dim):
+            found = self.registers.get(value)
+            if found is None:
+                found = self.registers[value] = self.expression(value)
+            return found
+        number = struct.unpack("<q", struct.pack("<d", value))[0] if isinstance(value, float) else int(value)
+        found = self.numbers.get(number)
         if found is None:
-            found = self.registers[value] = self.expression(value)
+            found = self.numbers[number] = self.emit("const", *struct.unpack("<ii", struct.pack("<q", number)))
         return found
 
     def expression(self, value: Dim) -> int:
@@ -186,41 +194,61 @@ class Assembler:
         return len(self.messages) - 1
 
     def storage(self, storage: Storage, kind: int = ARENA, index: int = 0) -> int:
-        if storage not in self.storage_of:
+        at = self.storage_of.get(storage)
+        if at is None:
             if storage in self.weights:
                 kind, index = WEIGHT, self.weights[storage]
             size = self.register(nbytes(storage.dtype, storage.size))
-            self.storage_of[storage] = len(self.storages)
+            at = self.storage_of[storage] = len(self.storages)
             self.storages.append([kind, index, size, -1, -1, 0])
-        return self.storage_of[storage]
+            self.rows_of.append([])
+        return at
 
     def buffer(self, storage: Storage, kind: int = ARENA, index: int = 0) -> int:
         """The buffer that spans a storage."""
-        if storage not in self.buffers:
+        found = self.buffers.get(storage)
+        if found is None:
             at = self.storage(storage, kind, index)
-            self.buffers[storage] = len(self.buffer_rows)
-            self.buffer_rows.append((at, self.register(0), self.storages[at][2], int(storage.dtype)))
-        return self.buffers[storage]
-
-    def window(self, at: int, value: Value, aliases: dict[Storage, Storage]) -> tuple[int, Value]:
-        """The buffer that a step sees a value through, and the value within it: a buffer of its own for a contiguous part."""
-        index = self.touch(at, value.storage, aliases)
-        storage = value.storage
-        if value.whole or (not value.contiguous and value.dtype is storage.dtype):
-            return index, value
-        each = value.dtype.bits // 8
-        if not value.contiguous:
-            row = (self.storage_of[storage], self.register(0), self.register(nbytes(storage.dtype, storage.size)), int(value.dtype))
-            return self.row(row), value
-        row = (self.storage_of[value.storage], self.register(value.offset * each), self.register(value.size * each), int(value.dtype))
-        return self.row(row), Value(value.storage, value.dtype, value.shape, 0, value.strides)
+            found = self.buffers[storage] = self.row((at, self.register(0), self.storages[at][2], int(storage.dtype)))
+        return found
 
     def row(self, row: tuple[int, int, int, int]) -> int:
-        """A buffer beside those that span whole storages."""
-        if row not in self.parts:
-            self.parts[row] = len(self.buffer_rows)
-            self.buffer_rows.append(row)
-        return self.parts[row]
+        self.rows_of[row[0]].append(len(self.buffer_rows))
+        self.buffer_rows.append(row)
+        return len(self.buffer_rows) - 1
+
+    def window(self, at: int, value: Value, aliases: dict[Storage, Storage]) -> tuple[int, int]:
+        """The buffer that a step sees a value through, one of its own for a part of a storage, and the number of the value's layout."""
+        storage = value.storage
+        index = self.touch(at, storage, aliases)
+        key = (value.dtype, value.offset, value.shape, value.strides, storage.dtype, storage.size, storage.const)
+        layout = self.layouts.get(key)
+        if layout is None:
+            layout = self.layouts[key] = len(self.layouts), self.span(value)
+        number, span = layout
+        if span is None:
+            return index, number
+        row = (self.storage_of[storage], *span)
+        part = self.parts.get(row)
+        if part is None:
+            part = self.parts[row] = self.row(row)
+        return part, number
+
+    def span(self, value: Value) -> Span | None:
+        """The part of its storage that a step sees of a value; None for the whole."""
+        storage = value.storage
+        if value.whole or (not value.contiguous and value.dtype is storage.dtype):
+            return None
+        if not value.contiguous:
+            return self.register(0), self.register(nbytes(storage.dtype, storage.size)), int(value.dtype)
+        each = value.dtype.bits // 8
+        return self.register(value.offset * each), self.register(value.size * each), int(value.dtype)
+
+    def within(self, value: Value) -> Value:
+        """A value within the part of its storage that a step sees."""
+        if value.contiguous and not value.whole:
+            return Value(value.storage, value.dtype, value.shape, 0, value.strides)
+        return value
 
     def aliases(self) -> dict[Storage, Storage]:
         """Outputs that may live where an input of the same layout dies."""
@@ -230,6 +258,7 @@ class Assembler:
                 last[v.storage] = i
         found: dict[Storage, Storage] = {}
         kept = {v.storage for _, v in self.outputs} | self.read_storages
+        taken: set[Storage] = set()
         for i, node in enumerate(self.nodes):
             if "inplace" not in node.kernel.traits or len(node.outs) != 1:
                 continue
@@ -248,45 +277,52 @@ class Assembler:
                     and s.dtype.bits == out.dtype.bits
                     and v.shape == out.shape
                     and out.storage not in found
-                    and s not in found.values()
+                    and s not in taken
                 ):
                     found[out.storage] = s
+                    taken.add(s)
                     break
         return found
 
     def step(self, at: int, node: Node, aliases: dict[Storage, Storage]) -> Step:
         kernel = node.kernel
         bufs: list[int] = []
-        seen = Node(kernel, dict(node.ins), node.params)
+        layouts: list[int] = []
         for spec in kernel.buffers:
             got = node.outs.get(spec.name) if spec.output else node.ins.get(spec.name)
-            if got is None:
-                bufs.append(-1)
-                continue
-            views: list[Value] = []
-            for value in [got] if isinstance(got, Value) else got:
-                index, view = self.window(at, value, aliases)
-                if "strided" not in kernel.traits and not view.contiguous:
-                    raise IRError(f"{kernel.name} ({node.origin}): {value} must be contiguous")
+            for value in (got,) if isinstance(got, Value) or got is None else got:
+                index, layout = (-1, -1) if value is None else self.window(at, value, aliases)
                 bufs.append(index)
-                views.append(view)
-            if spec.output:
-                seen.outs[spec.name] = views[0]
-            else:
-                seen.ins[spec.name] = views[0] if isinstance(got, Value) else views
-        self.seen = seen
-        params = [self.register(p) for p in kernel.raw_params(seen)]
+                layouts.append(layout)
+        self.call = (kernel, frozen(node.params), *layouts)
+        params = self.calls.get(self.call)
+        if params is None:
+            params = self.calls[self.call] = [self.register(p) for p in kernel.raw_params(self.seen(node))]
         self.origins.append(node.origin)
         return Step(self.kernels.setdefault(kernel, len(self.kernels)), False, len(self.origins) - 1, bufs, params)
+
+    def seen(self, node: Node) -> Node:
+        """A call over its buffers instead of whole storages."""
+        kernel = node.kernel
+
+        def view(value: Value) -> Value:
+            within = self.within(value)
+            if "strided" not in kernel.traits and not within.contiguous:
+                raise IRError(f"{kernel.name} ({node.origin}): {value} must be contiguous")
+            return within
+
+        seen = Node(kernel, dict(node.ins), node.params)
+        seen.replace(view)
+        seen.outs = {name: view(value) for name, value in node.outs.items()}
+        return seen
 
     def touch(self, at: int, storage: Storage, aliases: dict[Storage, Storage]) -> int:
         """The buffer of a storage, whose life is stretched to this step."""
         source = aliases.get(storage)
-        if storage not in self.buffers and source is not None:
-            home = self.storages[self.storage_of[source]]
-            self.storage_of[storage] = self.storage_of[source]
-            self.buffers[storage] = len(self.buffer_rows)
-            self.buffer_rows.append((self.storage_of[source], self.register(0), home[2], int(storage.dtype)))
+        if source is not None and storage not in self.buffers:
+            home = self.storage_of[source]
+            self.storage_of[storage] = home
+            self.buffers[storage] = self.row((home, self.register(0), self.storages[home][2], int(storage.dtype)))
         elif source is not None and self.storages[self.storage_of[storage]][0] == OUTPUT and source in self.buffers:
             self.rehome(source, storage)
         index = self.buffer(storage)
@@ -300,9 +336,10 @@ class Assembler:
         old, new = self.storage_of[source], self.storage_of[output]
         if old == new or self.storages[old][0] != ARENA:
             return
-        for i, (at, offset, size, dtype) in enumerate(self.buffer_rows):
-            if at == old:
-                self.buffer_rows[i] = (new, offset, size, dtype)
+        for i in self.rows_of[old]:
+            self.buffer_rows[i] = (new, *self.buffer_rows[i][1:])
+        self.rows_of[new] += self.rows_of[old]
+        self.rows_of[old] = []
         for storage, at in self.storage_of.items():
             if at == old:
                 self.storage_of[storage] = new
@@ -318,13 +355,13 @@ class Assembler:
             row[3], row[4] = max(row[3], 0), max(row[4], 0)
         tables = {
             "kernels": (len(self.kernels), kernels),
-            "inputs": (len(inputs), list(flatten(inputs))),
-            "outputs": (len(outputs), list(flatten(outputs))),
-            "registers": (len(self.code), list(flatten(self.code))),
-            "storages": (len(self.storages), list(flatten(self.storages))),
-            "buffers": (len(self.buffer_rows), list(flatten(self.buffer_rows))),
-            "steps": (len(steps), [word for step in steps for word in step.words()]),
-            "stages": (len(self.ends), list(flatten(self.ends))),
+            "inputs": (len(inputs), _words(inputs)),
+            "outputs": (len(outputs), _words(outputs)),
+            "registers": (len(self.code), _words(self.code)),
+            "storages": (len(self.storages), _words(self.storages)),
+            "buffers": (len(self.buffer_rows), _words(self.buffer_rows)),
+            "steps": (len(steps), _words([step.words() for step in steps])),
+            "stages": (len(self.ends), _words(self.ends)),
             "programs": (0, []),
         }
         head, body = [0] * HEADER_WORDS, list[int]()
@@ -344,3 +381,25 @@ def nbytes(dtype: DType, size: DimLike) -> DimLike:
 
 def _signed(word: int) -> int:
     return word - (1 << 32) if word >= 1 << 31 else word
+
+
+def _words(rows: Iterable[Sequence[int]]) -> list[int]:
+    return [word for row in rows for word in row]
+
+
+_PLAIN = frozenset({bool, int, str, type(None), DType, Dim})
+
+
+def frozen(params: Any) -> Any:
+    """Parameters of a call as a key. Floats stand for their bits, so that 0, 0.0 and -0.0 are different; what is no number, text or
+    collection is like nothing else."""
+    kind = type(params)
+    if kind in _PLAIN:
+        return params
+    if kind is float:
+        return struct.pack("<d", params)
+    if kind is dict:
+        return tuple([(name, frozen(value)) for name, value in params.items()])
+    if kind is tuple or kind is list:
+        return tuple(params) if _PLAIN.issuperset(map(type, params)) else tuple([frozen(p) for p in params])
+    return object()
