@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import os
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType, from_numpy, to_numpy
+from ..program import Compiled
 from ..program import file as ponnx
 from ..server import Server
 from ..session import packed, unpacked
@@ -37,12 +38,18 @@ const tensor = ({ type, dims, data }) => {
   const like = (arrays[type] ??= new Tensor(type, [], [0]).data.constructor);
   return new Tensor(type, new like(bytes(data).buffer), dims);
 };
-const one = async ({ model, feeds, executionProviders }) => {
+const run = async (session, feeds) => {
+  const results = await session.run(Object.fromEntries(feeds.map((feed) => [feed.name, tensor(feed)])));
+  return session.outputNames.map((n) => ({ type: results[n].type, dims: results[n].dims, data: text(results[n].data) }));
+};
+const one = async ({ model, feeds, more, executionProviders }) => {
   let session;
   try {
     session = await InferenceSession.create(bytes(model), { executionProviders });
-    const results = await session.run(Object.fromEntries(feeds.map((feed) => [feed.name, tensor(feed)])));
-    return { outputs: session.outputNames.map((n) => ({ type: results[n].type, dims: results[n].dims, data: text(results[n].data) })) };
+    const outputs = await run(session, feeds);
+    const later = [];
+    for (const each of more ?? []) later.push(await run(session, each));
+    return { outputs, later };
   } catch (error) {
     return { error: String(error?.message ?? error) };
   } finally {
@@ -90,31 +97,37 @@ def run_browser(
         size = 0
         for case in chosen:
             try:
-                job = _job(case, optimise, gpu) | {"executionProviders": list(providers)}
+                one = job(case, optimise, gpu) | {"executionProviders": list(providers)}
             except Exception as error:
                 watch(case, error)
                 continue
-            batch.append((case, job))
-            size += len(job["model"]) + sum(len(f["data"]) for f in job["feeds"])
+            batch.append((case, one))
+            size += len(one["model"]) + sum(len(f["data"]) for f in one["feeds"])
             if size > BATCH_BYTES or len(batch) == BATCH_CASES:
                 _run(page, batch, watch)
                 batch, size = [], 0
         _run(page, batch, watch)
 
 
-def _job(case: Case, optimise: bool, gpu: bool = False) -> dict[str, Any]:
+def job(case: Case, optimise: bool, gpu: bool = False, more: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+    """What the page takes for a case. ``more``: feeds of further runs of the same session."""
     compiled = specialise(case, optimise, gpu)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.ponnx")
         ponnx.save(compiled, path)
         model = Path(path).read_bytes()
+    runs = [_feeds(compiled, feeds) for feeds in (case.feeds, *more)]
+    return {"model": _text(model), "feeds": runs[0], "more": runs[1:]}
+
+
+def _feeds(compiled: Compiled, given: Mapping[str, Any]) -> list[dict[str, Any]]:
     feeds = []
     for signature in compiled.inputs:
-        array = case.feeds[signature.name]
+        array = given[signature.name]
         dtype = from_numpy(array.dtype)
         data = packed(np.ascontiguousarray(array), dtype).tobytes()
         feeds.append({"name": signature.name, "type": dtype.name, "dims": list(array.shape), "data": _text(data)})
-    return {"model": _text(model), "feeds": feeds}
+    return feeds
 
 
 def _text(data: bytes) -> str:
@@ -124,18 +137,19 @@ def _text(data: bytes) -> str:
 def _run(page: Any, batch: Sequence[tuple[Case, dict[str, Any]]], watch: Callable[[Case, Exception | None], None]) -> None:
     if not batch:
         return
-    answers = page.evaluate("batch => window.runBatch(batch)", [job for _, job in batch])
+    answers = page.evaluate("batch => window.runBatch(batch)", [one for _, one in batch])
     for (case, _), answer in zip(batch, answers, strict=True):
         try:
             if "error" in answer:
                 raise PlayerError(answer["error"])
-            compare(case, [(o["type"], _output(o)) for o in answer["outputs"]])
+            compare(case, [(o["type"], output(o)) for o in answer["outputs"]])
         except Exception as error:
             watch(case, error)
         else:
             watch(case, None)
 
 
-def _output(given: dict[str, Any]) -> np.ndarray:
+def output(given: dict[str, Any]) -> np.ndarray:
+    """An output that the page gave: dtypes that numpy lacks as bit patterns."""
     dtype = DType[given["type"]]
     return unpacked(np.frombuffer(base64.b64decode(given["data"]), to_numpy(dtype)), given["dims"], dtype).reshape(given["dims"])

@@ -1,0 +1,291 @@
+"""What a backend made of a case, against the oracles."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from . import known, oracles
+from .oracles import Refused, Run
+from .sketch import Case
+from .values import Array, epsilon, finfo, is_float
+
+STATUSES = ("agrees", "wrong", "refused", "failed", "known", "disputed", "unstable", "unjudged", "invalid")
+PERTURBATIONS = 6
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """``status`` is one of :data:`STATUSES`.
+
+    wrong: no oracle agrees. refused: an oracle runs what does not compile. failed: it compiles and does not run.
+    known: refused or wrong for a reason that :mod:`.known` lists. disputed: onnxruntime disagrees, another oracle agrees.
+    unstable: rounding the inputs changes the result as much. unjudged: no oracle runs it. invalid: nobody runs it.
+    ``by``: the first oracle that runs it.
+    """
+
+    status: str
+    detail: str = ""
+    output: int = 0
+    by: str = ""
+
+    @property
+    def finding(self) -> bool:
+        return self.status in ("wrong", "refused", "failed")
+
+
+class Answer:
+    """What a backend made of a case: outputs of each run, or the error that it ended in."""
+
+    def __init__(self, runs: list[Run] | None, error: BaseException | None = None, compiled: bool = True, how: str = "") -> None:
+        self.runs, self.error, self.compiled, self.how = runs, error, compiled, how
+
+
+Answers = Callable[[Case], Sequence[Answer]]
+
+
+def judge(case: Case, answers: Sequence[Answer], flush: bool = False, slack: float = 1.0) -> Verdict:
+    """The verdict on all answers to a case, the worst first.
+
+    Args:
+        flush: subnormal numbers may become zero.
+        slack: factor on the tolerance of floats.
+    """
+    case = replace(case, loose=case.loose * slack)
+    oracle = _Oracles(case, flush)
+    verdicts = [_judge(case, answer, oracle) for answer in answers]
+    order = ("wrong", "failed", "refused", "known", "unstable", "disputed", "unjudged", "invalid", "agrees")
+    worst = min(verdicts, key=lambda v: order.index(v.status))
+    how = {a.how for a, v in zip(answers, verdicts, strict=True) if v.status == worst.status}
+    told = f"{'/'.join(sorted(how))}: {worst.detail}" if worst.detail and worst.status != "agrees" and "" not in how else worst.detail
+    verdict = replace(worst, detail=told)
+    reason = known.reason(case, verdict.status, verdict.detail) if verdict.finding else None
+    by = next((n for n in ("onnxruntime", "reference") if oracle.ran(n)), "")
+    return Verdict("known", reason, by=by) if reason else replace(verdict, by=by)
+
+
+class _Oracles:
+    """The oracles' results, asked for when they are needed."""
+
+    def __init__(self, case: Case, flush: bool) -> None:
+        self.case, self.flush = case, flush
+        self.made: dict[str, list[Run] | Refused] = {}
+
+    def __call__(self, name: str) -> list[Run] | None:
+        if name not in self.made:
+            try:
+                self.made[name] = getattr(oracles, name)(self.case)
+            except Refused as refused:
+                self.made[name] = refused
+        found = self.made[name]
+        return None if isinstance(found, Refused) else found
+
+    def ran(self, name: str) -> bool:
+        return name in self.made and not isinstance(self.made[name], Refused)
+
+    def why(self) -> str:
+        return "; ".join(str(r) for r in self.made.values() if isinstance(r, Refused))
+
+
+def _judge(case: Case, answer: Answer, oracle: _Oracles) -> Verdict:
+    if answer.error is not None:
+        if oracle("onnxruntime") is None and oracle("reference") is None:
+            return Verdict("invalid", f"{plain(answer.error)} | {oracle.why()}")
+        return Verdict("failed" if answer.compiled else "refused", plain(answer.error))
+    assert answer.runs is not None
+    first = oracle("onnxruntime")
+    apart = None
+    if first is not None:
+        apart = differs(answer.runs, first, case, oracle)
+        if apart is None:
+            return Verdict("agrees")
+    for name in ("reference", "wide"):
+        other = oracle(name)
+        if other is None:
+            continue
+        off = differs(answer.runs, other, case, oracle, cast=name == "wide")
+        if off is None:
+            return Verdict("disputed" if apart else "agrees", apart[1] if apart else "")
+        apart = apart or off
+    if apart is None:
+        return Verdict("unjudged", oracle.why())
+    if _no_worse(answer.runs, first, oracle("wide"), case):
+        return Verdict("agrees")
+    if _unstable(case, answer.runs, first):
+        return Verdict("unstable", apart[1], apart[0])
+    return Verdict("wrong", apart[1], apart[0])
+
+
+def differs(got: list[Run], want: list[Run], case: Case, oracle: _Oracles, cast: bool = False) -> tuple[int, str] | None:
+    """The first output that differs and how, or None. ``cast``: the wanted floats are float64 and are rounded first."""
+    for at, (mine, theirs) in enumerate(zip(got, want, strict=True)):
+        for index, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+            if cast and is_float(a.dtype) and is_float(b.dtype):
+                with np.errstate(all="ignore"):
+                    b = b.astype(a.dtype)
+            why = apart(a, b, case, case.runs[at], oracle.flush)
+            if why:
+                return index, f"output {index}{f' of run {at + 1}' if at else ''}: {why}"
+    return None
+
+
+def tolerance(case: Case, dtype: np.dtype[Any]) -> float:
+    """Epsilons of the dtype that an element may be off."""
+    from .tolerance import epsilons
+
+    return epsilons(case.operators()) * case.loose
+
+
+def apart(got: Array, want: Array, case: Case, feeds: dict[str, Array], flush: bool) -> str | None:
+    """How two arrays differ beyond the tolerance, or None."""
+    if got.dtype != want.dtype or got.shape != want.shape:
+        return f"{got.dtype}{list(got.shape)}, should be {want.dtype}{list(want.shape)}"
+    if not is_float(want.dtype) and want.dtype.kind != "c":
+        off = got != want
+        if not off.any():
+            return None
+        at = tuple(int(i) for i in np.argwhere(off)[0])
+        return f"{int(off.sum())} of {off.size} differ, at {list(at)} {got[at]} should be {want[at]}"
+    if want.dtype.kind == "c":
+        got, want = got.view(got.real.dtype), want.view(want.real.dtype)
+    eps = epsilon(want.dtype)
+    with np.errstate(all="ignore"):
+        a, b = got.astype(np.float64), want.astype(np.float64)
+        finite = np.isfinite(a) & np.isfinite(b)
+        strange = ~((a == b) | (np.isnan(a) & np.isnan(b))) & ~finite
+        scale = float(np.max(np.abs(b[finite]), initial=0.0))
+        allowed = tolerance(case, want.dtype) * eps * np.maximum(np.abs(b), 0.25 * scale if _accumulates(case) else 0.0)
+        allowed = allowed + float(_tiny(want.dtype)) * (1 if not flush else 4 / eps)
+        off = (np.abs(a - b) > allowed) & finite
+    if strange.any():
+        at = tuple(int(i) for i in np.argwhere(strange)[0])
+        return f"{int(strange.sum())} of {a.size} not finite in one alone, at {list(at)} {got[at]} should be {want[at]}"
+    if off.any():
+        with np.errstate(all="ignore"):
+            worst = np.unravel_index(int(np.argmax(np.where(off, np.abs(a - b) / np.maximum(allowed, 1e-300), -1))), a.shape)
+        at = tuple(int(i) for i in worst)
+        ulps = ulps_between(got[at], want[at])
+        return f"{int(off.sum())} of {a.size} differ, at {list(at)} {got[at]} should be {want[at]}: {ulps:.3g} ulp"
+    return None
+
+
+def _accumulates(case: Case) -> bool:
+    from .tolerance import ELEMENTWISE
+
+    return not case.operators() <= ELEMENTWISE
+
+
+def _tiny(dtype: np.dtype[Any]) -> Any:
+    return finfo(dtype).smallest_subnormal if dtype.itemsize > 1 else 0.0
+
+
+def ulps_between(a: Any, b: Any) -> float:
+    """The distance of two numbers in units in the last place of the second."""
+    eps = epsilon(np.asarray(b).dtype)
+    a, b = float(a), float(b)
+    unit = eps * 2.0 ** np.floor(np.log2(abs(b))) if b else float(np.finfo(np.float32).tiny)
+    return abs(a - b) / unit if np.isfinite(a) and np.isfinite(b) else float("inf")
+
+
+def _no_worse(got: list[Run], first: list[Run] | None, exact: list[Run] | None, case: Case) -> bool:
+    """True when no output is further from float64 than onnxruntime's, by the largest error of each, save a few epsilons."""
+    if first is None or exact is None:
+        return False
+    for mine, theirs, true in zip(got, first, exact, strict=True):
+        for a, b, c in zip(mine, theirs, true, strict=True):
+            if a.dtype != b.dtype or a.shape != b.shape or a.shape != c.shape:
+                return False
+            if not is_float(a.dtype):
+                if not np.array_equal(a, b):
+                    return False
+                continue
+            with np.errstate(all="ignore"):
+                a, b, c = (v.astype(np.float64) for v in (a, b, c))
+                finite = np.isfinite(b) & np.isfinite(c)
+                if ((np.isnan(a) != np.isnan(b)) | (~finite & (a != b) & ~np.isnan(a))).any():
+                    return False
+                error = float(np.max(np.abs(b - c)[finite], initial=0.0))
+                slack = 4 * error + tolerance(case, theirs[0].dtype) * epsilon(mine[0].dtype) * np.abs(c)
+                if (np.abs(a - c) > slack)[finite].any():
+                    return False
+    return True
+
+
+def _unstable(case: Case, got: list[Run], want: list[Run] | None) -> bool:
+    """True when rounding errors in the inputs and constants move the oracle's result as far as the difference is."""
+    rng = np.random.default_rng(0)
+    spread: list[list[Array]] | None = None
+    base = want
+    for _ in range(PERTURBATIONS):
+        moved = _moved(case, rng)
+        try:
+            made = oracles.onnxruntime(moved) if want is not None else oracles.reference(moved)
+        except Refused:
+            return False
+        if base is None:
+            base = made
+        if any(a.shape != b.shape for m, w in zip(made, base, strict=True) for a, b in zip(m, w, strict=True)):
+            return True
+        steps = [[_distance(a, b) for a, b in zip(m, w, strict=True)] for m, w in zip(made, base, strict=True)]
+        spread = (
+            steps if spread is None else [[np.maximum(p, q) for p, q in zip(m, w, strict=True)] for m, w in zip(spread, steps, strict=True)]
+        )
+    assert spread is not None
+    assert base is not None
+    for mine, theirs, far in zip(got, base, spread, strict=True):
+        for a, b, s in zip(mine, theirs, far, strict=True):
+            if a.shape != b.shape or a.dtype != b.dtype:
+                return False
+            size = np.abs(b.astype(np.float64))
+            bound = 2 * s + tolerance(case, a.dtype) * epsilon(a.dtype) * np.where(np.isfinite(size), size, 0.0)
+            if (_distance(a, b) > bound).any():
+                return False
+    return True
+
+
+def _distance(a: Array, b: Array) -> Array:
+    with np.errstate(all="ignore"):
+        x, y = a.astype(np.float64), b.astype(np.float64)
+        off = np.abs(x - y)
+        same = (x == y) | (np.isnan(x) & np.isnan(y))
+        return np.where(same, 0.0, np.where(np.isnan(off), np.inf, off))
+
+
+def _moved(case: Case, rng: np.random.Generator) -> Case:
+    """The case with its float inputs and constants off by up to two units in the last place."""
+    import onnx
+    from onnx import numpy_helper
+
+    def move(array: Array) -> Array:
+        if not is_float(array.dtype) or array.dtype.itemsize < 2:
+            return array
+        with np.errstate(all="ignore"):
+            factor = 1 + epsilon(array.dtype) * rng.integers(-2, 3, array.shape)
+            return (array.astype(np.float64) * factor).astype(array.dtype)
+
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    for stored in model.graph.initializer:
+        if stored.data_type in oracles.WIDENED:
+            stored.CopyFrom(numpy_helper.from_array(move(numpy_helper.to_array(stored)), stored.name))
+    return Case(case.name, model, tuple({n: move(a) for n, a in feeds.items()} for feeds in case.runs), case.loose)
+
+
+def plain(error: BaseException) -> str:
+    """An error's first line, with its class."""
+    text = (str(error).strip() or "no text").splitlines()[0]
+    return f"{type(error).__name__}: {text[:300]}"
+
+
+def kind(detail: str) -> str:
+    """A finding without its numbers and names, to group by."""
+    text = re.sub(r"node '[^']*' ", "node ", detail)
+    text = re.sub(r"-?\d[\d.e+-]*|'[^']*'|\[[^\]]*\]|\bnan\b|-?\binf\b", "#", text)
+    return text[:110]
+
+
+__all__ = ["STATUSES", "Answer", "Verdict", "apart", "judge", "kind", "plain", "ulps_between"]

@@ -1,0 +1,199 @@
+"""Who says what is right: onnxruntime, onnx's reference evaluator, and the reference evaluator in float64."""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import onnx.defs
+import onnx.shape_inference
+from onnx import TensorProto, helper, numpy_helper
+
+from .sketch import Case
+from .values import HALVES, Array, code_of, is_exotic, is_float
+
+os.environ.setdefault("ALLOW_RELEASED_ONNX_OPSET_ONLY", "0")  # read when onnxruntime creates a session
+
+Run = list[Array]
+WIDENED = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16}
+_TYPE_ATTRIBUTES = {"to", "dtype", "output_dtype", "output_datatype", "stash_type", "softmax_precision", "precision"}
+
+
+class Refused(Exception):
+    """An oracle does not run the model; the text is its reason."""
+
+
+def onnxruntime(case: Case) -> list[Run]:
+    """The outputs of each run by onnxruntime, its graph optimisations off.
+
+    Raises:
+        Refused: it does not take or run the model.
+    """
+    import onnxruntime as ort
+
+    options = ort.SessionOptions()
+    options.log_severity_level = 4
+    options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    try:
+        session = ort.InferenceSession(case.data, options, providers=["CPUExecutionProvider"])
+        exotic = {o.name: o.type[7:-1] for o in session.get_outputs() if o.type[7:-1] in _EXOTIC}
+        if exotic:
+            session = ort.InferenceSession(_shown(case.model, exotic).SerializeToString(), options, providers=["CPUExecutionProvider"])
+        quiet = ort.RunOptions()
+        quiet.log_severity_level = 4
+        results = []
+        for feeds in case.runs:
+            given = {n: _ort_value(ort, a) for n, a in feeds.items()}
+            made = [v.numpy() for v in session.run_with_ort_values(None, given, quiet)]
+            results.append([a.astype(_EXOTIC[exotic[n]]) if n in exotic else a for n, a in zip(_names(case.model), made, strict=True)])
+        return results
+    except Exception as error:
+        raise Refused(f"onnxruntime: {_first(error)}") from None
+
+
+_EXOTIC = {
+    TensorProto.DataType.Name(code).lower(): np.dtype(helper.tensor_dtype_to_np_dtype(code))
+    for code in TensorProto.DataType.values()
+    if code not in (TensorProto.UNDEFINED, TensorProto.STRING) and is_exotic(np.dtype(helper.tensor_dtype_to_np_dtype(code)))
+}
+
+
+def _names(model: onnx.ModelProto) -> list[str]:
+    return [o.name for o in model.graph.output]
+
+
+def _ort_value(ort: Any, array: Array) -> Any:
+    array = np.ascontiguousarray(array).reshape(array.shape)
+    if not is_exotic(array.dtype):
+        return ort.OrtValue.ortvalue_from_numpy(array)
+    bits = numpy_helper.from_array(array).raw_data if array.dtype.name in ("int4", "uint4", "int2", "uint2") else None
+    if bits is not None:
+        raise Refused("takes no inputs of this type from Python")
+    return ort.OrtValue.ortvalue_from_numpy_with_onnx_type(array.view(np.uint16 if array.itemsize == 2 else np.uint8), code_of(array.dtype))
+
+
+def _shown(model: onnx.ModelProto, exotic: Mapping[str, str]) -> onnx.ModelProto:
+    """The model with outputs of types that numpy lacks as float32."""
+    shown = onnx.ModelProto()
+    shown.CopyFrom(model)
+    del shown.graph.output[:]
+    for name in _names(model):
+        if name in exotic:
+            shown.graph.node.append(helper.make_node("Cast", [name], [f"{name}_shown"], to=TensorProto.FLOAT))
+        shown.graph.output.append(helper.make_empty_tensor_value_info(f"{name}_shown" if name in exotic else name))
+    return shown
+
+
+def reference(case: Case) -> list[Run]:
+    """The outputs of each run by onnx's reference evaluator, which takes more than the schemas allow: types are checked first.
+
+    Raises:
+        Refused: it does not take or run the model.
+    """
+    try:
+        onnx.shape_inference.infer_shapes(case.model, check_type=True)
+    except Exception as error:
+        raise Refused(f"reference: {_first(error)}") from None
+    return _evaluated(case)
+
+
+def _evaluated(case: Case) -> list[Run]:
+    from onnx.reference import ReferenceEvaluator
+
+    try:
+        with warnings.catch_warnings(), np.errstate(all="ignore"):
+            warnings.simplefilter("ignore")
+            evaluator = ReferenceEvaluator(explicit(case.model))
+            return [[_array(v) for v in evaluator.run(None, dict(feeds))] for feeds in case.runs]
+    except Exception as error:
+        raise Refused(f"reference: {_first(error)}") from None
+
+
+def explicit(model: onnx.ModelProto) -> onnx.ModelProto:
+    """The model with the schemas' default floats written out: as float32, which the evaluator's own defaults are not."""
+    opset = next(o.version for o in model.opset_import if not o.domain)
+    told = onnx.ModelProto()
+    told.CopyFrom(model)
+    for node in told.graph.node:
+        try:
+            schema = onnx.defs.get_schema(node.op_type, opset, node.domain)
+        except onnx.defs.SchemaError:
+            continue
+        given = {a.name for a in node.attribute}
+        for name, attribute in schema.attributes.items():
+            if name not in given and attribute.default_value.type == onnx.AttributeProto.FLOAT:
+                node.attribute.append(attribute.default_value)
+    return told
+
+
+def _array(value: Any) -> Array:
+    if value is None or isinstance(value, (list, dict)):
+        raise Refused("gives no tensor")
+    return np.asarray(value)
+
+
+def wide(case: Case) -> list[Run]:
+    """The outputs by the reference evaluator with float64 in place of narrower floats.
+
+    Raises:
+        Refused: it does not take or run the model.
+    """
+    return _evaluated(widened(case))
+
+
+def widened(case: Case) -> Case:
+    """The case with every float16, bfloat16 and float32 as float64."""
+    model = onnx.ModelProto()
+    model.CopyFrom(case.model)
+    _widen(model.graph)
+    runs = tuple({n: _wide(a) for n, a in feeds.items()} for feeds in case.runs)
+    return Case(case.name, model, runs, case.loose)
+
+
+def _wide(array: Array) -> Array:
+    return array.astype(np.float64) if array.dtype in (*HALVES, np.dtype(np.float32)) else array
+
+
+def _widen(graph: onnx.GraphProto) -> None:
+    for info in (*graph.input, *graph.output, *graph.value_info):
+        if info.type.tensor_type.elem_type in WIDENED:
+            info.type.tensor_type.elem_type = TensorProto.DOUBLE
+    for stored in graph.initializer:
+        stored.CopyFrom(_wide_tensor(stored))
+    for node in graph.node:
+        if node.op_type in ("Constant",):
+            _widen_constant(node)
+        for attribute in node.attribute:
+            if attribute.name in _TYPE_ATTRIBUTES and attribute.i in WIDENED:
+                attribute.i = TensorProto.DOUBLE
+            if attribute.HasField("t"):
+                attribute.t.CopyFrom(_wide_tensor(attribute.t))
+            if attribute.HasField("g"):
+                _widen(attribute.g)
+
+
+def _widen_constant(node: onnx.NodeProto) -> None:
+    for attribute in node.attribute:
+        if attribute.name in ("value_float", "value_floats"):
+            array = np.asarray(attribute.f if attribute.name == "value_float" else list(attribute.floats), np.float64)
+            attribute.CopyFrom(helper.make_attribute("value", numpy_helper.from_array(array)))
+
+
+def _wide_tensor(stored: TensorProto) -> TensorProto:
+    if stored.data_type not in WIDENED:
+        return stored
+    return numpy_helper.from_array(_wide(numpy_helper.to_array(stored)), stored.name)
+
+
+def is_widened(dtype: Any) -> bool:
+    return is_float(np.dtype(dtype)) and np.dtype(dtype).itemsize in (2, 4)
+
+
+def _first(error: BaseException) -> str:
+    text = str(error).strip()
+    return f"{type(error).__name__}: {text.splitlines()[0][:300]}" if text else type(error).__name__
