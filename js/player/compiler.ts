@@ -1,6 +1,7 @@
 /** The compiler, in its worker: Python in Pyodide, from the project's wheel. */
 import type { CompileProgress } from "./compile.mjs";
 import { messageOf } from "./errors.js";
+import { addressPath } from "./server.js";
 import { readAll, urlSource } from "./source.js";
 
 export interface Job {
@@ -87,7 +88,7 @@ async function startPython(index: string, step: (loaded: number) => void): Promi
     const { loadPyodide } = (await import(/* webpackIgnore: true */ /* @vite-ignore */ `${index}pyodide.mjs`)) as {
       loadPyodide(options: { indexURL: string }): Promise<Pyodide>;
     };
-    const python = await loadPyodide({ indexURL: index });
+    const python = await loadPyodide({ indexURL: addressPath(index) ?? index });
     step(1);
     await python.loadPackage(["numpy"], { messageCallback: () => {} });
     // Packages that cannot be fetched are only logged.
@@ -98,7 +99,7 @@ async function startPython(index: string, step: (loaded: number) => void): Promi
     const fault = messageOf(error).trim().split("\n").pop();
     throw new Error(
       `this is an ONNX model, and Pyodide, which would compile it, does not load from ${index}: ${fault}; ` +
-        `env.pyodide.indexURL says where it is; or ${CURE}`,
+        `env.pyodide.indexURL says where it is${addressPath("file:///") ? " (outside of pages: the path of a folder of it, with numpy)" : ""}; or ${CURE}`,
     );
   }
 }

@@ -1,6 +1,6 @@
 /** One instance of the C++ core: its memory, its threads, typed access to both. */
 import { CoreLost, messageOf, size } from "./errors.js";
-import { startWorker, unref, type WorkerLike } from "./workers.js";
+import { startWorker, type WorkerLike } from "./workers.js";
 
 /** What the core exports; addresses are u32 seen as i32, `int64_t` is bigint. */
 export interface CoreExports {
@@ -153,18 +153,17 @@ export class Core {
       worker.terminate();
       throw error;
     }
-    worker.unref?.();
     const thread: Thread = { worker, works: true, begun: Promise.resolve() };
     this.#threads.push(thread);
     thread.begun = new Promise<void>((begun) => {
       const settle = (failure?: string): void => {
         clearTimeout(overdue);
+        worker.unref?.();
         thread.works = failure === undefined;
         if (failure) console.warn(`pyonnx-wasm: a thread failed, ${this.threads} are left: ${failure}`);
         begun();
       };
       const overdue = setTimeout(settle, JOIN_MS, "it does not start");
-      unref(overdue);
       worker.onmessage = () => settle();
       worker.onerror = (event) => {
         event.preventDefault();

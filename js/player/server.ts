@@ -16,7 +16,7 @@ export interface ServerWorker {
 }
 interface Builtins {
   readonly "fs/promises": { open(path: URL): Promise<FileHandle> };
-  readonly url: { pathToFileURL(path: string): URL };
+  readonly url: { pathToFileURL(path: string): URL; fileURLToPath(address: string): string };
   readonly os: { availableParallelism?(): number };
   readonly worker_threads: {
     readonly Worker: new (script: URL, options: { readonly name: string }) => ServerWorker;
@@ -35,6 +35,11 @@ export function builtin<K extends keyof Builtins>(name: K): Builtins[K] | undefi
 export function pathAddress(path: string): string | undefined {
   const isAddress = /^[a-z][a-z\d+.-]+:/i.test(path); // a single letter is a drive
   return isAddress || globalThis.location ? undefined : builtin("url")?.pathToFileURL(path).href;
+}
+
+/** The path behind a `file:` address; undefined for other addresses, and where there are no files. */
+export function addressPath(address: string): string | undefined {
+  return address.startsWith("file:") ? builtin("url")?.fileURLToPath(address) : undefined;
 }
 
 export interface OpenFile {

@@ -19,8 +19,10 @@ export class NoWorker extends Error {}
 /** Starts a module as a worker. Throws NoWorker; a script that does not load is told to `onerror`. */
 export function startWorker(script: string, name: string): WorkerLike {
   try {
-    if (typeof Worker === "function") return new Worker(ownScript(script), { type: "module", name });
     const threads = builtin("worker_threads");
+    // A Worker without unref keeps the process alive.
+    if (typeof Worker === "function" && (!threads || "unref" in Worker.prototype))
+      return new Worker(ownScript(script), { type: "module", name });
     if (threads) return new ThreadWorker(new threads.Worker(new URL(script), { name }));
   } catch (error) {
     throw new NoWorker(messageOf(error));
@@ -73,5 +75,7 @@ class ThreadWorker implements WorkerLike {
 
 /** Lets the process end although a port is open or a timer runs; pages do not need it. */
 export function unref(kept: unknown): void {
-  (kept as { unref?(): void } | undefined)?.unref?.();
+  const { Deno } = globalThis as { Deno?: { unrefTimer(id: number): void } };
+  if (typeof kept === "number") Deno?.unrefTimer(kept);
+  else (kept as { unref?(): void } | undefined)?.unref?.();
 }

@@ -113,9 +113,12 @@ export class Gpu {
   static async #open({ powerPreference, forceFallbackAdapter, limits }: GpuSettings): Promise<Gpu> {
     const gpu = globalThis.navigator?.gpu as GPU | undefined;
     if (!gpu) {
-      const where = globalThis.isSecureContext
+      const { isSecureContext } = globalThis as { isSecureContext?: boolean };
+      const where = isSecureContext
         ? "this browser has no WebGPU"
-        : "WebGPU needs a secure context: serve the page over https, or from localhost";
+        : isSecureContext === undefined
+          ? "this runtime has no WebGPU"
+          : "WebGPU needs a secure context: serve the page over https, or from localhost";
       throw new GpuError(where);
     }
     const adapter = await gpu.requestAdapter({
