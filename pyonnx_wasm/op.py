@@ -11,7 +11,7 @@ from __future__ import annotations
 import inspect
 import re
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,7 +38,38 @@ class ParamSpec:
     is_float: bool
 
 
+class Enum:
+    """Names that cross to kernels as numbers: a member's number is its place. Its text is part of the ABI of each kernel that takes it.
+
+    Args:
+        name: of the ``enum class`` that C++ gets, and of ``Name.member`` in WGSL.
+        members: space-separated, in order; upper case in C++.
+        flag: name and number of what may be added to a member's number.
+    """
+
+    def __init__(self, name: str, members: str, flag: tuple[str, int] | None = None) -> None:
+        self.name, self.members, self.flag = name, tuple(members.split()), flag
+        self.text = f"{name}({' '.join(self.members)}{' +{}:{}'.format(*flag) if flag else ''})"
+        if ENUMS.get(name, self).text != self.text:
+            raise ValueError(f"enumeration {name} is declared twice")
+        ENUMS[name] = self
+
+    def index(self, member: str) -> int:
+        """The number of a member."""
+        return self.members.index(member)
+
+    def __getitem__(self, number: int) -> str:
+        return self.members[number]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.members)
+
+    def __len__(self) -> int:
+        return len(self.members)
+
+
 KERNELS: dict[str, Kernel] = {}
+ENUMS: dict[str, Enum] = {}
 
 
 class Kernel:
@@ -51,6 +82,7 @@ class Kernel:
         finish: derives the ABI parameters from a node's values and its parameters by meaning; default: they are the same.
         traits: what passes may ask: ``"epilogue"`` (takes ``bias``, ``residual``, ``act``), ``"strided"`` (takes any view),
             ``"inplace"`` (may write over an input of the same layout).
+        enums: which parameters, or entries of the tail, are members of which enumeration.
     """
 
     def __init__(
@@ -60,12 +92,15 @@ class Kernel:
         params: str,
         finish: Callable[[Node], dict[str, Any]] | None = None,
         traits: Sequence[str] = (),
+        enums: Mapping[str, Enum] | None = None,
     ) -> None:
         self.name, self.finish = name, finish
         self.buffers = tuple(self._buf(b) for b in buffers.split())
         self.params = tuple(self._param(p) for p in params.split())
         self.traits = frozenset(traits)
-        self.text = f"{name}({' '.join(buffers.split())}) {' '.join(params.split())}"
+        self.enums = dict(enums or {})
+        meanings = "".join(f" {param}={enum.text}" for param, enum in self.enums.items())
+        self.text = f"{name}({' '.join(buffers.split())}) {' '.join(params.split())}{meanings}"
         self.inputs = tuple(b for b in self.buffers if not b.output)
         self.outputs = tuple(b for b in self.buffers if b.output)
         if KERNELS.get(name, self).text != self.text:

@@ -1,9 +1,9 @@
 """Builds the C++ core with the compiler that PyPI's ``ziglang`` carries: ``python -m pyonnx_wasm.toolchain [native|wasm|all]``.
 
 Kernels are found by presence: ``kernels/cpp/<name>.cpp`` is built when a kernel ``<name>`` is declared in Python. The
-declarations generate ``build/gen/params.h`` (the structs that sources overlay) and ``kernels.inc`` (the table that the
-core looks names up in). Objects are kept under the hash of all that goes into them, so a build that changes nothing
-compiles nothing.
+declarations generate ``build/gen/params.h`` (the structs that sources overlay), ``enums.h`` (what numbers in them mean) and
+``kernels.inc`` (the table that the core looks names up in). Objects are kept under the hash of all that goes into them, so a build
+that changes nothing compiles nothing.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from .op import KERNELS, Kernel
+from .op import KERNELS, Enum, Kernel, ParamSpec
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "kernels" / "cpp"
@@ -128,17 +128,44 @@ def struct_name(kernel: Kernel) -> str:
 
 
 def structs(kernel: Kernel) -> str:
-    """The C++ structs that overlay a kernel's parameters and buffers."""
-    params = "".join(
-        f" {'double' if p.is_float else 'i64'} {p.name}{'[]' if p.count < 0 else f'[{p.count}]' if p.count else ''};" for p in kernel.params
-    )
+    """The C++ structs that overlay a kernel's parameters and buffers. A parameter that is a member of an enumeration has its type."""
+
+    def kind(p: ParamSpec) -> str:
+        enum = kernel.enums.get(p.name)
+        return "double" if p.is_float else enum.name if enum and not p.count and not enum.flag else "i64"
+
+    params = "".join(f" {kind(p)} {p.name}{'[]' if p.count < 0 else f'[{p.count}]' if p.count else ''};" for p in kernel.params)
     bufs = "".join(f" Buf {b.name}{'[]' if b.variadic else ''};" for b in kernel.buffers)
     return f"struct {struct_name(kernel)}Params {{{params} }};\nstruct {struct_name(kernel)}Bufs {{{bufs} }};\n"
 
 
+def enum_class(enum: Enum) -> str:
+    """The C++ declaration of an enumeration, how many members it has, and whether a number that came as one is a member."""
+    lines = [
+        f"enum class {enum.name} : int64_t {{ {', '.join(m.upper() for m in enum)} }};",
+        f"constexpr int64_t {enum.name}_count = {len(enum)};",
+        f"constexpr bool known({enum.name} v) {{ return int64_t(v) >= 0 && int64_t(v) < {enum.name}_count; }}",
+    ]
+    if enum.flag:
+        lines.append(f"constexpr int64_t {enum.name}_{enum.flag[0]} = {enum.flag[1]};  // added to a member's number")
+    return "\n".join(lines) + "\n"
+
+
+def used_enums(kernels: Iterable[Kernel]) -> dict[str, Enum]:
+    """The enumerations that the kernels take, by name."""
+    return {e.name: e for k in kernels for e in k.enums.values()}
+
+
+def enums_header(kernels: Iterable[Kernel]) -> str:
+    """``enums.h``."""
+    head = "// Generated from the kernel declarations.\n#pragma once\n#include <cstdint>\n\n"
+    return head + "\n".join(map(enum_class, used_enums(kernels).values()))
+
+
 def params_header(kernels: Iterable[Kernel]) -> str:
     """``params.h``."""
-    return '// Generated from the kernel declarations.\n#pragma once\n#include "kernel.h"\n\n' + "\n".join(map(structs, kernels))
+    head = '// Generated from the kernel declarations.\n#pragma once\n#include "enums.h"\n#include "kernel.h"\n\n'
+    return head + "\n".join(map(structs, kernels))
 
 
 def table_row(kernel: Kernel) -> str:
@@ -184,6 +211,8 @@ class Builder:
         self.generated = BUILD / "gen"
         self.texts = {k.name: structs(k) for k in built}
         self.struct_names = {struct_name(k): k.name for k in built}
+        self.enums = {name: enum_class(e) for name, e in used_enums(built).items()}
+        _write(self.generated / "enums.h", enums_header(built))
         _write(self.generated / "params.h", params_header(built))
         _write(self.generated / "kernels.inc", "".join(map(table_row, built)))
         self.sources = [(replaced or {}).get(k.name, SOURCES / f"{k.name}.cpp") for k in built] + sorted((SOURCES / "core").glob("*.cpp"))
@@ -219,7 +248,7 @@ class Builder:
         return BUILD / "obj" / f"{source.stem}-{digest.hexdigest()[:20]}.o"
 
     def parts(self, path: Path, seen: set[Path]) -> Iterable[bytes]:
-        """All that a source depends on. Of ``params.h`` only the structs that are named count, so one declaration recompiles one kernel."""
+        """All that a source depends on; of ``params.h`` and ``enums.h`` what is named, so that one declaration recompiles one kernel."""
         if path in seen:
             return
         seen.add(path)
@@ -228,10 +257,13 @@ class Builder:
         text = data.decode()
         for match in re.findall(r"\b(\w+?)(?:Params|Bufs)\b", text):
             if match in self.struct_names:
+                text += self.texts[self.struct_names[match]]
                 yield self.texts[self.struct_names[match]].encode()
+        for name in sorted(self.enums.keys() & set(re.findall(r"\w+", text))):
+            yield self.enums[name].encode()
         for name in INCLUDE.findall(text):
             near = [d / name for d in (path.parent, SOURCES, self.generated) if (d / name).is_file()]
-            if near and near[0].name != "params.h":
+            if near and near[0].parent != self.generated:
                 yield from self.parts(near[0].resolve(), seen)
 
     def compile(self, target: Target, source: Path) -> None:

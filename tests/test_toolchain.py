@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from pyonnx_wasm import toolchain
-from pyonnx_wasm.op import KERNELS, Kernel
+from pyonnx_wasm.gpu import wgsl
+from pyonnx_wasm.op import ENUMS, KERNELS, Enum, Kernel
 
 ABI = Path(__file__).parent / "abi.txt"
 
@@ -39,6 +40,30 @@ def test_generated_structs(kernel: Kernel) -> None:
         "struct DemoKernelBufs { Buf y; Buf z; Buf x; Buf bias; Buf more[]; };\n"
     )
     assert toolchain.table_row(kernel) == f'ENTRY(demo_kernel, 0x{kernel.abi:08x}u, 10, true, true, ">o.?*")\n'
+
+
+def test_what_numbers_mean_is_generated_and_hashed() -> None:
+    def declare(members: str) -> Kernel:
+        kinds, flagged = Enum("DemoKind", members), Enum("DemoFlagged", "no yes", ("twice", 10))
+        made = Kernel("demo_kernel", ">y x", "kind act tail[*]", enums={"kind": kinds, "act": flagged, "tail": kinds})
+        del KERNELS["demo_kernel"], ENUMS["DemoKind"], ENUMS["DemoFlagged"]
+        return made
+
+    kernel = declare("less more")
+    assert kernel.text == (
+        "demo_kernel(>y x) kind act tail[*] kind=DemoKind(less more) act=DemoFlagged(no yes +twice:10) tail=DemoKind(less more)"
+    )
+    assert toolchain.structs(kernel).startswith("struct DemoKernelParams { DemoKind kind; i64 act; i64 tail[]; };\n")
+    text = toolchain.enums_header([kernel])
+    assert "enum class DemoKind : int64_t { LESS, MORE };\nconstexpr int64_t DemoKind_count = 2;\n" in text
+    assert "constexpr int64_t DemoFlagged_twice = 10;" in text
+    assert declare("more less").abi != kernel.abi, "the numbers changed their meaning"
+
+
+def test_shaders_say_members_by_name() -> None:
+    assert wgsl._MEMBER.sub(wgsl._member, "case Activation.elu: { U.x = Other.elu; }") == "case 11: { U.x = Other.elu; }"
+    with pytest.raises(ValueError, match="not in tuple"):
+        wgsl._MEMBER.sub(wgsl._member, "Activation.selu")
 
 
 def small(said: list[str]) -> toolchain.Builder:

@@ -10,7 +10,7 @@ constexpr i64 COLUMNS = 64;
 const char* check(const Call& call) {
   const auto& p = *reinterpret_cast<const ArgreduceParams*>(call.params);
   auto& b = *reinterpret_cast<const ArgreduceBufs*>(call.bufs);
-  if (p.op < 0 || p.op > 1) return "unknown op";
+  if (!known(p.op)) return "unknown op";
   switch (b.x.dtype) {
     case F32: case F64: case F16: case BF16: case I8: case U8: case I16: case U16: case I32: case U32: case I64: case U64: case BOOL: break;
     default: return "dtype is not supported";
@@ -45,7 +45,7 @@ template <class T, auto widen> void arg(Call& call) {
         from += p.inner;
         for (i64 j = 0; j < width; j++) {
           const C v = widen(from[j]), m = best[j];
-          const bool better = p.op == 0 ? v > m : v < m, nan = v != v, beaten = m != m;
+          const bool better = p.op == Extreme::LARGEST ? v > m : v < m, nan = v != v, beaten = m != m;
           if (beaten ? nan && p.select_last : better || nan || (p.select_last && v == m)) best[j] = v, to[j] = i;
         }
       }

@@ -27,7 +27,7 @@ const char* check(const Call& call) {
   if (t != F32 && t != F64) return "conv: only float32 and float64";
   if (b.x.dtype != t || b.w.dtype != t || (b.bias && b.bias.dtype != t) || (b.residual && b.residual.dtype != t))
     return "conv: the operands must have one element type";
-  if (!act_known(p.act) || (p.act % ACT_AFTER > ACT_CLIP && t != F32)) return "conv: unknown activation";
+  if (!act_known(p.act) || (act_of(p.act) > Act::CLIP && t != F32)) return "conv: unknown activation";
   if (p.n < 0 || p.c < 0 || p.m < 0 || p.group < 1 || p.c % p.group || p.m % p.group) return "conv: channels do not divide into groups";
   for (int d = 0; d < 3; d++) {
     for (i64 v : {p.in[d], p.out[d], p.kernel[d], p.stride[d], p.dilation[d], p.pad[d] < 0 ? -(p.pad[d] + 1) : p.pad[d]})
@@ -186,10 +186,10 @@ void plain(Call& call) {
   const double *x = b.x.as<double>(), *w = b.w.as<double>(), *bias = b.bias ? b.bias.as<double>() : nullptr;
   const double* res = b.residual ? b.residual.as<double>() : nullptr;
   double* y = b.y.as<double>();
-  const bool after = p.act > ACT_AFTER;
-  const i64 act = after ? p.act - ACT_AFTER : p.act;
-  const double low = act == ACT_CLIP ? p.act_a : 0, high = act == ACT_CLIP ? p.act_b : __builtin_inf();
-  auto clamp = [&](double v) { return act == ACT_NONE ? v : v < low ? low : v > high ? high : v; };
+  const bool after = comes_after(p.act);
+  const Act act = act_of(p.act);
+  const double low = act == Act::CLIP ? p.act_a : 0, high = act == Act::CLIP ? p.act_b : __builtin_inf();
+  auto clamp = [&](double v) { return act == Act::NONE ? v : v < low ? low : v > high ? high : v; };
   parallel_for(call.pool, p.n * p.m, 1, [&, &p = p](i64 begin, i64 end, int) {
     for (i64 plane = begin; plane < end; plane++) {
       const isize image = isize(plane / p.m), m = isize(plane % p.m), first = m / s.m * s.c;

@@ -9,7 +9,7 @@ namespace {
 const char* check(const Call& call) {
   const auto& p = *reinterpret_cast<const CumulativeParams*>(call.params);
   auto& b = *reinterpret_cast<const CumulativeBufs*>(call.bufs);
-  if (p.op < 0 || p.op > 1) return "unknown op";
+  if (!known(p.op)) return "unknown op";
   if (b.x.dtype != b.y.dtype) return "dtypes differ";
   switch (b.x.dtype) {
     case F32: case F64: case F16: case BF16: case I8: case U8: case I16: case U16: case I32: case U32: case I64: case U64: break;
@@ -30,10 +30,10 @@ template <class T, class A, auto widen, auto narrow> void scan(Call& call) {
   parallel_for(call.pool, p.outer * p.inner, 1 + (1 << 12) / (p.n + 1), [&](i64 at, i64 end, int) {
     for (; at < end; at++) {
       const i64 base = at / p.inner * p.n * p.inner + at % p.inner;
-      A acc = A(p.op);
+      A acc = A(p.op == Scan::PRODUCT);
       for (i64 i = 0; i < p.n; i++) {
         const i64 k = base + (p.reverse ? p.n - 1 - i : i) * p.inner;
-        const A v = widen(x[k]), next = p.op ? acc * v : acc + v;
+        const A v = widen(x[k]), next = p.op == Scan::PRODUCT ? acc * v : acc + v;
         y[k] = narrow(p.exclusive ? acc : next);
         acc = next;
       }

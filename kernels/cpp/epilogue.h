@@ -1,33 +1,33 @@
 // What follows the sum of a matrix product: y = act(alpha * sum + bias) + residual, or act(... + residual).
 #pragma once
+#include "enums.h"
 #include "kernel.h"
 #include "simd.h"
 #include "vmath.h"
 
 using isize = ptrdiff_t;
 
-enum Act : int {
-  ACT_NONE, ACT_RELU, ACT_CLIP, ACT_SIGMOID, ACT_TANH, ACT_SILU, ACT_GELU, ACT_GELU_TANH, ACT_LEAKY_RELU, ACT_HARDSIGMOID,
-  ACT_HARDSWISH, ACT_ELU, ACT_COUNT,
-};
-constexpr i64 ACT_AFTER = 100;  // act code + 100: the activation comes after the residual
+using Act = Activation;
 
-inline bool act_known(i64 act) { return (act >= 0 && act < ACT_COUNT) || (act > ACT_AFTER && act < ACT_AFTER + ACT_COUNT); }
+// The parameter `act`: a member, with a flag where it comes after the residual.
+inline bool comes_after(i64 act) { return act > Activation_after_residual; }
+inline Act act_of(i64 act) { return Act(comes_after(act) ? act - Activation_after_residual : act); }
+inline bool act_known(i64 act) { return known(act_of(act)); }
 
-inline VF activate(int act, VF v, VF a, VF b) {
+inline VF activate(Act act, VF v, VF a, VF b) {
   const VF zero = splat(0), one = splat(1);
   switch (act) {
-    case ACT_RELU: return vmax(v, zero);
-    case ACT_CLIP: return vmin(vmax(v, a), b);
-    case ACT_SIGMOID: return vsigmoid(v);
-    case ACT_TANH: return vtanh(v);
-    case ACT_SILU: return vsilu(v);
-    case ACT_GELU: return vgelu(v);
-    case ACT_GELU_TANH: return vgelu_tanh(v);
-    case ACT_LEAKY_RELU: return select(v < zero, a * v, v);
-    case ACT_HARDSIGMOID: return vmin(vmax(a * v + b, zero), one);
-    case ACT_HARDSWISH: return v * vmin(vmax(v * splat(1 / 6.f) + splat(0.5f), zero), one);
-    case ACT_ELU: return velu(v, a);
+    case Act::RELU: return vmax(v, zero);
+    case Act::CLIP: return vmin(vmax(v, a), b);
+    case Act::SIGMOID: return vsigmoid(v);
+    case Act::TANH: return vtanh(v);
+    case Act::SILU: return vsilu(v);
+    case Act::GELU: return vgelu(v);
+    case Act::GELU_TANH: return vgelu_tanh(v);
+    case Act::LEAKY_RELU: return select(v < zero, a * v, v);
+    case Act::HARDSIGMOID: return vmin(vmax(a * v + b, zero), one);
+    case Act::HARDSWISH: return v * vmin(vmax(v * splat(1 / 6.f) + splat(0.5f), zero), one);
+    case Act::ELU: return velu(v, a);
     default: return v;
   }
 }
@@ -38,12 +38,12 @@ struct Epilogue {
   const float* res = nullptr;  // element (i, j) is res[i * res_rs + j]
   isize res_rs = 0;
   float alpha = 1, act_a = 0, act_b = 0;
-  int act = 0;
+  Act act = Act::NONE;
   bool after = false;
 
   void set_act(i64 code, double a, double b) {
-    after = code > ACT_AFTER;
-    act = int(after ? code - ACT_AFTER : code);
+    after = comes_after(code);
+    act = act_of(code);
     act_a = float(a);
     act_b = float(b);
   }
@@ -52,10 +52,10 @@ struct Epilogue {
   bool bias_first() const { return alpha == 1 && bias && (bias_ns == 0 || bias_ns == 1); }
   // A residual and a clamp are all that is left to do once the sum is complete.
   bool simple() const {
-    return (!bias || bias_first()) && alpha == 1 && act <= ACT_CLIP && (!res || after || act == ACT_NONE);
+    return (!bias || bias_first()) && alpha == 1 && act <= Act::CLIP && (!res || after || act == Act::NONE);
   }
-  float low() const { return act == ACT_RELU ? 0 : act_a; }
-  float high() const { return act == ACT_RELU ? __builtin_inff() : act_b; }
+  float low() const { return act == Act::RELU ? 0 : act_a; }
+  float high() const { return act == Act::RELU ? __builtin_inff() : act_b; }
 
   // Where element (i, j) of the sum starts, for code that starts from the bias where it can.
   VF start(isize i, isize j, isize n) const {
@@ -67,7 +67,7 @@ struct Epilogue {
   // All the rest, in place, on n elements of row i from column j. `started`: the sum began with `start`.
   void finish(isize i, isize j, isize n, float* y, bool started = true) const {
     const bool scaled = !(started && bias_first()) && (alpha != 1 || bias);
-    if (!scaled && !act && !res) return;
+    if (!scaled && act == Act::NONE && !res) return;
     const float* r = res ? res + i * res_rs + j : nullptr;
     const float* p = bias ? bias + i * bias_ms + j * bias_ns : nullptr;
     const VF a = splat(act_a), b = splat(act_b);

@@ -151,7 +151,7 @@ inline void panel_product(const Product& p, const float* b, isize m0, isize m1, 
   t.kc = kc;
   t.y_rs = p.y_rs;
   t.last = columns - (vectors - 1) * W;
-  t.clamp = final && simple && p.e.act != ACT_NONE;
+  t.clamp = final && simple && p.e.act != Act::NONE;
   t.low = p.e.low();
   t.high = p.e.high();
   t.res_rs = p.e.res_rs;

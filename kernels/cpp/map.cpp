@@ -12,7 +12,8 @@ constexpr int MAX_VIEWS = 2 * MAX_RANK + 1;
 constexpr i64 SLOT = 8;  // bytes per element of a register
 
 struct Word {  // an instruction as the program holds it
-  i64 op, type, dst, a, b, c;
+  Op op;
+  i64 type, dst, a, b, c;
 };
 
 const Word* code_of(const Call& call) {
@@ -24,8 +25,9 @@ bool computes(i64 t) { return t > 0 && t < 32 && cast::known(int32_t(t)) && !cas
 
 // The type that an instruction yields, 0 when it is malformed. regs: types of the registers, 0 where undefined.
 int32_t result_type(const Word& w, const int32_t* regs, i64 rank) {
-  if (w.op < 0 || w.op >= N_OPS || w.dst < 0 || w.dst >= MAX_REGISTERS || w.type <= 0 || w.type >= 32) return 0;
-  int32_t op = int32_t(w.op), type = int32_t(w.type);
+  if (!known(w.op) || w.dst < 0 || w.dst >= MAX_REGISTERS || w.type <= 0 || w.type >= 32) return 0;
+  const Op op = w.op;
+  const int32_t type = int32_t(w.type);
   const i64 operands[3] = {w.a, w.b, w.c};
   for (int i = 0; i < arity(op); i++)
     if (operands[i] < 0 || operands[i] >= MAX_REGISTERS || !regs[operands[i]]) return 0;
@@ -86,7 +88,8 @@ struct Fit {
 
 struct Step {
   Fn fn;
-  int32_t op, type, other;
+  Op op;
+  int32_t type, other;
   int a, b, c, dst;
   int slot;  // where the result is kept in scratch
   int view;  // INDEX
@@ -123,7 +126,7 @@ void plan_steps(const Call& call, Plan& plan) {
   for (int i = 0; i < plan.n_steps; i++) {
     const Word& w = code[i];
     Step& s = plan.steps[i];
-    s = {nullptr, int32_t(w.op), int32_t(w.type), 0, int(w.a), int(w.b), int(w.c), int(w.dst), 0, -1, 0};
+    s = {nullptr, w.op, int32_t(w.type), 0, int(w.a), int(w.b), int(w.c), int(w.dst), 0, -1, 0};
     int reads = arity(s.op);
     if (reads < 3) s.c = -1;
     if (reads < 2) s.b = -1;

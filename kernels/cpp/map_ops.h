@@ -1,15 +1,13 @@
 // The instructions of the map kernel: loops over one tile, found by (opcode, operand type).
 #pragma once
 #include <cmath>
+#include "enums.h"
 #include "map_cast.h"
 #include "vmath.h"
 
 namespace map_ops {
-enum Op : int32_t {
-  CONST, INDEX, CAST, NEG, ABS, SIGN, FLOOR, CEIL, ROUND, TRUNC, SQRT, RSQRT, RECIP, EXP, LOG, SIN, COS, TAN, ASIN, ACOS, ATAN, SINH, COSH, TANH,
-  ASINH, ACOSH, ATANH, ERF, SIGMOID, RELU, SILU, GELU, GELU_TANH, SOFTPLUS, HARDSWISH, NOT, BITNOT, ISNAN, ISINF, ADD, SUB, MUL, DIV, POW, MOD,
-  FMOD, MIN, MAX, AND, OR, XOR, BITAND, BITOR, BITXOR, SHL, SHR, EQ, LT, LE, PRELU, WHERE, CLAMP, FMA, ELU, N_OPS,
-};
+using Op = Instruction;
+using enum Instruction;
 
 struct Args {
   char* d;
@@ -96,7 +94,7 @@ template <auto f> void f64_each(const Args& g) { loop1<double, double>(g, [](dou
 inline VF vsqrt(VF x) { return __builtin_elementwise_sqrt(x); }
 inline VF vrsqrt(VF x) { return 1.0f / vsqrt(x); }
 
-inline Fn float_unary(int32_t op, bool single) {
+inline Fn float_unary(Op op, bool single) {
 #define MATH(OP, name) \
   case OP: return single ? Fn(f32_each<[](float x) { return __builtin_##name##f(x); }>) : Fn(f64_each<[](double x) { return __builtin_##name(x); }>);
 #define FAST(OP, vec_name, expr) \
@@ -165,7 +163,7 @@ inline void pow_any(const Args& g) {
 
 // ---- by type ----
 // T: the type; U: the unsigned type of its size, for what wraps; integers only, floats pass T.
-template <class T, class U> inline Fn numeric(int32_t op) {
+template <class T, class U> inline Fn numeric(Op op) {
   constexpr bool F = floating<T>;
   using P = decltype(U(0) + 0u);  // U after promotion, without sign
 #define UN(OP, type, expr) case OP: return [](const Args& g) { loop1<type, type>(g, [](type a) { return type(expr); }); };
@@ -225,7 +223,7 @@ template <class T, class U> inline Fn numeric(int32_t op) {
 #undef CMP
 }
 
-template <class U> inline Fn by_size(int32_t op) {
+template <class U> inline Fn by_size(Op op) {
   if (op == EQ) return [](const Args& g) { loop2<uint8_t, U>(g, [](U a, U b) { return uint8_t(a == b); }); };
   if (op != WHERE) return nullptr;
   return [](const Args& g) {
@@ -240,7 +238,7 @@ template <class U> inline Fn by_size(int32_t op) {
   };
 }
 
-inline Fn boolean(int32_t op) {
+inline Fn boolean(Op op) {
 #define BI(OP, expr) case OP: return [](const Args& g) { loop2<uint8_t, uint8_t>(g, [](uint8_t a, uint8_t b) { return uint8_t(expr); }); };
   switch (op) {
     case NOT: return [](const Args& g) { loop1<uint8_t, uint8_t>(g, [](uint8_t a) { return uint8_t(a == 0); }); };
@@ -252,7 +250,7 @@ inline Fn boolean(int32_t op) {
 }
 
 // The loop for an instruction on operands of `type`, nullptr when there is none. CONST, INDEX and CAST are the interpreter's.
-inline Fn lookup(int32_t op, int32_t type) {
+inline Fn lookup(Op op, int32_t type) {
   if (op == WHERE || (op == EQ && cast::is_int(type))) {
     if (cast::is_small_float(type)) return nullptr;
     switch (dtype_size(type)) {
@@ -280,7 +278,7 @@ inline Fn lookup(int32_t op, int32_t type) {
 }
 
 // How many of a, b, c an instruction reads from registers.
-inline int arity(int32_t op) {
+inline int arity(Op op) {
   if (op == CONST || op == INDEX) return 0;
   if (op == WHERE || op == CLAMP || op == FMA) return 3;
   return op >= ADD && op != CAST ? 2 : 1;

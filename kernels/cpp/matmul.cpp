@@ -91,20 +91,20 @@ i64 scratch(const Call& call, int threads) {
   return gemm::scratch_bytes(q, threads);
 }
 
-double activate(int act, double v, double a, double b) {
+double activate(Act act, double v, double a, double b) {
   auto clamp = [](double x, double lo, double hi) { return x < lo ? lo : x > hi ? hi : x; };
   switch (act) {
-    case ACT_RELU: return v < 0 ? 0 : v;
-    case ACT_CLIP: return clamp(v, a, b);
-    case ACT_SIGMOID: return 1 / (1 + std::exp(-v));
-    case ACT_TANH: return std::tanh(v);
-    case ACT_SILU: return v / (1 + std::exp(-v));
-    case ACT_GELU: return 0.5 * v * (1 + std::erf(v * 0.7071067811865476));
-    case ACT_GELU_TANH: return 0.5 * v * (1 + std::tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
-    case ACT_LEAKY_RELU: return v < 0 ? a * v : v;
-    case ACT_HARDSIGMOID: return clamp(a * v + b, 0, 1);
-    case ACT_HARDSWISH: return v * clamp(v / 6 + 0.5, 0, 1);
-    case ACT_ELU: return v < 0 ? a * (std::exp(v) - 1) : v;
+    case Act::RELU: return v < 0 ? 0 : v;
+    case Act::CLIP: return clamp(v, a, b);
+    case Act::SIGMOID: return 1 / (1 + std::exp(-v));
+    case Act::TANH: return std::tanh(v);
+    case Act::SILU: return v / (1 + std::exp(-v));
+    case Act::GELU: return 0.5 * v * (1 + std::erf(v * 0.7071067811865476));
+    case Act::GELU_TANH: return 0.5 * v * (1 + std::tanh(0.7978845608028654 * (v + 0.044715 * v * v * v)));
+    case Act::LEAKY_RELU: return v < 0 ? a * v : v;
+    case Act::HARDSIGMOID: return clamp(a * v + b, 0, 1);
+    case Act::HARDSWISH: return v * clamp(v / 6 + 0.5, 0, 1);
+    case Act::ELU: return v < 0 ? a * (std::exp(v) - 1) : v;
     default: return v;
   }
 }
@@ -114,8 +114,8 @@ template <class T> void plain(Call& call) {
   const auto [p, b] = Args(call);
   const MatmulParams& q = p;
   const MatmulBufs& bufs = b;
-  const bool after = q.act > ACT_AFTER;
-  const int act = int(after ? q.act - ACT_AFTER : q.act);
+  const bool after = comes_after(q.act);
+  const Act act = act_of(q.act);
   i64 rows = q.m;
   for (i64 d = 0; d < q.nb; d++) rows *= q.batch[d];
   parallel_for(call.pool, rows, (1 << 17) / (q.n * q.k + 1) + 1, [&](i64 begin, i64 end, int) {

@@ -5,13 +5,13 @@
 
 namespace {
 
-enum Mode { CONSTANT, REFLECT, EDGE, WRAP };
+using enum Padding;
 constexpr i64 OUTSIDE = INT64_MIN;
 
 const char* check(const Call& call) {
   const auto& p = *reinterpret_cast<const PadParams*>(call.params);
   auto& b = *reinterpret_cast<const PadBufs*>(call.bufs);
-  if (p.mode < CONSTANT || p.mode > WRAP) return "unknown mode";
+  if (!known(p.mode)) return "unknown mode";
   if (p.rank < 0 || p.rank > MAX_RANK) return "rank out of range";
   if (b.x.dtype != b.y.dtype || !dtype_size(b.x.dtype)) return "dtypes differ or are packed";
   if (b.value && (b.value.dtype != b.y.dtype || b.value.count() < 1)) return "value is not one element of y's dtype";
@@ -35,7 +35,7 @@ i64 scratch(const Call& call, int) {
 }
 
 // Where coordinate i of y comes from in x's cropped range [low, high), or -1.
-i64 source(i64 mode, i64 i, i64 before, i64 low, i64 high) {
+i64 source(Padding mode, i64 i, i64 before, i64 low, i64 high) {
   const i64 n = high - low, at = i - before - low;
   if (at >= 0 && at < n) return low + at;
   switch (mode) {

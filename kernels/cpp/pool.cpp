@@ -9,7 +9,7 @@
 
 namespace {
 
-enum Op { MAX, AVERAGE, LP };
+using enum Pooling;
 
 template <class T> constexpr T lowest() {
   return std::is_floating_point_v<T> ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::min();
@@ -97,7 +97,7 @@ template <class T> double value(const char* x) { return double(*reinterpret_cast
 template <class T> constexpr Rows max_rows = {combine<T, true>, nullptr, nullptr, nullptr, fill<T, true>, value<T>};
 template <class T> constexpr Rows sum_rows = {combine<T, false>, add_power<T>, divide<T>, root<T>, fill<T, false>, nullptr};
 
-const Rows* find_rows(i64 op, int32_t dtype) {
+const Rows* find_rows(Pooling op, int32_t dtype) {
   switch (dtype) {
     case F32: return op == MAX ? &max_rows<float> : &sum_rows<float>;
     case F64: return op == MAX ? &max_rows<double> : &sum_rows<double>;
@@ -116,7 +116,7 @@ i64 row_bytes(const PoolParams& p, i64 size) { return ((span(p) + 1) * size + 63
 const char* check(const Call& call) {
   const auto& p = *reinterpret_cast<const PoolParams*>(call.params);
   auto& b = *reinterpret_cast<const PoolBufs*>(call.bufs);
-  if (p.op < MAX || p.op > LP) return "unknown op";
+  if (!known(p.op)) return "unknown op";
   if (b.x.dtype != b.y.dtype || !find_rows(p.op, b.x.dtype)) return "dtype is not supported";
   if (p.op == LP && p.p < 1) return "p must be positive";
   if (b.indices && (b.indices.dtype != I64 || p.op != MAX)) return "indices must be int64 and of max pooling";

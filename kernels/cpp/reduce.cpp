@@ -9,7 +9,7 @@
 
 namespace {
 
-enum Op { SUM, MEAN, MAX, MIN, PROD, SQUARES, ABS };
+using enum Reduction;
 
 constexpr i64 BLOCK = 256;   // elements widened at a time; also the longest run of sums in one f32 lane
 constexpr i64 COLUMNS = 64;  // outputs side by side in a vertical reduction
@@ -27,10 +27,10 @@ template <class C> inline Vec<C> get(const C* x) {
 template <class C> using Total = std::conditional_t<std::is_same_v<C, float>, double, C>;
 
 // V is a compute type or a vector of it. Wrapping sums of signed integers run as unsigned ones.
-template <int OP> struct Fold {
+template <Reduction OP> struct Fold {
   template <class V> static V load(V v) {
-    if constexpr (OP == SQUARES) return v * v;
-    else if constexpr (OP == ABS) return v < V(0) ? -v : v;
+    if constexpr (OP == SUMSQ) return v * v;
+    else if constexpr (OP == SUMABS) return v < V(0) ? -v : v;
     else return v;
   }
   template <class V> static V combine(V a, V v) {
@@ -53,11 +53,11 @@ template <class F, class C, class V> inline C across(V v) {
   else return across<F, C>(F::combine(v.lo, v.hi));
 }
 
-template <class C, int OP> C fold_row(const C* x, i64 n) {
+template <class C, Reduction OP> C fold_row(const C* x, i64 n) {
   using F = Fold<OP>;
   constexpr int L = LANES<C>;
   // Partial results are combined without `load`: squares and absolute values add up.
-  using Merge = Fold<OP == SQUARES || OP == ABS ? SUM : OP>;
+  using Merge = Fold<OP == SUMSQ || OP == SUMABS ? SUM : OP>;
   C one = F::template none<C>();
   i64 i = 0;
   if (n >= L) {
@@ -70,7 +70,7 @@ template <class C, int OP> C fold_row(const C* x, i64 n) {
   return one;
 }
 
-template <class C, int OP> void fold_columns(C* acc, const C* x, i64 n) {
+template <class C, Reduction OP> void fold_columns(C* acc, const C* x, i64 n) {
   using F = Fold<OP>;
   i64 i = 0;
   for (; i + LANES<C> <= n; i += LANES<C>) {
@@ -81,8 +81,8 @@ template <class C, int OP> void fold_columns(C* acc, const C* x, i64 n) {
   for (; i < n; i++) acc[i] = F::combine(acc[i], F::load(x[i]));
 }
 
-template <class C, int OP> Total<C> merge(Total<C> a, Total<C> b) {
-  return Fold<OP == SQUARES || OP == ABS ? SUM : OP>::combine(a, b);
+template <class C, Reduction OP> Total<C> merge(Total<C> a, Total<C> b) {
+  return Fold<OP == SUMSQ || OP == SUMABS ? SUM : OP>::combine(a, b);
 }
 
 // What a reduction does to elements of its compute type.
@@ -93,7 +93,7 @@ template <class C> struct Ops {
   C none;
 };
 
-template <class C, int OP> constexpr Ops<C> ops = {fold_row<C, OP>, fold_columns<C, OP>, merge<C, OP>, Fold<OP>::template none<C>()};
+template <class C, Reduction OP> constexpr Ops<C> ops = {fold_row<C, OP>, fold_columns<C, OP>, merge<C, OP>, Fold<OP>::template none<C>()};
 
 // Widens n elements, `stride` apart, into `block`.
 template <class C> using Widen = void (*)(C* block, const char* x, i64 stride, i64 n);
@@ -204,14 +204,14 @@ template <class C> void reduce(Pool* pool, const Plan<C>& plan, const Store& sto
   }
 }
 
-template <class C> const Ops<C>& find_ops(i64 op) {
+template <class C> const Ops<C>& find_ops(Reduction op) {
   if (op == MAX) return ops<C, MAX>;
   if (op == MIN) return ops<C, MIN>;
   if constexpr (!std::is_same_v<C, i64>) {
     if (op == PROD) return ops<C, PROD>;
-    if (op == SQUARES) return ops<C, SQUARES>;
+    if (op == SUMSQ) return ops<C, SUMSQ>;
     if constexpr (std::is_floating_point_v<C>)
-      if (op == ABS) return ops<C, ABS>;
+      if (op == SUMABS) return ops<C, SUMABS>;
   }
   return ops<C, SUM>;
 }
@@ -232,7 +232,7 @@ bool is_integer(int32_t t) { return t == I8 || t == U8 || t == I32 || t == U32 |
 const char* check(const Call& call) {
   const auto& p = *reinterpret_cast<const ReduceParams*>(call.params);
   auto& b = *reinterpret_cast<const ReduceBufs*>(call.bufs);
-  if (p.op < SUM || p.op > ABS) return "unknown op";
+  if (!known(p.op)) return "unknown op";
   if (p.rank_keep < 0 || p.rank_keep > MAX_RANK || p.rank_red < 0 || p.rank_red > MAX_RANK) return "rank out of range";
   if (b.x.dtype != b.y.dtype) return "dtypes differ";
   if (!is_integer(b.x.dtype) && b.x.dtype != F32 && b.x.dtype != F64 && b.x.dtype != F16 && b.x.dtype != BF16) return "dtype is not supported";
@@ -264,12 +264,12 @@ void run(Call& call) {
   const Nest red = coalesce(p.rank_red, p.red_shape, p.red_stride, p.red_stride, true);
   const i64 size = dtype_size(t);
   const View view{keep, red, reds, size, b.x.data + p.xoff * size};
-  auto with = [&]<class C>(Widen<C> w, bool direct, i64 op) { reduce<C>(call.pool, {view, find_ops<C>(op), w, direct}, store); };
+  auto with = [&]<class C>(Widen<C> w, bool direct, Reduction op) { reduce<C>(call.pool, {view, find_ops<C>(op), w, direct}, store); };
   auto whole = [&]<class T>(T) {
     const bool direct = sizeof(T) == 8;
     if constexpr (std::is_signed_v<T>) {
       if (p.op == MAX || p.op == MIN) return with(Widen<i64>(widen<i64, T>), direct, p.op);
-      if (p.op == ABS) return with(Widen<uint64_t>(widen_abs<T>), false, SUM);
+      if (p.op == SUMABS) return with(Widen<uint64_t>(widen_abs<T>), false, SUM);
     }
     with(Widen<uint64_t>(widen<uint64_t, T>), direct, p.op);
   };

@@ -10,9 +10,9 @@
 
 namespace {
 
-enum Mode { NEAREST, LINEAR, CUBIC };
-enum Coord { HALF_PIXEL, ASYMMETRIC, PYTORCH_HALF_PIXEL, ALIGN_CORNERS, CROP_AND_RESIZE, HALF_PIXEL_SYMMETRIC, HALF_PIXEL_FOR_NN };
-enum Rounding { PREFER_FLOOR, PREFER_CEIL, FLOOR, CEIL };
+using enum Interpolation;
+using enum Coordinates;
+using enum Nearest;
 
 struct Axis {
   i64 in, out, taps, stride;  // stride: of x, in elements
@@ -20,7 +20,7 @@ struct Axis {
   bool stays, doubled;  // doubled: output i is input i / 2
   i64* index;      // [out, taps], clamped to the input
   void* weight;    // [out, taps], of the compute type
-  char* outside;   // [out], of CROP_AND_RESIZE
+  char* outside;   // [out], of TF_CROP_AND_RESIZE
 };
 
 struct Axes {
@@ -46,8 +46,8 @@ Axes find_axes(const ResizeParams& p) {
   for (i64 d = p.rank; d-- > 0;) stride[d] = stride[d + 1] * p.in[d];
   for (i64 d = 0; d < p.rank; d++) {
     const double scale = scale_of(p, d);
-    const bool whole = p.coord != CROP_AND_RESIZE || (p.roi_start[d] == 0 && p.roi_end[d] == 1);
-    const bool stays = p.in[d] == p.out[d] && std::fabs(scale - 1) < 1e-9 && whole && p.coord != HALF_PIXEL_FOR_NN;
+    const bool whole = p.coord != TF_CROP_AND_RESIZE || (p.roi_start[d] == 0 && p.roi_end[d] == 1);
+    const bool stays = p.in[d] == p.out[d] && std::fabs(scale - 1) < 1e-9 && whole && p.coord != TF_HALF_PIXEL_FOR_NN;
     if (stays && (p.in[d] == 1)) continue;
     if (stays && r.n > 0 && r.at[r.n - 1].stays) {
       Axis& a = r.at[r.n - 1];
@@ -68,22 +68,22 @@ double coordinate(const ResizeParams& p, const Axis& a, i64 i) {
     case ASYMMETRIC: return x / a.scale;
     case PYTORCH_HALF_PIXEL: return a.out > 1 ? (x + 0.5) / a.scale - 0.5 : 0;
     case ALIGN_CORNERS: return length == 1 ? 0 : x * reach / (length - 1);
-    case CROP_AND_RESIZE:
+    case TF_CROP_AND_RESIZE:
       return a.out > 1 ? a.roi_start * reach + x * (a.roi_end - a.roi_start) * reach / double(a.out - 1) : 0.5 * (a.roi_start + a.roi_end) * reach;
     case HALF_PIXEL_SYMMETRIC: return double(a.in) / 2 * (1 - double(a.out) / length) + (x + 0.5) / a.scale - 0.5;
-    case HALF_PIXEL_FOR_NN: return (x + 0.5) / a.scale;
+    case TF_HALF_PIXEL_FOR_NN: return (x + 0.5) / a.scale;
     default: return (x + 0.5) / a.scale - 0.5;
   }
 }
 
 i64 clamp_index(double x, i64 n) { return x >= double(n - 1) ? n - 1 : x > 0 ? i64(x) : 0; }
 
-double nearest(i64 rounding, double x) {
+double nearest(Nearest rounding, double x) {
   const double half = std::rint(2 * x) / 2;  // a scale that went through f32 must not move a tie
   if (std::fabs(x - half) < 2e-7 * std::fmax(1, std::fabs(x))) x = half;
   switch (rounding) {
-    case PREFER_FLOOR: return std::ceil(x - 0.5);
-    case PREFER_CEIL: return std::floor(x + 0.5);
+    case ROUND_PREFER_FLOOR: return std::ceil(x - 0.5);
+    case ROUND_PREFER_CEIL: return std::floor(x + 0.5);
     case FLOOR: return std::floor(x);
     default: return std::ceil(x);
   }
@@ -136,8 +136,8 @@ i64 place_tables(const ResizeParams& p, Axes& axes, char* base) {
     at += aligned(entries * 8);
     if (base && p.mode != NEAREST) a.weight = base + at;
     if (p.mode != NEAREST) at += aligned(entries * 8);
-    if (base && p.coord == CROP_AND_RESIZE) a.outside = base + at;
-    if (p.coord == CROP_AND_RESIZE) at += aligned(a.out);
+    if (base && p.coord == TF_CROP_AND_RESIZE) a.outside = base + at;
+    if (p.coord == TF_CROP_AND_RESIZE) at += aligned(a.out);
   }
   return at;
 }
@@ -296,7 +296,7 @@ const char* check(const Call& call) {
   const auto& p = *reinterpret_cast<const ResizeParams*>(call.params);
   auto& b = *reinterpret_cast<const ResizeBufs*>(call.bufs);
   if (p.rank < 0 || p.rank > MAX_RANK) return "rank out of range";
-  if (p.mode < NEAREST || p.mode > CUBIC || p.coord < HALF_PIXEL || p.coord > HALF_PIXEL_FOR_NN || p.nearest < PREFER_FLOOR || p.nearest > CEIL) return "unknown mode";
+  if (!known(p.mode) || !known(p.coord) || !known(p.nearest)) return "unknown mode";
   if (b.x.dtype != b.y.dtype || !dtype_size(b.x.dtype)) return "dtypes differ or are packed";
   if (p.mode != NEAREST) switch (b.x.dtype) {
       case F32: case F64: case F16: case BF16: case I8: case U8: case I16: case U16: case I32: case U32: break;

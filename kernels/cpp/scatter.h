@@ -1,14 +1,13 @@
 // What scattering kernels share: index tuples and the ways to combine an update with what is there.
 #pragma once
+#include "enums.h"
 #include "kernel.h"
 
-enum ScatterOp { SCATTER_NONE, SCATTER_ADD, SCATTER_MUL, SCATTER_MAX, SCATTER_MIN };
-
 // True when `combine` knows the pair.
-bool can_combine(i64 op, int32_t dtype);
+bool can_combine(Scatter op, int32_t dtype);
 
 // y[i] = op(y[i], update[i]) for n elements. Defined in scatter_elements.cpp.
-void combine(i64 op, int32_t dtype, char* y, const char* update, i64 n);
+void combine(Scatter op, int32_t dtype, char* y, const char* update, i64 n);
 
 // Element k of an int32 or int64 buffer.
 inline i64 index_at(const Buf& b, i64 k) { return b.dtype == I64 ? b.as<i64>()[k] : b.as<int32_t>()[k]; }

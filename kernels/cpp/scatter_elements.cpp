@@ -9,12 +9,12 @@
 
 namespace {
 
-template <class A> A apply(i64 op, A a, A u) {
+template <class A> A apply(Scatter op, A a, A u) {
   switch (op) {
-    case SCATTER_ADD: return A(a + u);
-    case SCATTER_MUL: return A(a * u);
-    case SCATTER_MAX: return u > a || u != u ? u : a;
-    case SCATTER_MIN: return u < a || u != u ? u : a;
+    case Scatter::ADD: return A(a + u);
+    case Scatter::MUL: return A(a * u);
+    case Scatter::MAX: return u > a || u != u ? u : a;
+    case Scatter::MIN: return u < a || u != u ? u : a;
     default: return u;
   }
 }
@@ -22,16 +22,16 @@ template <class A> A apply(i64 op, A a, A u) {
 template <class T> T keep(T v) { return v; }
 
 // T: the element, `widen` and `narrow` lead to the type that computes and back.
-template <class T, auto widen, auto narrow> void combine_row(i64 op, char* to, const char* from, i64 n) {
+template <class T, auto widen, auto narrow> void combine_row(Scatter op, char* to, const char* from, i64 n) {
   T* y = reinterpret_cast<T*>(to);
   const T* u = reinterpret_cast<const T*>(from);
   for (i64 i = 0; i < n; i++) y[i] = narrow(apply(op, widen(y[i]), widen(u[i])));
 }
 
 // Sums and products of signed integers wrap.
-template <class T> void combine_integers(i64 op, char* y, const char* u, i64 n) {
+template <class T> void combine_integers(Scatter op, char* y, const char* u, i64 n) {
   using U = std::make_unsigned_t<T>;
-  if (op == SCATTER_ADD || op == SCATTER_MUL) {
+  if (op == Scatter::ADD || op == Scatter::MUL) {
     using Wide = std::conditional_t<sizeof(T) < 4, uint32_t, U>;
     combine_row<U, [](U v) { return Wide(v); }, [](Wide v) { return U(v); }>(op, y, u, n);
   } else {
@@ -79,16 +79,16 @@ void run(Call& call) {
       }
       char* y = b.y.data + (at + i * stride) * size;
       const char* u = b.updates.data + k * size;
-      if (p.op != SCATTER_NONE) combine(p.op, b.x.dtype, y, u, 1);
+      if (p.op != Scatter::NONE) combine(p.op, b.x.dtype, y, u, 1);
       else with_bits(size, [&](auto bits) { __builtin_memcpy(y, u, sizeof bits); });
     }
 }
 
 }  // namespace
 
-bool can_combine(i64 op, int32_t dtype) {
-  if (op < SCATTER_NONE || op > SCATTER_MIN) return false;
-  if (op == SCATTER_NONE) return dtype_size(dtype) != 0;
+bool can_combine(Scatter op, int32_t dtype) {
+  if (!known(op)) return false;
+  if (op == Scatter::NONE) return dtype_size(dtype) != 0;
   switch (dtype) {
     case F32: case F64: case F16: case BF16: case BOOL:
     case I8: case U8: case I16: case U16: case I32: case U32: case I64: case U64: return true;
@@ -96,7 +96,7 @@ bool can_combine(i64 op, int32_t dtype) {
   }
 }
 
-void combine(i64 op, int32_t dtype, char* y, const char* u, i64 n) {
+void combine(Scatter op, int32_t dtype, char* y, const char* u, i64 n) {
   switch (dtype) {
     case F32: return combine_row<float, keep<float>, keep<float>>(op, y, u, n);
     case F64: return combine_row<double, keep<double>, keep<double>>(op, y, u, n);

@@ -36,7 +36,7 @@ void run(Call& call) {
     }
     char* y = b.y.data + place * row;
     const char* u = b.updates.data + i * row;
-    if (p.op == SCATTER_NONE) copy_row(y, u, row);
+    if (p.op == Scatter::NONE) copy_row(y, u, row);
     else combine(p.op, b.x.dtype, y, u, p.inner);
   }
 }

@@ -208,7 +208,7 @@ inline void outputs(const Shape& s, const float* x, const float* w, const float*
           const float* res = e.res ? e.res + m * e.res_rs + at : nullptr;
           VF o = load(tile[l] + 4 * i) + bias;
           if (res && e.after) o += load_part(res, columns);
-          if (e.act) o = activate(e.act, o, low, high);
+          if (e.act != Act::NONE) o = activate(e.act, o, low, high);
           if (res && !e.after) o += load_part(res, columns);
           store_part(y + m * s.oh * s.ow + at, o, columns);
         }

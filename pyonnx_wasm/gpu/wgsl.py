@@ -1,12 +1,13 @@
 """Shader text: a kernel's source with its switches, numbers and buffers filled in.
 
-A source is WGSL with five additions:
+A source is WGSL with six additions:
 
 - lines ``#if a !b``, ``#elif``, ``#else``, ``#endif``: all words must hold; a word is a switch of the case, the name of a
   buffer that is present, or ``<buffer>.<dtype>``; ``!`` negates;
 - ``#include name`` takes in ``lib/name.wgsl``, once;
 - ``$name`` is a number of the case: ``i32``, or ``f32`` where it is a float; ``$name[i]`` an entry of a sequence;
 - ``${name}`` is text of the case;
+- ``Name.member`` is the number of a member of an enumeration (:class:`~pyonnx_wasm.op.Enum`);
 - the lines between ``#for i 4`` and ``#end`` are repeated, ``${i}`` counting from 0: what an array would need indices for stays in
   registers.
 
@@ -28,6 +29,7 @@ from functools import cache
 
 from ..dtypes import DType
 from ..ir import IRError
+from ..op import ENUMS
 from . import WORKGROUP, Call, Case, source
 
 _COMMENT = re.compile(r"//[^\n]*")
@@ -36,6 +38,7 @@ _WORD = re.compile(r"\w+")
 _INCLUDE = re.compile(r"^#include (\S+)$", re.M)
 _NUMBER = re.compile(r"\$(\w+)")
 _HOLE = re.compile(r"\$\{(\w+)\}")
+_MEMBER = re.compile(r"\b([A-Z]\w+)\.(\w+)\b")
 HALF = DType.float16
 SUPPORTED = {
     DType.float32, DType.float16, DType.bfloat16, DType.int32, DType.uint32, DType.int64, DType.uint64, DType.bool, DType.int8,
@@ -116,7 +119,7 @@ def shaders(call: Call, case: Case) -> list[Shader]:
 def _text(key: _Key, native: bool) -> str:
     code = source(key.kernel)
     assert code is not None
-    code = _included(code, set())
+    code = _MEMBER.sub(_member, _included(code, set()))
     dtypes = dict(key.buffers)
     true = key.defines | set(dtypes) | {f"{n}.{d.name}" for n, d in dtypes.items()} | set(key.needs)
     code = _conditions(code, true, key.kernel)
@@ -130,6 +133,11 @@ def _text(key: _Key, native: bool) -> str:
         for i, (name, dtype) in enumerate(dtypes.items())
     ]
     return _pruned(_numbers("\n".join([*head, *buffers, code]), dict(key.uniforms), key.kernel))
+
+
+def _member(match: re.Match[str]) -> str:
+    enum = ENUMS.get(match[1])
+    return match[0] if enum is None else str(enum.index(match[2]))
 
 
 def _pruned(code: str) -> str:

@@ -10,7 +10,7 @@ from ..ir import Graph, IRError, Node, Value, dims
 from ..ir.dims import DimLike
 from ..op import Kernel, op
 from ..tensor import HALVES, cast, contiguous, map_, reshape, sized, unsqueeze
-from .matmul import activation_params
+from .matmul import ACTIVATIONS, activation_params
 
 
 def spatial(values: Sequence[DimLike], default: int = 1) -> list[DimLike]:
@@ -41,6 +41,7 @@ CONV = Kernel(
     "n c m group in[3] kernel[3] stride[3] dilation[3] pad[3] out[3] act act_a:f act_b:f",
     _params,
     ("epilogue",),
+    {"act": ACTIVATIONS},
 )
 CONV_TRANSPOSE = Kernel("conv_transpose", ">y x w bias?", "n c m group in[3] kernel[3] stride[3] dilation[3] pad[3] out[3]", _params)
 

@@ -8,15 +8,15 @@ import numpy as np
 
 from ..dtypes import DType
 from ..ir import IRError, Value, dims
-from ..op import Kernel, op
+from ..op import Enum, Kernel, op
 from ..tensor import axis_of, cast, content, contiguous, knowing, slice_, squeeze
 
+SCATTERS = Enum("Scatter", "none add mul max min")
 GATHER = Kernel("gather", ">y x indices", "outer n inner count")
 GATHER_ELEMENTS = Kernel("gather_elements", ">y x indices", "rank axis xshape[8] ishape[8]")
 GATHER_ND = Kernel("gather_nd", ">y x indices", "batch count depth xdims[8] inner")
-SCATTER_ELEMENTS = Kernel("scatter_elements", ">y x indices updates", "rank axis op xshape[8] ishape[8]")
-SCATTER_ND = Kernel("scatter_nd", ">y x indices updates", "op count depth xdims[8] inner")
-SCATTERS = ("none", "add", "mul", "max", "min")
+SCATTER_ELEMENTS = Kernel("scatter_elements", ">y x indices updates", "rank axis op xshape[8] ishape[8]", enums={"op": SCATTERS})
+SCATTER_ND = Kernel("scatter_nd", ">y x indices updates", "op count depth xdims[8] inner", enums={"op": SCATTERS})
 
 
 @op()

@@ -7,11 +7,15 @@ from typing import Any
 from ..dtypes import DType
 from ..ir import Graph, IRError, Node, Value, dims
 from ..ir.dims import DimLike
-from ..op import Kernel, op
+from ..op import Enum, Kernel, op
 from ..tensor import HALVES, broadcast, broadcast_shapes, broadcast_to, cast, like, map_, reshape, squeeze, swap, unsqueeze
 
-ACTIVATIONS = ("none", "relu", "clip", "sigmoid", "tanh", "silu", "gelu", "gelu_tanh", "leaky_relu", "hardsigmoid", "hardswish", "elu")
 AFTER_RESIDUAL = 100
+ACTIVATIONS = Enum(
+    "Activation",
+    "none relu clip sigmoid tanh silu gelu gelu_tanh leaky_relu hardsigmoid hardswish elu",
+    flag=("after_residual", AFTER_RESIDUAL),
+)
 BATCH_RANK = 6
 
 
@@ -64,6 +68,7 @@ MATMUL = Kernel(
     " res_off res_rs resbatch[6] act alpha:f act_a:f act_b:f",
     _params,
     ("epilogue", "strided"),
+    {"act": ACTIVATIONS},
 )
 
 

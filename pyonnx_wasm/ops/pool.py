@@ -7,11 +7,11 @@ from typing import Any
 
 from ..dtypes import DType
 from ..ir import Node, Value
-from ..op import Context, Kernel, op
+from ..op import Context, Enum, Kernel, op
 from ..tensor import HALVES, cast, contiguous, like, map_, reduce
 from .conv import attributes, spatial, window
 
-POOLS = ("max", "average", "lp")
+POOLS = Enum("Pooling", "max average lp")
 
 
 def _params(node: Node) -> dict[str, Any]:
@@ -37,6 +37,7 @@ POOL = Kernel(
     ">y >indices? x",
     "op planes in[3] kernel[3] stride[3] dilation[3] pad[3] pad_end[3] out[3] count_include_pad p storage_order",
     _params,
+    enums={"op": POOLS},
 )
 
 

@@ -9,7 +9,7 @@ from ..ir import Graph, IRError, Node, Value, dims
 from ..op import Kernel, op
 from ..tensor import broadcast_shapes, broadcast_to, cast, contiguous, map_, reshape, squeeze, unsqueeze
 from .convert import QuantizeLinear
-from .matmul import activation_params, batch_of, matmul
+from .matmul import ACTIVATIONS, activation_params, batch_of, matmul
 
 BYTES = (DType.uint8, DType.int8)
 
@@ -41,6 +41,7 @@ QMATMUL = Kernel(
     " bias_ms bias_ns res_off res_rs resbatch[6] act alpha:f act_a:f act_b:f",
     _params,
     ("epilogue", "dequantize", "strided"),
+    {"act": ACTIVATIONS},
 )
 
 

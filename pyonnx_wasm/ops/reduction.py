@@ -9,11 +9,13 @@ import numpy as np
 
 from ..dtypes import DType
 from ..ir import Graph, Value, dims
-from ..op import Kernel, op
+from ..op import Enum, Kernel, op
 from ..tensor import HALVES, axis_of, cast, contiguous, dims_of, ints_of, like, map_, reduce, reshape
 
-ARGREDUCE = Kernel("argreduce", ">y x", "op select_last outer n inner")
-CUMULATIVE = Kernel("cumulative", ">y x", "op exclusive reverse outer n inner")
+EXTREMES = Enum("Extreme", "largest smallest")
+SCANS = Enum("Scan", "sum product")
+ARGREDUCE = Kernel("argreduce", ">y x", "op select_last outer n inner", enums={"op": EXTREMES})
+CUMULATIVE = Kernel("cumulative", ">y x", "op exclusive reverse outer n inner", enums={"op": SCANS})
 TOPK = Kernel("topk", ">values >indices x", "outer n inner k largest")
 
 
@@ -82,7 +84,7 @@ def _around(x: Value, axis: int) -> tuple[Any, Any, Any]:
     return dims.product(x.shape[:axis]), x.shape[axis], dims.product(x.shape[axis + 1 :])
 
 
-def _arg(kind: int, data: Value, axis: int, keepdims: int, select_last_index: int) -> Value:
+def _arg(kind: str, data: Value, axis: int, keepdims: int, select_last_index: int) -> Value:
     """The place of the first or last extreme; nothing is written where the axis is empty."""
     at = axis_of(axis, data.rank)
     if data.dtype in HALVES:
@@ -92,7 +94,7 @@ def _arg(kind: int, data: Value, axis: int, keepdims: int, select_last_index: in
     y: Value = ARGREDUCE(
         {"y": (DType.int64, shape)},
         {"x": contiguous(data)},
-        op=kind,
+        op=EXTREMES.index(kind),
         select_last=select_last_index,
         outer=outer * dims.gt(n, 0),
         n=n,
@@ -110,33 +112,40 @@ def _demand_elements(data: Value, axis: int) -> None:
 @op()
 def ArgMax(data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Value:
     _demand_elements(data, axis)
-    return _arg(0, data, axis, keepdims, select_last_index)
+    return _arg("largest", data, axis, keepdims, select_last_index)
 
 
 @op()
 def ArgMin(data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Value:
     _demand_elements(data, axis)
-    return _arg(1, data, axis, keepdims, select_last_index)
+    return _arg("smallest", data, axis, keepdims, select_last_index)
 
 
-def _cumulative(kind: int, x: Value, axis: Value, exclusive: int, reverse: int) -> Value:
+def _cumulative(kind: str, x: Value, axis: Value, exclusive: int, reverse: int) -> Value:
     if x.dtype in HALVES:
         return cast(_cumulative(kind, cast(x, DType.float32), axis, exclusive, reverse), x.dtype)
     outer, n, inner = _around(x, axis_of(ints_of(axis, "axis")[0], x.rank))
     y: Value = CUMULATIVE(
-        {"y": (x.dtype, x.shape)}, {"x": contiguous(x)}, op=kind, exclusive=exclusive, reverse=reverse, outer=outer, n=n, inner=inner
+        {"y": (x.dtype, x.shape)},
+        {"x": contiguous(x)},
+        op=SCANS.index(kind),
+        exclusive=exclusive,
+        reverse=reverse,
+        outer=outer,
+        n=n,
+        inner=inner,
     )
     return y
 
 
 @op()
 def CumSum(x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
-    return _cumulative(0, x, axis, exclusive, reverse)
+    return _cumulative("sum", x, axis, exclusive, reverse)
 
 
 @op()
 def CumProd(x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> Value:
-    return _cumulative(1, x, axis, exclusive, reverse)
+    return _cumulative("product", x, axis, exclusive, reverse)
 
 
 def _topk(x: Value, k: Any, axis: int, largest: int) -> tuple[Value, Value]:
@@ -174,7 +183,7 @@ def Hardmax(input: Value, *, axis: int = -1) -> Value:
     from ..tensor import index
 
     at = axis_of(axis, input.rank)
-    first = _arg(0, input, at, 1, 0)
+    first = _arg("largest", input, at, 1, 0)
     return cast(map_("eq", index(at, input.shape), first), input.dtype)
 
 

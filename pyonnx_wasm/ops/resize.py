@@ -9,19 +9,21 @@ import numpy as np
 from ..dtypes import DType
 from ..ir import IRError, NeedsContent, Value, dims
 from ..ir.dims import Dim, DimLike
-from ..op import Kernel, op
+from ..op import Enum, Kernel, op
 from ..tensor import HALVES, axis_of, cast, contiguous, dims_of, floats_of, sources
 
+MODES = Enum("Interpolation", "nearest linear cubic")
+COORDINATES = Enum(
+    "Coordinates",
+    "half_pixel asymmetric pytorch_half_pixel align_corners tf_crop_and_resize half_pixel_symmetric tf_half_pixel_for_nn",
+)
+NEAREST = Enum("Nearest", "round_prefer_floor round_prefer_ceil floor ceil")
 RESIZE = Kernel(
     "resize",
     ">y x",
     "rank mode coord nearest exclude_outside antialias in[8] out[8] cubic_a:f extrapolation:f scale[8]:f roi_start[8]:f roi_end[8]:f",
+    enums={"mode": MODES, "coord": COORDINATES, "nearest": NEAREST},
 )
-MODES = ("nearest", "linear", "cubic")
-COORDINATES = (
-    "half_pixel", "asymmetric", "pytorch_half_pixel", "align_corners", "tf_crop_and_resize", "half_pixel_symmetric", "tf_half_pixel_for_nn"
-)  # fmt: skip
-NEAREST = ("round_prefer_floor", "round_prefer_ceil", "floor", "ceil")
 
 
 def resize(

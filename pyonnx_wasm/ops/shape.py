@@ -10,7 +10,7 @@ import numpy as np
 from ..dtypes import DType, to_numpy
 from ..ir import Graph, IRError, Node, Value, dims
 from ..ir.dims import Dim, DimLike
-from ..op import Context, Kernel, op
+from ..op import Context, Enum, Kernel, op
 from ..tensor import (
     axis_of,
     between,
@@ -36,7 +36,7 @@ from ..tensor import (
     unsqueeze,
 )
 
-PAD_MODES = ("constant", "reflect", "edge", "wrap")
+PAD_MODES = Enum("Padding", "constant reflect edge wrap")
 
 
 def _pad_params(node: Node) -> dict[str, Any]:
@@ -47,7 +47,14 @@ def _pad_params(node: Node) -> dict[str, Any]:
     }  # fmt: skip
 
 
-PAD = Kernel("pad", ">y x value?", "mode rank xoff xshape[8] xstride[8] before[8] yshape[8] value:f", _pad_params, ("strided",))
+PAD = Kernel(
+    "pad",
+    ">y x value?",
+    "mode rank xoff xshape[8] xstride[8] before[8] yshape[8] value:f",
+    _pad_params,
+    ("strided",),
+    {"mode": PAD_MODES},
+)
 
 
 @op()

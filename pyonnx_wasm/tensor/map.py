@@ -156,4 +156,6 @@ def _map_params(node: Node) -> dict[str, Any]:
     }  # fmt: skip
 
 
-MAP = Kernel("map", ">y x*", "rank n_in n_code yoff shape[8] ystride[8] tail[*]", _map_params, ("strided", "inplace"))
+MAP = Kernel(
+    "map", ">y x*", "rank n_in n_code yoff shape[8] ystride[8] tail[*]", _map_params, ("strided", "inplace"), {"tail": scalar.OPCODES}
+)

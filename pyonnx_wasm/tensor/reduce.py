@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ir import Node, Value
-from ..op import Kernel
+from ..op import Enum, Kernel
 from .views import axis_of
 
-REDUCTIONS = ("sum", "mean", "max", "min", "prod", "sumsq", "sumabs")
+REDUCTIONS = Enum("Reduction", "sum mean max min prod sumsq sumabs")
 
 
 def reduce(name: str, x: Value, axes: Sequence[int], keepdims: bool = False) -> Value:
@@ -37,5 +37,10 @@ def _reduce_params(node: Node) -> dict[str, Any]:
 
 
 REDUCE = Kernel(
-    "reduce", ">y x", "op rank_keep rank_red xoff keep_shape[8] keep_stride[8] red_shape[8] red_stride[8]", _reduce_params, ("strided",)
+    "reduce",
+    ">y x",
+    "op rank_keep rank_red xoff keep_shape[8] keep_stride[8] red_shape[8] red_stride[8]",
+    _reduce_params,
+    ("strided",),
+    {"op": REDUCTIONS},
 )

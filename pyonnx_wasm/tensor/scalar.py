@@ -18,6 +18,7 @@ import numpy as np
 from ..dtypes import DType, to_numpy
 from ..ir import dims
 from ..ir.dims import Dim
+from ..op import Enum
 
 Function = Callable[..., Any]
 
@@ -205,6 +206,7 @@ _TABLE = [
 
 INSTRUCTIONS: dict[str, Instruction] = {i.name: replace(i, code=n) for n, i in enumerate(_TABLE)}
 NAMES = [i.name for i in _TABLE]
+OPCODES = Enum("Instruction", " ".join(NAMES))
 
 COMPUTE = {
     DType.float32,

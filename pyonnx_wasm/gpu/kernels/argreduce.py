@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from ...dtypes import DType
 from ...ir import dims
+from ...ops.reduction import EXTREMES
 from .. import Call, Case
 from ..elements import elements
 from ..teams import team_cases
@@ -15,7 +16,7 @@ def cases(call: Call) -> list[Case]:
     if dtype is DType.float64:
         return []
     defines = frozenset({"last"} if call.select_last else ()) | ({"float"} if dtype in FLOATS else {"wide"} if dtype in WIDE else set())
-    holes = {"beats": beats(dtype, "v", "m", largest=call.op == 0)}
+    holes = {"beats": beats(dtype, "v", "m", largest=EXTREMES[call.op] == "largest")}
     numbers = {name: call.params[name] for name in ("outer", "n", "inner")}
     rows = team_cases(call, call.outer, call.n, defines | {"rows"}, guard=dims.eq(call.inner, 1), uniforms=numbers, holes=holes)
     columns = elements(

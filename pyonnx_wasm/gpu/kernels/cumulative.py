@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from ...ir import dims
+from ...ops.reduction import SCANS
 from .. import WORKGROUP, Call, Case
 from .map import FLOATS, WIDE
 
 
 def cases(call: Call) -> list[Case]:
     dtype = call.values["x"].dtype
-    product = call.op == 1
+    product = SCANS[call.op] == "product"
     if dtype in FLOATS:
         texts = ("a * b", "1.0") if product else ("a + b", "0.0")
     elif dtype in WIDE:
