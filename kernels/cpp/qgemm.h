@@ -30,21 +30,35 @@ constexpr int ROWS = 3;
 constexpr isize A_BYTES = 192 << 10;  // a packed block of `a`, which every panel passes over: stays in a level-2 cache
 constexpr isize GROUP = 8 * NR;       // columns of one item of work
 
-// One step of two rows of b: adds a[0] * b[0][j] + a[1] * b[1][j], the pair of `a` given as one word.
-inline VI dot_pairs(VI acc, i32 a, const int8_t* b) {
+// Two rows of b, W columns, side by side as int16; and a step that adds a[0] * b[0][j] + a[1] * b[1][j], the pair of `a` given as one word.
 #if defined(__wasm__)
-  return acc + (VI)wasm_i32x4_dot_i16x8(wasm_i32x4_splat(a), wasm_i16x8_load8x8(b));
+using Pairs = v128_t;
+inline Pairs widen(const int8_t* b) { return wasm_i16x8_load8x8(b); }
+inline VI dot(VI acc, i32 a, Pairs b) { return acc + (VI)wasm_i32x4_dot_i16x8(wasm_i32x4_splat(a), b); }
 #elif defined(__AVX512F__)
-  return acc + (VI)_mm512_madd_epi16(_mm512_set1_epi32(a), _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)b)));
+using Pairs = __m512i;
+inline Pairs widen(const int8_t* b) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)b)); }
+inline VI dot(VI acc, i32 a, Pairs b) { return acc + (VI)_mm512_madd_epi16(_mm512_set1_epi32(a), b); }
 #elif defined(__AVX2__)
-  return acc + (VI)_mm256_madd_epi16(_mm256_set1_epi32(a), _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)b)));
+using Pairs = __m256i;
+inline Pairs widen(const int8_t* b) { return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)b)); }
+inline VI dot(VI acc, i32 a, Pairs b) { return acc + (VI)_mm256_madd_epi16(_mm256_set1_epi32(a), b); }
 #elif defined(__x86_64__)
-  return acc + (VI)_mm_madd_epi16(_mm_set1_epi32(a), _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i*)b)));
+using Pairs = __m128i;
+inline Pairs widen(const int8_t* b) { return _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i*)b)); }
+inline VI dot(VI acc, i32 a, Pairs b) { return acc + (VI)_mm_madd_epi16(_mm_set1_epi32(a), b); }
 #else
-  for (int j = 0; j < W; j++) acc[j] += i32(int16_t(a)) * b[2 * j] + (a >> 16) * b[2 * j + 1];
-  return acc;
-#endif
+typedef int16_t Pairs __attribute__((ext_vector_type(2 * W)));
+typedef int8_t PairBytes __attribute__((ext_vector_type(2 * W)));
+inline Pairs widen(const int8_t* b) {
+  PairBytes v;
+  __builtin_memcpy(&v, b, sizeof v);
+  return __builtin_convertvector(v, Pairs);
 }
+inline VI dot(VI acc, i32 a, Pairs b) {
+  return acc + splat_i(int16_t(a)) * __builtin_convertvector(b.even, VI) + splat_i(a >> 16) * __builtin_convertvector(b.odd, VI);
+}
+#endif
 
 struct Tile {
   const char* a;  // packed rows, a_rs bytes apart
@@ -52,6 +66,10 @@ struct Tile {
   const int8_t* b;  // one packed panel
   isize steps;      // groups of `unit` rows of b
   i32* out;         // [M, V * W]
+  // Steps whose weights are halved lest sums of two products saturate: the other halves, and which steps.
+  const int8_t* halves;
+  const i32* halves_at;
+  isize n_halves;
 };
 
 template <int M, int V> [[gnu::noinline]] void tile_pairs(const Tile& t) {
@@ -59,57 +77,122 @@ template <int M, int V> [[gnu::noinline]] void tile_pairs(const Tile& t) {
   for (int i = 0; i < M; i++)
     for (int v = 0; v < V; v++) acc[i][v] = splat_i(0);
   const int8_t* b = t.b;
-  const char* a = t.a;
-  for (isize k = 0; k < t.steps; k++, b += V * W * 2, a += 4)
+  const char* a[M];
+  for (int i = 0; i < M; i++) a[i] = t.a + i * t.a_rs;
+  auto step = [&](int u) {
+    Pairs bv[V];
+    for (int v = 0; v < V; v++) bv[v] = widen(b + (u * V + v) * W * 2);
     for (int i = 0; i < M; i++) {
       i32 pair;
-      __builtin_memcpy(&pair, a + i * t.a_rs, 4);
-      for (int v = 0; v < V; v++) acc[i][v] = dot_pairs(acc[i][v], pair, b + v * W * 2);
-      for (int v = 0; v < V; v++) gemm::pin(acc[i][v]);
+      __builtin_memcpy(&pair, a[i] + 4 * u, 4);
+      for (int v = 0; v < V; v++) acc[i][v] = dot(acc[i][v], pair, bv[v]);
+      for (int v = 0; v < V; v++) gemm::pin(acc[i][v]);  // row by row: more splats at a time would be spilled
     }
+  };
+  isize k = t.steps;
+  for (; k >= 2; k -= 2) {
+    step(0);
+    step(1);
+    b += 2 * V * W * 2;
+    gemm::pin(b);
+    for (int i = 0; i < M; i++) {
+      a[i] += 8;
+      gemm::pin(a[i]);
+    }
+  }
+  if (k) step(0);
   for (int i = 0; i < M; i++)
     for (int v = 0; v < V; v++) store_i(t.out + (i * V + v) * W, acc[i][v]);
 }
 
+// Which products of four bytes the machine adds up, a byte of `a` with one of `b`, the latter signed.
+enum class Quads {
+  NONE,
+  UNSIGNED,    // a unsigned (VNNI)
+  SATURATING,  // a unsigned, and sums of two products saturate to int16 (relaxed SIMD on x86 without VNNI)
+  SIGNED,      // a signed (relaxed SIMD on Arm)
+};
+
 #if defined(__AVX512F__)
-inline bool has_quads() {
+inline Quads probe() {
+  unsigned a, b, c = 0, d;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c & (1u << 11)) ? Quads::UNSIGNED : Quads::NONE;  // AVX512_VNNI
+}
+#define PWX_QUADS __attribute__((target("avx512vnni")))
+using Bytes = __m512i;
+template <bool> PWX_QUADS inline VI dot_quads(VI acc, i32 a, Bytes b) { return (VI)_mm512_dpbusd_epi32((__m512i)acc, _mm512_set1_epi32(a), b); }
+#elif defined(__wasm_relaxed_simd__)
+// The standard leaves open what becomes of `a` with its top bit set: https://github.com/WebAssembly/relaxed-simd
+inline Quads probe() {
+  volatile int8_t most = 127, all = -1;
+  const i32 sum = wasm_i32x4_extract_lane(
+      wasm_i32x4_relaxed_dot_i8x16_i7x16_add(wasm_i8x16_splat(most), wasm_i8x16_splat(all), wasm_i32x4_splat(0)), 0);
+  return sum == 4 * 127 * 255 ? Quads::UNSIGNED : sum == 2 * 32767 ? Quads::SATURATING : sum == -4 * 127 ? Quads::SIGNED : Quads::NONE;
+}
+#define PWX_QUADS
+using Bytes = v128_t;
+// V8 makes the vector of ones anew in every sum of four products: two instructions with one that is kept are faster.
+template <bool IN_TWO> inline VI dot_quads(VI acc, i32 a, Bytes b) {
+  if constexpr (!IN_TWO) return (VI)wasm_i32x4_relaxed_dot_i8x16_i7x16_add(b, wasm_i32x4_splat(a), (v128_t)acc);
+  return acc + (VI)wasm_i32x4_dot_i16x8(wasm_i16x8_relaxed_dot_i8x16_i7x16(b, wasm_i32x4_splat(a)), wasm_i16x8_splat(1));
+}
+#else
+inline Quads probe() { return Quads::NONE; }
+#endif
+
+inline Quads quads() {
   static int found = -1;  // no guard of the C++ runtime, which the library does without
   int known = __atomic_load_n(&found, __ATOMIC_RELAXED);
   if (known < 0) {
-    unsigned a, b, c = 0, d;
-    known = __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c & (1u << 11));  // AVX512_VNNI
+    known = int(probe());
     __atomic_store_n(&found, known, __ATOMIC_RELAXED);
   }
-  return known != 0;
+  return Quads(known);
 }
 
-template <int M, int V> [[gnu::noinline, gnu::target("avx512vnni")]] void tile_quads(const Tile& t) {
-  __m512i acc[M][V];
+#if defined(PWX_QUADS)
+template <int M, int V, bool IN_TWO> [[gnu::noinline]] PWX_QUADS void tile_quads(const Tile& t) {
+  VI acc[M][V];
   for (int i = 0; i < M; i++)
-    for (int v = 0; v < V; v++) acc[i][v] = _mm512_setzero_si512();
-  const int8_t* b = t.b;
-  const char* a = t.a;
-  for (isize k = 0; k < t.steps; k++, b += V * W * 4, a += 4) {
-    __m512i bv[V];
-    for (int v = 0; v < V; v++) bv[v] = _mm512_loadu_si512(b + v * W * 4);
+    for (int v = 0; v < V; v++) acc[i][v] = VI{};
+  const char* a[M];
+  for (int i = 0; i < M; i++) a[i] = t.a + i * t.a_rs;
+  auto step = [&](const int8_t* b, isize at) PWX_QUADS {
+    Bytes bv[V];
+    for (int v = 0; v < V; v++) __builtin_memcpy(&bv[v], b + v * W * 4, W * 4);
     for (int i = 0; i < M; i++) {
       i32 quad;
-      __builtin_memcpy(&quad, a + i * t.a_rs, 4);
-      const __m512i av = _mm512_set1_epi32(quad);
-      for (int v = 0; v < V; v++) acc[i][v] = _mm512_dpbusd_epi32(acc[i][v], av, bv[v]);
+      __builtin_memcpy(&quad, a[i] + at, 4);
+      for (int v = 0; v < V; v++) acc[i][v] = dot_quads<IN_TWO>(acc[i][v], quad, bv[v]);
+      for (int v = 0; v < V; v++) gemm::pin(acc[i][v]);
+    }
+  };
+  const isize n_halves = t.n_halves;
+  for (isize k = 0; k < n_halves; k++) step(t.halves + k * V * W * 4, t.halves_at[k] * 4);
+  const int8_t* b = t.b;
+  isize k = t.steps;
+  for (; k >= 2; k -= 2) {
+    step(b, 0);
+    step(b + V * W * 4, 4);
+    b += 2 * V * W * 4;
+    gemm::pin(b);
+    for (int i = 0; i < M; i++) {
+      a[i] += 8;
+      gemm::pin(a[i]);
     }
   }
+  if (k) step(b, 0);
   for (int i = 0; i < M; i++)
-    for (int v = 0; v < V; v++) _mm512_storeu_si512(t.out + (i * V + v) * W, acc[i][v]);
+    for (int v = 0; v < V; v++) store_i(t.out + (i * V + v) * W, acc[i][v]);
 }
 #else
-inline bool has_quads() { return false; }
-template <int M, int V> void tile_quads(const Tile&) {}
+template <int M, int V, bool IN_TWO> void tile_quads(const Tile&) {}
 #endif
 
-template <int V> inline isize tile_rows(const Tile& t, bool quads, isize rows) {
+template <int V> inline isize tile_rows(const Tile& t, Quads kind, isize rows) {
   auto one = [&]<int M>() -> isize {
-    if (quads) tile_quads<M, V>(t);
+    if (kind == Quads::SATURATING) tile_quads<M, V, true>(t);
+    else if (kind != Quads::NONE) tile_quads<M, V, false>(t);
     else tile_pairs<M, V>(t);
     return M;
   };
@@ -137,6 +220,8 @@ struct Product {
   Epilogue e;
 
   i32 zero_a(isize i) const { return !za ? 0 : a_signed ? int8_t(za[i * za_s]) : za[i * za_s]; }
+  // What packing adds to a, so that its bytes have the sign that the machine multiplies.
+  i32 shift_a(Quads kind) const { return kind == Quads::SIGNED ? (a_signed ? 0 : -128) : a_signed ? 128 : 0; }
   // Panels hold b as int8: an unsigned b less 128, and its zero point likewise.
   i32 zero_b(isize j) const { return (!zb ? 0 : b_signed ? int8_t(zb[j * zb_s]) : zb[j * zb_s]) - (b_signed ? 0 : 128); }
   bool zeros_b() const { return zb || !b_signed; }
@@ -145,17 +230,20 @@ struct Product {
 struct Layout {
   isize unit, depth, rows, a_rs;  // rows of b side by side; k rounded up to them; rows of a block and bytes of one
   isize a_bytes, b_bytes, sums_bytes, bytes;
+  Quads kind;
 };
 inline Layout layout(isize m, isize k) {
   Layout s;
-  s.unit = has_quads() ? 4 : 2;
+  s.kind = quads();
+  s.unit = s.kind == Quads::NONE ? 2 : 4;
   s.depth = round_up(k, s.unit);
   s.a_rs = s.depth * (s.unit == 4 ? 1 : 2);
   s.rows = least(most(A_BYTES / most(s.a_rs, 1) / ROWS, 1) * ROWS, round_up(m, ROWS));
   s.a_bytes = round_up((s.rows + 1) * s.a_rs, 64);  // and a row of ones
   s.b_bytes = round_up(s.depth * NR, 64);
   s.sums_bytes = round_up((s.rows + NR) * 4, 64);
-  s.bytes = s.a_bytes + s.b_bytes + s.sums_bytes;
+  const isize halves = s.kind == Quads::SATURATING ? s.b_bytes + round_up(s.depth, 64) : 0;
+  s.bytes = s.a_bytes + s.b_bytes + s.sums_bytes + halves;
   return s;
 }
 inline i64 scratch_bytes(isize m, isize k, int threads) { return i64(layout(m, k).bytes) * threads; }
@@ -166,7 +254,7 @@ inline void pack_rows(const Product& p, const Layout& s, isize i0, isize i1, cha
     const uint8_t* a = p.a + i * p.a_rs;
     const i32 zero = p.zero_a(i);
     if (s.unit == 4) {
-      const uint8_t flip = p.a_signed ? 0x80 : 0;
+      const uint8_t flip = p.a_signed == (s.kind == Quads::SIGNED) ? 0 : 0x80;
       uint8_t* d = reinterpret_cast<uint8_t*>(out);
       if (p.a_cs == 1)
         for (isize k = 0; k < p.k; k++) d[k] = a[k] ^ flip;
@@ -175,8 +263,11 @@ inline void pack_rows(const Product& p, const Layout& s, isize i0, isize i1, cha
       for (isize k = p.k; k < s.depth; k++) d[k] = 0;
       if (sum) {
         i32 total = 0;
-        for (isize k = 0; k < p.k; k++) total += d[k];
-        sums[i - i0] = total - i32(p.k) * (zero + (p.a_signed ? 128 : 0));
+        if (s.kind == Quads::SIGNED)
+          for (isize k = 0; k < p.k; k++) total += int8_t(d[k]);
+        else
+          for (isize k = 0; k < p.k; k++) total += d[k];
+        sums[i - i0] = total - i32(p.k) * (zero + p.shift_a(s.kind));
       }
       continue;
     }
@@ -233,6 +324,13 @@ inline void pack_panel(const uint8_t* b, isize rs, isize cs, isize k, isize colu
           store_bytes(d + 32, __builtin_shufflevector(hi0, hi1, 0, 1, 16, 17, 2, 3, 18, 19, 4, 5, 20, 21, 6, 7, 22, 23));
           store_bytes(d + 48, __builtin_shufflevector(hi0, hi1, 8, 9, 24, 25, 10, 11, 26, 27, 12, 13, 28, 29, 14, 15, 30, 31));
         }
+      if (rows == 4)
+        for (; j + 4 <= columns; j += 4) {
+          B16 four;
+          for (isize r = 0; r < 4; r++) __builtin_memcpy(reinterpret_cast<char*>(&four) + 4 * r, row + r * rs + j, 4);
+          four ^= (B16)flip;
+          store_bytes(out + j * 4, __builtin_shufflevector(four, four, 0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15));
+        }
       for (; j < columns; j++)
         for (isize r = 0; r < rows; r++) out[j * unit + r] = row[r * rs + j] ^ flip;
     }
@@ -271,10 +369,39 @@ struct PackMatrix {
   }
 };
 
+// Whether no two neighbours add up to more than 128 in size.
+inline bool within_int16(const int8_t* b, isize n) {
+#if defined(__wasm__)
+  v128_t most = wasm_i16x8_splat(0);
+  for (isize j = 0; j < n; j += 16) most = wasm_i16x8_max(most, wasm_i16x8_abs(wasm_i16x8_extadd_pairwise_i8x16(wasm_v128_load(b + j))));
+  return !wasm_v128_any_true(wasm_i16x8_gt(most, wasm_i16x8_splat(128)));
+#else
+  for (isize j = 0; j < n; j += 2)
+    if (b[j] + b[j + 1] > 128 || b[j] + b[j + 1] < -128) return false;
+  return true;
+#endif
+}
+
+// Halves the weights of the steps in which two neighbours, both times 255, would pass int16; returns how many there are.
+inline isize halve(int8_t* b, isize steps, isize width, int8_t* halves, i32* at) {
+  isize n = 0;
+  for (isize s = 0; s < steps; s++, b += width * 4) {
+    if (within_int16(b, width * 4)) continue;
+    int8_t* h = halves + n * width * 4;
+    for (isize j = 0; j < width * 4; j++) {
+      const int8_t half = int8_t(b[j] >> 1);
+      h[j] = int8_t(b[j] - half);
+      b[j] = half;
+    }
+    at[n++] = i32(s);
+  }
+  return n;
+}
+
 // n results of row i from column j: takes the zero points off, scales, does the rest.
-inline void finish(const Product& p, isize i, isize j, isize n, i32* sum, i32 row, bool quads, const i32* columns) {
-  if (quads) {
-    const i32 za = p.zero_a(i) + (p.a_signed ? 128 : 0);
+inline void finish(const Product& p, isize i, isize j, isize n, i32* sum, i32 row, Quads kind, const i32* columns) {
+  if (kind != Quads::NONE) {
+    const i32 za = p.zero_a(i) + p.shift_a(kind);
     if (za)
       for (isize c = 0; c < n; c++) sum[c] -= za * columns[c];
   }
@@ -310,12 +437,14 @@ inline void finish(const Product& p, isize i, isize j, isize n, i32* sum, i32 ro
 
 // Rows [i0, i1) by columns [j0, j1).
 template <class Pack> void range(const Product& p, const Pack& pack, const Layout& s, isize i0, isize i1, isize j0, isize j1, char* scratch) {
-  const bool quads = s.unit == 4;
+  const bool by_quads = s.kind != Quads::NONE;
   char* a = scratch;
   uint8_t* b = reinterpret_cast<uint8_t*>(scratch + s.a_bytes);
   i32 *row_sums = reinterpret_cast<i32*>(scratch + s.a_bytes + s.b_bytes), *column_sums = row_sums + s.rows;
+  int8_t* halves = reinterpret_cast<int8_t*>(scratch + s.a_bytes + s.b_bytes + s.sums_bytes);
+  i32* halves_at = reinterpret_cast<i32*>(halves + s.b_bytes);
   char* ones = a + s.rows * s.a_rs;
-  if (quads) __builtin_memset(ones, 1, size_t(s.depth));
+  if (by_quads) __builtin_memset(ones, 1, size_t(s.depth));
   alignas(64) i32 sums[ROWS * NR];
   for (isize block = i0; block < i1; block += s.rows) {
     const isize end = least(block + s.rows, i1);
@@ -324,15 +453,16 @@ template <class Pack> void range(const Product& p, const Pack& pack, const Layou
       n = gemm::panel_columns(j1 - j);
       const isize width = round_up(n, W), vectors = width / W;
       pack(j, n, width, s.unit, b);
-      Tile t{ones, s.a_rs, reinterpret_cast<int8_t*>(b), s.depth / s.unit, column_sums};
-      if (quads) vectors == 3 ? tile_rows<3>(t, true, 1) : vectors == 2 ? tile_rows<2>(t, true, 1) : tile_rows<1>(t, true, 1);
+      Tile t{ones, s.a_rs, reinterpret_cast<int8_t*>(b), s.depth / s.unit, column_sums, halves, halves_at, 0};
+      if (s.kind == Quads::SATURATING) t.n_halves = halve(reinterpret_cast<int8_t*>(b), t.steps, width, halves, halves_at);
+      if (by_quads) vectors == 3 ? tile_rows<3>(t, s.kind, 1) : vectors == 2 ? tile_rows<2>(t, s.kind, 1) : tile_rows<1>(t, s.kind, 1);
       t.out = sums;
       for (isize i = block; i < end;) {
         t.a = a + (i - block) * s.a_rs;
-        const isize rows = vectors == 3   ? tile_rows<3>(t, quads, end - i)
-                           : vectors == 2 ? tile_rows<2>(t, quads, end - i)
-                                          : tile_rows<1>(t, quads, end - i);
-        for (isize r = 0; r < rows; r++) finish(p, i + r, j, n, sums + r * width, p.zeros_b() ? row_sums[i + r - block] : 0, quads, column_sums);
+        const isize rows = vectors == 3   ? tile_rows<3>(t, s.kind, end - i)
+                           : vectors == 2 ? tile_rows<2>(t, s.kind, end - i)
+                                          : tile_rows<1>(t, s.kind, end - i);
+        for (isize r = 0; r < rows; r++) finish(p, i + r, j, n, sums + r * width, p.zeros_b() ? row_sums[i + r - block] : 0, s.kind, column_sums);
         i += rows;
       }
     }
