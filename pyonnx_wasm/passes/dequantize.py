@@ -6,18 +6,22 @@ from ..dtypes import DType
 from ..ir import Graph, Node, Storage, Value, dims
 from ..tensor import MAP, constant, expression, reshape
 from ..tensor.expression import Expression, number
-from .rewrite import emitted
+from .rewrite import emitted, splice
 from .simplify import install
 
 
 def scale_products(graph: Graph) -> None:
     uses, kept = graph.uses(), graph.output_storages()
+    late: dict[Node, list[Node]] = {}  # the scale may be computed behind the product, never behind its reader
     for node in graph.nodes:
         if node.kernel is not MAP or node.const:
             continue
         for slot, x in enumerate(node.ins["x"]):
             if _scalable(x, node, uses, kept) and _scale(graph, node, slot):
+                assert x.producer is not None
+                late[node] = [x.producer]
                 break
+    splice(graph, late, {kernel for kernels in late.values() for kernel in kernels})
 
 
 def _scalable(x: Value, node: Node, uses: dict[Storage, list[Node]], kept: set[Storage]) -> bool:

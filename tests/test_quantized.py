@@ -1,0 +1,108 @@
+"""Models of bytes: exact sums whatever the machine multiplies, and chains that become one kernel."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import parser
+from onnx.reference import ReferenceEvaluator
+
+import pyonnx_wasm
+from pyonnx_wasm import compiler
+
+BACKENDS = ["cpu", "wasmtime"]
+TYPES = ["uint8", "int8"]
+
+
+def run(text: str, backend: str, feeds: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
+    [y] = pyonnx_wasm.InferenceSession(model.SerializeToString(), providers=[backend]).run(None, feeds)
+    return y, ReferenceEvaluator(model).run(None, feeds)[0]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("ta", "tb"), list(itertools.product(TYPES, TYPES)))
+def test_integer_products_of_extremes(backend: str, ta: str, tb: str) -> None:
+    """Sums of two products pass int16 in every way that they can, beside weights for which they cannot."""
+    rng = np.random.default_rng(5)
+    for low_a, low_b in itertools.product((True, False), repeat=2):
+        a = np.full((7, 130), np.iinfo(ta).min if low_a else np.iinfo(ta).max, ta)
+        b = rng.integers(0, 60, (130, 29)).astype(tb)
+        b[rng.random(b.shape) < 0.1] = np.iinfo(tb).min if low_b else np.iinfo(tb).max
+        b[:8] = np.iinfo(tb).min if low_b else np.iinfo(tb).max
+        text = f"m ({ta}[M, K] A, {tb}[K, N] B, {ta} za, {tb}[N] zb) => (int32[M, N] y) {{ y = MatMulInteger(A, B, za, zb) }}"
+        zeros = {"za": np.array(np.iinfo(ta).max, ta), "zb": rng.integers(0, 100, 29).astype(tb)}
+        y, want = run(text, backend, {"A": a, "B": b, **zeros})
+        np.testing.assert_array_equal(y, want)
+
+
+DYNAMIC = """
+m (float[batch, length, 24] x, int8[24, 20] w, float[20] c) => (float[batch, length, 20] y)
+<float ws = {0.02}, int8 wz = {0}> {
+  q, s, z = DynamicQuantizeLinear(x)
+  sums = MatMulInteger(q, w, z, wz)
+  f = Cast<to = 1>(sums)
+  both = Mul(s, ws)
+  scaled = Mul(f, both)
+  b = Add(scaled, c)
+  y = Relu(b)
+}"""
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_dynamic_quantisation(backend: str) -> None:
+    rng = np.random.default_rng(6)
+    for shape in ((1, 3, 24), (2, 5, 24), (1, 1, 24)):
+        x, w = rng.standard_normal(shape).astype(np.float32), rng.integers(-127, 128, (24, 20)).astype(np.int8)
+        c = rng.standard_normal(20).astype(np.float32)
+        y, want = run(DYNAMIC, backend, {"x": x, "w": w, "c": c})
+        np.testing.assert_allclose(y, want, rtol=1e-5, atol=1e-5)
+
+
+def kernels(text: str) -> list[str]:
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
+    return [n.kernel.name for n in compiler.compile(model.SerializeToString()).main.nodes]
+
+
+def test_scale_bias_and_activation_belong_to_the_product() -> None:
+    found = kernels(DYNAMIC)
+    assert found.count("qmatmul") == 1
+    assert found[-1] == "qmatmul"
+
+
+def test_sums_that_others_read_stay_integers() -> None:
+    text = """m (uint8[M, 8] a, int8[8, 4] b, float s) => (float[M, 4] y, int32[M, 4] sums) {
+      sums = MatMulInteger(a, b)  f = Cast<to = 1>(sums)  y = Mul(f, s) }"""
+    assert kernels(text) == ["qmatmul", "map"]
+    feeds = {"a": np.arange(24, dtype=np.uint8).reshape(3, 8), "b": np.arange(32, dtype=np.int8).reshape(8, 4), "s": np.float32(0.5)}
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
+    found, wanted = pyonnx_wasm.InferenceSession(model.SerializeToString()).run(None, feeds), ReferenceEvaluator(model).run(None, feeds)
+    for got, want in zip(found, wanted, strict=True):
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize(
+    "rest",
+    [
+        "g = Add(f, f)  y = Mul(g, s)",  # not a product of the sum
+        "g = Mul(f, s)  h = Mul(f, f)  y = Add(g, h)",  # the sum is read twice
+        "g = Mul(f, rows)  y = Add(g, g)",  # a factor per row
+        "g = Mul(f, s)  h = Mul(g, s)  y = Mul(h, s)",  # three factors
+        "g = Mul(s, f)  y = Add(g, columns)",
+        "g = Mul(f, columns)  y = Sub(columns, g)",
+        "y = Mul(f, f)",
+    ],
+)
+def test_what_else_may_follow_a_sum(rest: str) -> None:
+    text = f"""m (uint8[M, 8] a, int8[8, 4] b, float s, float[M, 1] rows, float[4] columns) => (float[M, 4] y) {{
+      sums = MatMulInteger(a, b)  f = Cast<to = 1>(sums)  {rest} }}"""
+    rng = np.random.default_rng(7)
+    feeds = {
+        "a": rng.integers(0, 256, (3, 8)).astype(np.uint8), "b": rng.integers(-128, 128, (8, 4)).astype(np.int8), "s": np.float32(0.25),
+        "rows": rng.standard_normal((3, 1)).astype(np.float32), "columns": rng.standard_normal(4).astype(np.float32),
+    }  # fmt: skip
+    y, want = run(text, "cpu", feeds)
+    np.testing.assert_allclose(y, want, rtol=1e-6, atol=1e-6)
