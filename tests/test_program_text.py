@@ -1,0 +1,48 @@
+"""PROGRAM.md says what another player needs: every kernel, enumeration, function of the core and shape operation."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pyonnx_wasm import toolchain
+from pyonnx_wasm.program import SHAPE_OPS
+
+ROOT = Path(__file__).parents[1]
+TEXT = (ROOT / "pyonnx_wasm" / "program" / "PROGRAM.md").read_text()
+SECTIONS = {m[1]: m[2] for m in re.finditer(r"^### (\w+)\n(.*?)(?=^### |^## |\Z)", TEXT, re.M | re.S)}
+EPILOGUE = next(p for p in TEXT.split("\n\n") if p.startswith("**Epilogue**"))
+
+
+def test_every_kernel_has_a_section_and_no_other() -> None:
+    assert list(SECTIONS) == sorted(toolchain.declared()), "PROGRAM.md section 9: a section per kernel, in order"
+
+
+@pytest.mark.parametrize("name", toolchain.declared())
+def test_a_section_says_what_its_numbers_mean(name: str) -> None:
+    kernel = toolchain.declared()[name]
+    text = SECTIONS[name]
+    assert len(text) > 40
+    for enum in kernel.enums.values():
+        where = EPILOGUE if enum.flag else text
+        told = set(re.findall(r"\w+", where))
+        if enum.name in ("Coordinates", "Nearest"):
+            assert "ONNX Resize" in text
+        elif enum.name not in ("Extreme", "Scan", "Interpolation"):
+            assert not set(enum) - told, f"{name}: {enum.name} has members that its section does not name"
+
+
+def test_every_function_of_the_core_is_told() -> None:
+    exported = {
+        name for f in sorted((ROOT / "kernels" / "cpp" / "core").glob("*.cpp")) for name in re.findall(r"EXPORT\((\w+)\)", f.read_text())
+    }
+    told = set(re.findall(r"\b(pwx_\w+)\(", TEXT[TEXT.index("## 8.") :]))
+    assert exported - {"pwx_isa"} <= told | {"pwx_isa"}
+    assert told <= exported
+
+
+def test_every_shape_operation_is_told() -> None:
+    table = TEXT[TEXT.index("**Shape code.**") : TEXT.index("**Storages.**")]
+    assert not set(SHAPE_OPS) - set(re.findall(r"\w+", table))
