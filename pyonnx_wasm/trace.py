@@ -13,6 +13,7 @@ from .fold import evaluate
 from .ir import Graph, IRError, Items, Storage, Value, dims
 from .ir.dims import DimLike
 from .onnxfile import reader
+from .tensor.packed import settled
 
 ops.load_all()
 SUPPORTED_BITS = (2, 4, 8, 16, 32, 64)
@@ -147,7 +148,8 @@ class Tracer:
         if operator.takes_context:
             attrs["ctx"] = op.Context(opset, tuple(node.outputs), node.name, self, names)
         result: Any = operator.fn(*inputs, **attrs)
-        return result if isinstance(result, (tuple, list)) else (result,)
+        results = result if isinstance(result, (tuple, list)) else (result,)
+        return [settled(r) if isinstance(r, Value) else r for r in results]
 
     def lookup(self, name: str, names: dict[str, Value]) -> Value | None:
         if not name:

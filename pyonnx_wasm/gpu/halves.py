@@ -27,7 +27,8 @@ def _converts(node: Node) -> bool:
 
 
 def _direct(node: Node, uses: Mapping[Storage, Sequence[Node]]) -> Node:
-    ins = {name: _half(value, uses) or value if isinstance(value, Value) else value for name, value in node.ins.items()}
+    strided = "strided" in node.kernel.traits
+    ins = {name: _half(value, uses, strided) or value if isinstance(value, Value) else value for name, value in node.ins.items()}
     if all(ins[name] is value for name, value in node.ins.items()):
         return node
     direct = Node(node.kernel, ins, node.params, node.origin)
@@ -44,8 +45,8 @@ def _is_cast(node: Node) -> bool:
     return name == "cast" and dtype in HALVES and x.dtype is dtype and node.out.dtype is DType.float32 and node.out.whole
 
 
-def _half(value: Value, uses: Mapping[Storage, Sequence[Node]]) -> Value | None:
-    """The view of halves that a view of a cast stands for."""
+def _half(value: Value, uses: Mapping[Storage, Sequence[Node]], strided: bool) -> Value | None:
+    """The view of halves that a view of a cast stands for; without gaps unless the reader takes any."""
     cast = value.producer
     if cast is None or value.dtype is not DType.float32 or not _is_cast(cast):
         return None
@@ -54,6 +55,6 @@ def _half(value: Value, uses: Mapping[Storage, Sequence[Node]]) -> Value | None:
         return None  # another computation of constants may end in its place
     if x.contiguous and dims.same(x.size, cast.out.size):
         return Value(x.storage, x.dtype, value.shape, x.offset + value.offset, value.strides)
-    if value.whole and value.shape == x.shape:
+    if value.whole and value.shape == x.shape and strided:
         return x
     return None

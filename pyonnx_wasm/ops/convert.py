@@ -6,13 +6,14 @@ import numpy as np
 
 from ..dtypes import DType
 from ..ir import IRError, Value
-from ..op import op
+from ..op import Context, op
 from ..tensor import broadcast_to, cast, constant, contiguous, like, map_, reduce, reshape, slice_, unsqueeze
 from ..tensor.packed import bitcast, pack, unpack
 
 SMALL = {DType.uint4, DType.int4, DType.uint2, DType.int2, DType.float4e2m1}
 FLOAT8 = {DType.float8e4m3fn, DType.float8e4m3fnuz, DType.float8e5m2, DType.float8e5m2fnuz, DType.float8e8m0}
 ROUNDING = ("up", "down", "nearest")
+DIVIDES = (DType.float32, DType.float64, DType.float16, DType.bfloat16)
 FLOAT4 = np.array([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6], np.float32)
 
 
@@ -99,14 +100,27 @@ def QuantizeLinear(
     block_size: int = 0,
     output_dtype: int = 0,
     precision: int = 0,
+    ctx: Context | None = None,
 ) -> Value:
+    """Rounded, half to even, after a division in ``precision``: by default the scale's type, before opset 23 float32."""
     target = y_zero_point.dtype if y_zero_point is not None else DType(output_dtype) if output_dtype else DType.uint8
-    q = map_("div", cast(x, DType.float32), _per_axis(cast(y_scale, DType.float32), x, axis, block_size))
+    wide = (
+        DType(precision)
+        if precision
+        else y_scale.dtype
+        if ctx is not None and ctx.opset >= 23 and y_scale.dtype in DIVIDES
+        else DType.float32
+    )
+    if wide not in DIVIDES:
+        raise IRError(f"precision {wide.name} is not supported ({', '.join(d.name for d in DIVIDES)} are)")
+    scale = _per_axis(convert(y_scale, DType.float32) if y_scale.dtype in FLOAT8 else y_scale, x, axis, block_size)
+    q = map_("div", cast(x, wide), cast(scale, wide))
+    q = q if wide is DType.float64 else cast(q, DType.float32)
     if target.is_float:
         return convert(q, target, bool(saturate))
     q = map_("round", q)
     if y_zero_point is not None:
-        q = map_("add", q, _per_axis(convert(y_zero_point, DType.float32), x, axis, block_size))
+        q = map_("add", q, _per_axis(convert(y_zero_point, q.dtype), x, axis, block_size))
     low = -(1 << (target.bits - 1)) if target.is_signed else 0
     high = low + (1 << target.bits) - 1
     return convert(map_("clamp", q, like(q, float(low)), like(q, float(high))), target)

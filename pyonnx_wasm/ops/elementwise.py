@@ -285,7 +285,9 @@ def Dropout(
 
 
 @op("Dropout", since=1, until=11)
-def Dropout_1(data: Value, *, ratio: float = 0.5, is_test: int = 1, consumed_inputs: Any = None, ctx: Context) -> tuple[Value, ...]:
+def Dropout_1(data: Value, *, ratio: float = 0.5, is_test: int = 0, consumed_inputs: Any = None, ctx: Context) -> tuple[Value, ...]:
+    if ctx.opset < 7 and not is_test and ratio:
+        raise IRError("Dropout in training mode (is_test=0) is not supported; export the model for inference")
     mask = broadcast_to(_true(), data.shape)
     return data, mask if ctx.opset >= 10 else cast(mask, data.dtype)
 

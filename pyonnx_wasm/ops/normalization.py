@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..dtypes import DType
-from ..ir import IRError, Value, dims
+from ..ir import Graph, IRError, Value, dims
+from ..ir.dims import DimLike
 from ..op import Context, Kernel, op
-from ..tensor import HALVES, axis_of, cast, contiguous, like, map_, reshape, unsqueeze
+from ..tensor import axis_of, broadcast_to, cast, contiguous, like, map_, reduce, reshape, sized, squeeze, unsqueeze
 
 SOFTMAX = Kernel("softmax", ">y x", "outer n inner log")
 NORM = Kernel("norm", ">y >mean? >inv_std? x scale? bias?", "rows n rms row_mod row_mul inner eps:f")
@@ -31,8 +33,6 @@ def softmax(x: Value, axis: int, log: bool = False) -> Value:
 
 
 def _softmax_wide(x: Value, axis: int, log: bool) -> Value:
-    from ..tensor import reduce
-
     shifted = map_("sub", x, reduce("max", x, [axis], True))
     powers = map_("exp", shifted)
     total = reduce("sum", powers, [axis], True)
@@ -87,72 +87,102 @@ def norm(
     return NORM(outs, ins, rows=rows, n=n, rms=int(rms), row_mod=row_mod, row_mul=row_mul, inner=inner, eps=eps)
 
 
-def _f32(*values: Value) -> list[Value]:
-    return [cast(v, DType.float32) for v in values]
+def _stage(x: Value, stash_type: int = 1) -> DType:
+    """The dtype to normalise in: ``stash_type``, which is float32 or float64, or the wider one of the data."""
+    if stash_type not in (DType.float32, DType.float64):
+        raise IRError(f"stash_type {stash_type} is not supported (1 and 11, float32 and float64, are)")
+    return DType.float64 if x.dtype is DType.float64 else DType(stash_type)
 
 
-def _only_f32(x: Value) -> None:
-    if x.dtype is not DType.float32 and x.dtype not in HALVES:
-        raise IRError(f"{x.dtype.name} is not supported")
+def _wide_norm(x: Value, axes: Sequence[int], epsilon: float, rms: bool = False) -> tuple[Value, Value, Value]:
+    """What :func:`norm` computes, by maps and reductions, over any axes in any dtype: also mean and inverse deviation, sizes of 1 kept."""
+    mean = reduce("mean", x, axes, True)
+    centred = x if rms else map_("sub", x, mean)
+    variance = reduce("mean", map_("mul", centred, centred), axes, True)
+    inverse = map_("recip", map_("sqrt", map_("add", variance, like(x, epsilon))))
+    return map_("mul", centred, inverse), mean, inverse
 
 
 @op()
 def LayerNormalization(
     X: Value, Scale: Value, B: Value | None = None, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1, ctx: Context
 ) -> Any:
-    _only_f32(X)
-    at = axis_of(axis, X.rank)
-    rows, n = dims.product(X.shape[:at]), dims.product(X.shape[at:])
-    x, scale, bias = (cast(v, DType.float32) if v is not None else None for v in (X, _trailing(Scale, X, at), _trailing(B, X, at)))
+    wide, at = _stage(X, stash_type), axis_of(axis, X.rank)
+    shape = X.shape[at:]
+    scale, bias = (None if p is None else cast(_within(p, len(shape)), wide) for p in (Scale, B))
+    x = cast(X, wide)
     stats = (*X.shape[:at], *[1] * (X.rank - at)) if ctx.wants(1) or ctx.wants(2) else None
-    got = norm(x, rows, n, epsilon, scale, bias, stats=stats)  # type: ignore[arg-type]
-    return (cast(got[0], X.dtype), got[1], got[2]) if stats is not None else cast(got, X.dtype)
+    if wide is DType.float32 and all(p is None or p.rank <= len(shape) for p in (scale, bias)):
+        spread = [None if p is None else broadcast_to(p, shape) for p in (scale, bias)]
+        got = norm(x, dims.product(X.shape[:at]), dims.product(shape), epsilon, *spread, stats=stats)
+        y, *rest = got if stats is not None else (got,)
+    else:
+        y, *rest = _wide_norm(x, range(at, X.rank), epsilon)
+        y = map_("mul", y, broadcast_to(scale, X.shape))  # type: ignore[arg-type]
+        y = y if bias is None else map_("add", y, broadcast_to(bias, X.shape))
+    return (cast(y, X.dtype), *(cast(r, DType(stash_type)) for r in rest)) if stats is not None else cast(y, X.dtype)
 
 
-def _trailing(p: Value | None, x: Value, axis: int) -> Value | None:
-    """A scale or bias spread over the normalised axes."""
-    from ..tensor import broadcast_to
+def _within(p: Value, rank: int) -> Value:
+    """A scale or bias without the leading sizes of 1 that lie outside the normalised axes."""
+    outside = range(p.rank - rank)
+    return squeeze(p, outside) if all(p.shape[a] == 1 for a in outside) else p
 
-    return None if p is None else broadcast_to(p, x.shape[axis:])
+
+def rms_norm(x: Value, axis: int, epsilon: float, scale: Value) -> Value:
+    """Rows over the axes from ``axis`` on divided by their root mean square, then scaled; all of one dtype, float32 or float64."""
+    shape = x.shape[axis:]
+    scale = _within(scale, len(shape))
+    if x.dtype is DType.float32 and scale.rank <= len(shape):
+        y: Value = norm(x, dims.product(x.shape[:axis]), dims.product(shape), epsilon, broadcast_to(scale, shape), None, rms=True)
+        return y
+    return map_("mul", _wide_norm(x, range(axis, x.rank), epsilon, rms=True)[0], broadcast_to(scale, x.shape))
 
 
 @op()
 def RMSNormalization(X: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Value:
-    _only_f32(X)
-    at = axis_of(axis, X.rank)
-    y = norm(cast(X, DType.float32), dims.product(X.shape[:at]), dims.product(X.shape[at:]), epsilon, None, None, rms=True)
-    return map_("mul", cast(y, X.dtype), scale)
+    wide = _stage(X, stash_type)
+    return cast(rms_norm(cast(X, wide), axis_of(axis, X.rank), epsilon, cast(scale, wide)), X.dtype)
 
 
 @op("SimplifiedLayerNormalization")
 def SimplifiedLayerNormalization(X: Value, scale: Value, *, axis: int = -1, epsilon: float = 1e-5, stash_type: int = 1) -> Value:
-    return RMSNormalization(X, scale, axis=axis, epsilon=epsilon)  # type: ignore[no-any-return]
+    return RMSNormalization(X, scale, axis=axis, epsilon=epsilon, stash_type=stash_type)  # type: ignore[no-any-return]
 
 
 @op()
 def InstanceNormalization(input: Value, scale: Value, B: Value, *, epsilon: float = 1e-5, consumed_inputs: Any = None) -> Value:
-    _only_f32(input)
     n, c = input.shape[:2]
-    space = dims.product(input.shape[2:])
-    x, s, b = _f32(input, scale, B)
-    return cast(norm(x, n * c, space, epsilon, s, b, row_mod=c, row_mul=1, inner=dims.dmax(space, 1)), input.dtype)
+    return _grouped(input, n * c, sized(scale, [c], "scale"), sized(B, [c], "B"), c, 1, epsilon, _stage(input))
 
 
 @op(since=21)
 def GroupNormalization(X: Value, scale: Value, bias: Value, *, num_groups: int, epsilon: float = 1e-5, stash_type: int = 1) -> Value:
-    _only_f32(X)
     n, c = X.shape[:2]
-    space = dims.product(X.shape[2:])
-    x, s, b = _f32(X, scale, bias)
+    if num_groups < 1:
+        raise IRError(f"num_groups {num_groups} must be positive")
     each = c // num_groups
-    y = norm(x, n * num_groups, each * space, epsilon, s, b, row_mod=num_groups, row_mul=each, inner=dims.dmax(space, 1))
-    return cast(y, X.dtype)
+    Graph.current().check(dims.eq(each * num_groups, c), f"{c} channels do not divide into {num_groups} groups")
+    return _grouped(
+        X, n * num_groups, sized(scale, [c], "scale"), sized(bias, [c], "bias"), num_groups, each, epsilon, _stage(X, stash_type)
+    )
+
+
+def _grouped(x: Value, rows: DimLike, scale: Value, bias: Value, row_mod: DimLike, each: DimLike, epsilon: float, wide: DType) -> Value:
+    """Groups of ``each`` neighbouring channels of [n, c, ...] normalised, with a scale and a bias per channel."""
+    space = dims.product(x.shape[2:])
+    wanted, s, b = (cast(v, wide) for v in (x, scale, bias))
+    if wide is DType.float32:
+        y = norm(wanted, rows, each * space, epsilon, s, b, row_mod=row_mod, row_mul=each, inner=dims.dmax(space, 1))
+    else:
+        y = reshape(_wide_norm(reshape(wanted, [rows, each * space]), [1], epsilon)[0], x.shape)
+        after = range(1, x.rank - 1)
+        y = map_("add", map_("mul", y, unsqueeze(s, after)), unsqueeze(b, after))
+    return cast(y, x.dtype)
 
 
 @op("GroupNormalization", since=18, until=20)
 def GroupNormalization_18(X: Value, scale: Value, bias: Value, *, num_groups: int, epsilon: float = 1e-5) -> Value:
-    from ..tensor import broadcast_to
-
     each = X.shape[1] // num_groups
     per_channel = [reshape(broadcast_to(unsqueeze(p, [1]), [num_groups, each]), [X.shape[1]]) for p in (scale, bias)]
     return GroupNormalization(X, *per_channel, num_groups=num_groups, epsilon=epsilon)  # type: ignore[no-any-return]
@@ -179,11 +209,12 @@ def BatchNormalization(
     epsilon: float = 1e-5,
     momentum: float = 0.9,
     training_mode: int = 0,
+    ctx: Context,
 ) -> Any:
+    if ctx.opset < 14 and any(ctx.wants(k) for k in range(1, 5)):
+        raise IRError("the outputs of training are not supported before opset 14; export the model for inference")
     if not training_mode:
         return _batch_norm(X, scale, B, input_mean, input_var, epsilon)
-    from ..tensor import reduce
-
     axes = [a for a in range(X.rank) if a != 1]
     mean = reduce("mean", X, axes)
     centred = map_("sub", X, unsqueeze(mean, list(range(1, X.rank - 1))))
@@ -206,19 +237,21 @@ def BatchNormalization_1(
     *,
     epsilon: float = 1e-5,
     momentum: float = 0.9,
-    is_test: int = 1,
+    is_test: int = 0,
     spatial: int = 1,
     consumed_inputs: Any = None,
+    ctx: Context,
 ) -> Value:
+    """The form for inference: what says so is ``is_test`` before opset 7, from then on that Y alone is wanted."""
     if not spatial:
         raise IRError("spatial=0 is not supported")
+    if any(ctx.wants(k) for k in range(1, 5)) or (ctx.opset < 7 and not is_test):
+        raise IRError("training mode (is_test=0) is not supported; export the model for inference")
     return _batch_norm(X, scale, B, mean, var, epsilon)
 
 
 @op()
 def LpNormalization(input: Value, *, axis: int = -1, p: int = 2) -> Value:
-    from ..tensor import reduce
-
     at = axis_of(axis, input.rank)
     length = map_("sqrt", reduce("sumsq", input, [at], True)) if p == 2 else reduce("sumabs", input, [at], True)
     zero = map_("eq", length, like(length, 0))

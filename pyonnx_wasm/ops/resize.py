@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import IRError, NeedsContent, Value, dims
+from ..ir import Graph, IRError, NeedsContent, Value, dims
 from ..ir.dims import Dim, DimLike
 from ..op import Enum, Kernel, op
 from ..tensor import HALVES, axis_of, cast, contiguous, dims_of, floats_of, sources
@@ -64,16 +64,28 @@ def resize(
     return result
 
 
-def _scaled(size: DimLike, scale: float) -> DimLike:
-    """floor(size * scale), exactly for symbolic sizes when the scale is a small fraction."""
-    if isinstance(size, int):
-        return int(np.floor(size * np.float32(scale)))
-    from fractions import Fraction
+SCALED_BITS = 23  # sizes up to 2^23, where float32 still tells halves
 
-    exact = Fraction(scale).limit_denominator(1 << 12)
-    if abs(float(exact) - scale) > 1e-6 * scale:
-        raise IRError(f"scale {scale} of the symbolic size {size} is no simple fraction")
-    return size * exact.numerator // exact.denominator
+
+def scaled(size: DimLike, scale: float) -> DimLike:
+    """floor(size * scale), the product rounded to float32, which is what other runtimes compute.
+
+    The product p = size * scale is exact in integers: scale = top / 2^low. Rounded to 24 bits it reaches the next integer where
+    p + 2^(e - 24) does, for 2^e <= p < 2^(e + 1); e grows with the size.
+    """
+    if not 0 < scale < 2**SCALED_BITS:
+        raise IRError(f"scale {scale} must be positive")
+    top, bottom = np.float32(scale).item().as_integer_ratio()
+    low = bottom.bit_length() - 1
+    first = max(24 - low, -1)
+    half: DimLike = 0
+    for e in range(first, SCALED_BITS):
+        here = 1 << (low + e - 24)
+        more = here - (here >> 1) if e > first else here
+        half = half + dims.ge(size, -(-(bottom << (e + 1)) // (2 * top))) * more
+    if not isinstance(size, int):
+        Graph.current().check(dims.le(size, (bottom << SCALED_BITS) // top), f"the size {size} times {scale} exceeds 2^{SCALED_BITS}")
+    return (size * top + half) // bottom
 
 
 @op(since=11)
@@ -97,10 +109,18 @@ def Resize(
     which = [axis_of(a, rank) for a in axes] if axes is not None else list(range(rank))
     out: list[DimLike] = list(X.shape)
     factor = [1.0] * rank
+    region: list[float] = []
+    if coordinate_transformation_mode == "tf_crop_and_resize" and roi is not None:
+        given = floats_of(roi, "roi")
+        start, end = [0.0] * rank, [1.0] * rank
+        for i, axis in enumerate(which):
+            start[axis], end[axis] = given[i], given[i + len(which)]
+        region = start + end
     if scales is not None and scales.size != 0:
         for axis, scale in zip(which, floats_of(scales, "scales"), strict=True):
             factor[axis] = scale
-            out[axis] = _scaled(X.shape[axis], scale)
+            part = np.float32(region[rank + axis]) - np.float32(region[axis]) if region else np.float32(1)
+            out[axis] = scaled(X.shape[axis], float(part * np.float32(scale)))
     elif sizes is not None:
         want = dims_of(sizes, "sizes")
         if keep_aspect_ratio_policy != "stretch":
@@ -115,13 +135,6 @@ def Resize(
                 factor[axis] = float(want[i]) / float(X.shape[axis])
     else:
         raise IRError("neither scales nor sizes is given")
-    region: list[float] = []
-    if coordinate_transformation_mode == "tf_crop_and_resize" and roi is not None:
-        given = floats_of(roi, "roi")
-        start, end = [0.0] * rank, [1.0] * rank
-        for i, axis in enumerate(which):
-            start[axis], end[axis] = given[i], given[i + len(which)]
-        region = start + end
     return resize(
         X,
         out,
@@ -161,5 +174,5 @@ def Upsample_7(X: Value, *, scales: Sequence[float], mode: str = "nearest") -> V
 
 
 def _upsampled(x: Value, scales: Sequence[float], mode: str) -> Value:
-    sizes = [_scaled(s, f) for s, f in zip(x.shape, scales, strict=True)]
+    sizes = [scaled(s, f) for s, f in zip(x.shape, scales, strict=True)]
     return resize(x, sizes, list(scales), mode, "asymmetric", "floor")

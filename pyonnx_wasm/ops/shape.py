@@ -35,6 +35,7 @@ from ..tensor import (
     transpose,
     unsqueeze,
 )
+from ..tensor.packed import pack, unpack
 
 PAD_MODES = Enum("Padding", "constant reflect edge wrap")
 
@@ -271,6 +272,9 @@ def pad(x: Value, before: Sequence[DimLike], after: Sequence[DimLike], mode: str
         raise IRError(f"pad mode {mode!r} is not one of {', '.join(PAD_MODES)}")
     if all(b == 0 for b in before) and all(a == 0 for a in after):
         return x
+    if x.dtype.bits < 8:
+        codes = pad(unpack(x), before, after, mode, None if value is None else unpack(value))
+        return pack(codes, x.dtype)
     shape = [b + s + a for b, s, a in zip(before, x.shape, after, strict=True)]
     known = None if value is None else content(value)
     number = known.item() if known is not None and not isinstance(known.item(), Dim) else None

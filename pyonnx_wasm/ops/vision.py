@@ -113,7 +113,7 @@ def _taps(position: Value, n: Value, kind: str, padding: str, align: bool) -> li
         low, high = like(n, -0.5), map_("sub", n, half)
     if kind == "nearest":
         x = map_("round", x)
-    if padding == "border":
+    if padding == "border" and kind != "cubic":  # the taps of a cubic are clamped one by one
         outside = map_("or", map_("lt", x, low), map_("lt", high, x))
         x = map_("where", outside, map_("clamp", x, like(n, 0), last), x)
     elif padding == "reflection":

@@ -19,7 +19,7 @@ def dims_of(x: Value, what: str) -> list[DimLike]:
     """The elements of an integer tensor as sizes; those that are data are read once the tensor is there."""
     known = _known(x)
     if known is None or any(e is None for e in known.reshape(-1)):
-        known = _read(x, what, known)
+        known = _read(cast(x, DType.int64) if x.dtype.is_float else x, what, known)
     return [int(e) if isinstance(e, (bool, np.bool_, np.integer, float)) else e for e in known.reshape(-1)]
 
 

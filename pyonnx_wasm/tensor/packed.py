@@ -22,14 +22,20 @@ def bytes_of(x: Value) -> Value:
 
 
 def unpack(x: Value) -> Value:
-    """One uint8 per element of 2 or 4 bits."""
+    """One uint8 per element of a view of 2- or 4-bit elements."""
     per = 8 // x.dtype.bits
-    packed = bytes_of(x)
+    held = x.storage.size if x.storage.dtype.bits == 8 else dims.ceildiv(x.storage.size, per)
+    packed = Value(x.storage, DType.uint8, (held,))
     shape = (*packed.shape, per)
     shift = cast(map_("mul", index(1, shape), constant(np.int64(x.dtype.bits))), DType.uint8)
     spread = broadcast_to(unsqueeze(packed, [1]), shape)
     codes = map_("bitand", map_("shr", spread, shift), constant(np.uint8((1 << x.dtype.bits) - 1)))
-    return reshape(slice_(reshape(codes, [packed.size * per]), 0, 0, x.size), x.shape)
+    return codes.view(x.shape, x.offset, x.strides)
+
+
+def settled(x: Value) -> Value:
+    """A value that kernels can read: elements of less than a byte as they lie, a view of such as a tensor of its own."""
+    return x if x.dtype.bits not in (2, 4) or (x.offset == 0 and x.contiguous) else pack(unpack(x), x.dtype)
 
 
 def pack(codes: Value, dtype: DType) -> Value:

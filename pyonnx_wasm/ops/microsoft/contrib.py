@@ -9,7 +9,7 @@ import math
 from collections.abc import Sequence
 
 from ...dtypes import DType
-from ...ir import IRError, Value, dims
+from ...ir import IRError, Value
 from ...ir.dims import DimLike
 from ...op import Context, op
 from ...tensor import HALVES, broadcast_to, cast, concat, contiguous, fill, like, map_, slice_, split, swap, unsqueeze
@@ -18,7 +18,7 @@ from ..conv import Conv
 from ..convert import DynamicQuantizeLinear
 from ..elementwise import HardSigmoid, LeakyRelu
 from ..matmul import Gemm, matmul
-from ..normalization import LayerNormalization, norm
+from ..normalization import LayerNormalization, rms_norm
 from ..quantized import MatMulInteger
 from ..transformer import heads_first, heads_last
 
@@ -129,9 +129,7 @@ def SkipSimplifiedLayerNormalization(
     total = map_("add", input, skip)
     total = total if bias is None else map_("add", total, bias)
     wide = cast(total, DType.float32) if total.dtype in HALVES else total
-    rows = dims.product(total.shape[:-1])
-    y = norm(wide, rows, total.shape[-1], epsilon, cast(gamma, wide.dtype), None, rms=True)
-    return cast(y, total.dtype), None, None, total
+    return cast(rms_norm(wide, total.rank - 1, epsilon, cast(gamma, wide.dtype)), total.dtype), None, None, total
 
 
 @op(domain=MICROSOFT)
