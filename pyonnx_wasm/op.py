@@ -80,8 +80,10 @@ class Kernel:
         buffers: space-separated; ``>y`` is written, ``b?`` may be absent, ``x*`` is variadic and last.
         params: space-separated; 64-bit integers, ``name[8]`` an array, ``name:f`` an f64, ``name[*]`` a variable tail, last.
         finish: derives the ABI parameters from a node's values and its parameters by meaning; default: they are the same.
-        traits: what passes may ask: ``"epilogue"`` (takes ``bias``, ``residual``, ``act``), ``"strided"`` (takes any view),
-            ``"inplace"`` (may write over an input of the same layout).
+        traits: what passes may ask: ``"epilogue"`` (takes ``bias``, ``residual``, ``act`` and the factor ``alpha``; with ``"channels"``
+            the bias is per axis 1 and the weights ``w`` scale it), ``"strided"`` (takes any view), ``"elementwise"`` (all views have the
+            output's shape), ``"inplace"`` (may write over an input of the same layout), ``"dequantize"`` (takes a ``scale`` per column and
+            gives float32 then).
         enums: which parameters, or entries of the tail, are members of which enumeration.
     """
 

@@ -1,5 +1,7 @@
 """Each fusion on a graph that shows it, and that fused and plain Programs agree."""
 
+import itertools
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -366,3 +368,28 @@ def test_activations_by_almost_their_formula(kernel: str | None, off: float) -> 
         said = [str(n.params.get("code")) + str(n.params.get("act")) for n in graph.nodes]
         assert sum("gelu" in s or "hardswish" in s for s in said) == want
         run(data, {"x": 3 * floats(*shape)})
+
+
+@pytest.mark.parametrize("operator", ["Add", "Mul", "Max", "Sub"])
+def test_what_is_shared_is_looked_at_once(operator: str) -> None:
+    """A chain in which each value is read twice: two to the power of its length by way of paths."""
+    names = ["x", *[f"v{i}" for i in range(199)], "y"]
+    nodes = [make(operator, f"{a} {a}", b) for a, b in itertools.pairwise(names)]
+    data = model([*nodes, make("ReduceMean", "y", "m"), make("Div", "y m", "z")], {"x": ["n", 5]}, ["z"], {})
+    began = time.process_time()
+    kernels(data)
+    assert time.process_time() - began < 5
+    run(data, {"x": np.zeros((2, 5), np.float32)})
+
+
+def test_a_normalisation_times_itself_keeps_its_factors() -> None:
+    nodes = [make("LayerNormalization", "x s", "n"), make("Mul", "n n", "y")]
+    run(model(nodes, {"x": [1, 6]}, ["y"], {"s": np.ones(6, np.float32)}), {"x": floats(1, 6)})
+    nodes = [
+        make("ReduceMean", "x", "m", axes=[-1]),
+        make("Sub", "x m", "d"),
+        make("Mul", "d d", "q"),
+        make("ReduceMean", "q", "v", axes=[-1]),
+    ]
+    nodes += [make("Add", "v eps", "e"), make("Sqrt", "e", "r"), make("Div", "d r", "n"), make("Mul", "n n", "y")]
+    run(model(nodes, {"x": [1, 6]}, ["y"], {"eps": np.float32(1e-5)}), {"x": floats(1, 6)})

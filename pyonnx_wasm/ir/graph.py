@@ -47,16 +47,19 @@ class Storage:
     Attributes:
         kind: ``"input"``, ``"const"`` (loaded) or ``"temp"`` (written by ``producer``).
         source: the reader's tensor or the array behind a constant.
-        const: True when the contents depend on constants alone.
     """
 
-    __slots__ = ("const", "dtype", "id", "kind", "name", "producer", "size", "source")
+    __slots__ = ("dtype", "id", "kind", "name", "producer", "size", "source")
     _ids = itertools.count()
 
     def __init__(self, dtype: DType, size: DimLike, kind: str, name: str = "", source: Any = None, producer: Node | None = None) -> None:
         self.dtype, self.size, self.kind, self.name, self.source, self.producer = dtype, size, kind, name, source, producer
-        self.const = kind == "const"
         self.id = next(Storage._ids)
+
+    @property
+    def const(self) -> bool:
+        """The contents are a constant, or what init computes from constants."""
+        return self.kind == "const" or (self.producer is not None and self.producer.const)
 
 
 class Value:
@@ -121,13 +124,18 @@ class Items:
 
 
 class Node:
-    """One kernel call: ``ins`` and ``outs`` by buffer name, ``params`` by meaning; ``origin`` names the ONNX nodes behind it."""
+    """One kernel call: ``ins`` and ``outs`` by buffer name, ``params`` by meaning; ``origin`` names the ONNX nodes behind it.
 
-    __slots__ = ("ins", "kernel", "origin", "outs", "params")
+    Attributes:
+        const: it belongs to the init Program, which it may if it is ``fixed()``.
+    """
+
+    __slots__ = ("const", "ins", "kernel", "origin", "outs", "params")
 
     def __init__(self, kernel: Kernel, ins: dict[str, Any], params: dict[str, Any], origin: str = "") -> None:
         self.kernel, self.ins, self.params, self.origin = kernel, ins, params, origin
         self.outs: dict[str, Value] = {}
+        self.const = False
 
     def inputs(self) -> Iterator[Value]:
         """Present inputs, in declaration order."""
@@ -139,7 +147,7 @@ class Node:
                 yield from got
 
     def replace(self, fn: Callable[[Value], Value]) -> None:
-        """Rewrites every input."""
+        """Rewrites every input; only of a call that is not yet part of a graph."""
         for name, got in self.ins.items():
             if isinstance(got, Value):
                 self.ins[name] = fn(got)
@@ -151,13 +159,8 @@ class Node:
         """The first output."""
         return next(iter(self.outs.values()))
 
-    @property
-    def const(self) -> bool:
-        """Depends on constants alone, shapes included: belongs to the init Program."""
-        return all(v.storage.const for v in self.outs.values())
-
     def fixed(self) -> bool:
-        """True when every input is a constant and nothing about the call is symbolic."""
+        """True when it depends on constants alone and nothing about it is symbolic."""
         views = [[v.offset, v.shape, v.strides] for v in (*self.inputs(), *self.outs.values())]
         return all(v.storage.const for v in self.inputs()) and not any(isinstance(p, Dim) for p in flatten([self.params, views]))
 
@@ -214,9 +217,7 @@ class Graph:
         for name, (dtype, shape) in outs.items():
             storage = Storage(dtype, dims.product(shape), "temp", producer=node)
             node.outs[name] = Value(storage, dtype, shape)
-        fixed = node.fixed()
-        for value in node.outs.values():
-            value.storage.const = fixed
+        node.const = node.fixed()
         self.nodes.append(node)
         values = tuple(node.outs.values())
         return values[0] if len(values) == 1 else values
@@ -258,13 +259,6 @@ class Graph:
     def output_storages(self) -> set[Storage]:
         """The storages that are read where no node shows: as outputs, or for sizes."""
         return {v.storage for _, v in self.outputs} | {r.value.storage for r in self.reads.values()}
-
-    def replace_all(self, old: Storage, fn: Callable[[Value], Value]) -> None:
-        """Rewrites every view of a storage, in nodes and outputs."""
-        for node in self.nodes:
-            node.replace(lambda v: fn(v) if v.storage is old else v)
-        self.outputs = [(n, fn(v) if v.storage is old else v) for n, v in self.outputs]
-        self.reads = {n: Read(fn(r.value), r.index) if r.value.storage is old else r for n, r in self.reads.items()}
 
     def __str__(self) -> str:
         from .text import print_graph

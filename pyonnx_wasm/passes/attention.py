@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..dtypes import DType
-from ..ir import Graph, Node, Storage, Value, dims
+from ..ir import Graph, Node, Value, dims
 from ..ops.attention import attention
 from ..ops.matmul import MATMUL
 from ..ops.normalization import SOFTMAX
 from ..tensor import COPY, MAP, expression, swap
-from .rewrite import emitted, splice
+from .rewrite import Rewriter, moderate
 from .simplify import factors
 
 
 @dataclass
 class Match:
-    """One attention: the nodes that it replaces and what they compute from."""
+    """One attention: the nodes that it replaces, the last of which writes its result, and what they compute from."""
 
     q: Value
     k: Value
@@ -24,40 +24,30 @@ class Match:
     mask: Value | None
     scale: float
     nodes: list[Node]
-    out: Node
 
 
 def fuse_attention(graph: Graph) -> None:
-    uses, kept = graph.uses(), graph.output_storages()
-    before: dict[Node, list[Node]] = {}
-    gone: set[Node] = set()
-    for node in graph.nodes:
-        found = _match(node, uses, kept) if node.kernel is SOFTMAX else None
-        if found is None:
-            continue
-        with emitted(graph, found.out.origin) as fresh:
-            y = attention(found.q, found.k, found.v, found.mask, found.scale, nan_rows=True)
-            old = found.out.out
-            readers = uses.get(old.storage, [])
-            if len(readers) == 1 and readers[0].kernel is COPY and old.storage not in kept and _is_transposed_copy(readers[0], old):
-                _redirect(readers[0].out, y)
-                gone.add(readers[0])
-            else:
-                copy = COPY({"y": (old.dtype, old.shape)}, {"x": y if old.rank == y.rank else y.view(y.shape[1:], y.offset, y.strides[1:])})
-                node_copy = copy.producer
-                node_copy.outs["y"] = old
-                old.storage.producer = node_copy
-        before[found.out] = fresh
-        gone.update([*found.nodes, found.out])
-    splice(graph, before, gone)
+    with Rewriter(graph) as rewriter:
+        for node in rewriter.nodes():
+            found = _match(rewriter, node) if node.kernel is SOFTMAX else None
+            if found is not None:
+                _fuse(rewriter, found)
 
 
-def _redirect(target: Value, y: Value) -> None:
-    """The attention writes what the copy wrote: the same elements, [batch, sq, heads, dv] row-major."""
-    node = y.producer
-    assert node is not None
-    node.outs["y"] = Value(target.storage, y.dtype, y.shape, 0, y.strides)
-    target.storage.producer = node
+def _fuse(rewriter: Rewriter, found: Match) -> None:
+    """The kernel writes [batch, sq, heads, dv] row-major: where the only reader copies into this order, it needs no copy."""
+    old = found.nodes[-1].out
+    reader = rewriter.only_reader(old)
+    with rewriter.emitted(found.nodes[-1].origin) as fresh:
+        y = attention(found.q, found.k, found.v, found.mask, found.scale, nan_rows=True)
+        if reader is not None and reader.kernel is COPY and _is_transposed_copy(reader, old):
+            target = reader.out
+            fresh[-1].outs["y"] = Value(target.storage, y.dtype, y.shape, 0, y.strides)
+            found.nodes.append(reader)
+        else:
+            COPY({"y": (old.dtype, old.shape)}, {"x": y if old.rank == y.rank else y.view(y.shape[1:], y.offset, y.strides[1:])})
+            fresh[-1].outs["y"] = old
+    rewriter.replace(found.nodes, fresh)
 
 
 def _is_transposed_copy(copy: Node, old: Value) -> bool:
@@ -75,25 +65,18 @@ def _is_transposed_copy(copy: Node, old: Value) -> bool:
     )
 
 
-def _only(uses: dict[Storage, list[Node]], kept: set[Storage], value: Value, reader: Node) -> bool:
-    return uses.get(value.storage) == [reader] and value.storage not in kept
-
-
-def _match(softmax: Node, uses: dict[Storage, list[Node]], kept: set[Storage]) -> Match | None:
+def _match(rewriter: Rewriter, softmax: Node) -> Match | None:
     x: Value = softmax.ins["x"]
     p = softmax.params
-    if p["log"] or p["inner"] != 1 or x.dtype is not DType.float32 or x.rank not in (3, 4) or not _only(uses, kept, x, softmax):
+    if p["log"] or p["inner"] != 1 or x.dtype is not DType.float32 or x.rank not in (3, 4) or not rewriter.alone(x, softmax):
         return None
-    if not dims.same(p["n"], x.shape[-1]):
+    second = rewriter.only_reader(softmax.out)
+    if second is None or second.kernel is not MATMUL or not _plain(second) or not dims.same(p["n"], x.shape[-1]):
         return None
-    readers = uses.get(softmax.out.storage, [])
-    if len(readers) != 1 or readers[0].kernel is not MATMUL or softmax.out.storage in kept:
-        return None
-    second = readers[0]
     weights: Value = second.ins["a"]
-    if not _plain(second) or weights.storage is not softmax.out.storage or not weights.whole or not _same_shape(weights, x):
+    if weights.storage is not softmax.out.storage or not weights.whole or not _same_shape(weights, x):
         return None
-    nodes, scale, mask = [softmax], 1.0, None
+    nodes, scale, mask = [softmax, second], 1.0, None
     scores = x
     inner = x.producer
     if inner is not None and inner.kernel is MAP:
@@ -101,9 +84,9 @@ def _match(softmax: Node, uses: dict[Storage, list[Node]], kept: set[Storage]) -
         if got is None:
             return None
         scores, scale, mask = got
-        if not _only(uses, kept, scores, inner):
+        if not rewriter.alone(scores, inner):
             return None
-        nodes.append(inner)
+        nodes.insert(0, inner)
     first = scores.producer
     if first is None or first.kernel is not MATMUL or not _plain(first) or not scores.whole or not _same_shape(first.out, x):
         return None
@@ -116,7 +99,9 @@ def _match(softmax: Node, uses: dict[Storage, list[Node]], kept: set[Storage]) -
         q, k, v, mask = (_headed(t) for t in (q, k, v, mask))  # type: ignore[assignment]
     if q.strides[-1] != 1 or v.strides[-1] != 1 or not q.dtype is k.dtype is v.dtype is DType.float32:
         return None
-    return Match(q, k, v, mask, scale * cq * ck, [*nodes, first], second)
+    if not all(map(moderate, (scale, cq, ck))):
+        return None
+    return Match(q, k, v, mask, scale * cq * ck, [first, *nodes])
 
 
 def _same_shape(a: Value, b: Value) -> bool:
@@ -137,19 +122,18 @@ def _scores(node: Node, x: Value) -> tuple[Value, float, Value | None] | None:
         return None
     xs: list[Value] = node.ins["x"]
     e = expression.of(node)
-    tops = ((e, None),) if e[0] != "add" else ((e[2], e[3]), (e[3], e[2]))
-    for product, rest in tops:
+    for product, rest in [(e, None)] if e.name != "add" else [e.args, e.args[::-1]]:
         c, parts = factors(product)
-        if len(parts) != 1 or parts[0][0] != "in":
+        if len(parts) != 1 or parts[0].name != "in":
             continue
-        scores = xs[parts[0][2]]
+        scores = xs[parts[0].extra[0]]
         producer = scores.producer
         if producer is None or producer.kernel is not MATMUL or not scores.whole:
             continue
         if rest is None:
             return scores, c, None
-        if rest[0] == "in" and xs[rest[2]].dtype is DType.float32:
-            return scores, c, xs[rest[2]]
+        if rest.name == "in" and rest is not parts[0] and xs[rest.extra[0]].dtype is DType.float32:
+            return scores, c, xs[rest.extra[0]]
     return None
 
 
@@ -160,10 +144,9 @@ def _unscaled(v: Value) -> tuple[Value, float]:
         return v, 1.0
     c, parts = factors(expression.of(node))
     source: Value = node.ins["x"][0]
-    if parts != [("in", source.dtype, 0)]:
+    if len(parts) != 1 or parts[0].name != "in":
         return v, 1.0
-    out = node.out
-    perm = _permutation(v, out)
+    perm = _permutation(v, node.out)
     if perm is None:
         return v, 1.0
     return source.view([source.shape[p] for p in perm], source.offset, [source.strides[p] for p in perm]), c

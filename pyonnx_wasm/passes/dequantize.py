@@ -5,92 +5,57 @@ from __future__ import annotations
 from ..dtypes import DType
 from ..ir import Graph, Node, Storage, Value, dims
 from ..tensor import MAP, constant, expression, reshape
-from ..tensor.expression import Expression, number
-from .rewrite import emitted, splice
-from .simplify import install
+from ..tensor.expression import Expression
+from .rewrite import Rewriter, computing, derived
 
 
 def scale_products(graph: Graph) -> None:
-    uses, kept = graph.uses(), graph.output_storages()
-    late: dict[Node, list[Node]] = {}  # the scale may be computed behind the product, never behind its reader
-    for node in graph.nodes:
-        if node.kernel is not MAP or node.const:
-            continue
-        for slot, x in enumerate(node.ins["x"]):
-            if _scalable(x, node, uses, kept) and _scale(graph, node, slot):
-                assert x.producer is not None
-                late[node] = [x.producer]
-                break
-    splice(graph, late, {kernel for kernels in late.values() for kernel in kernels})
+    with Rewriter(graph) as rewriter:
+        for node in rewriter.nodes():
+            if node.kernel is not MAP or node.const:
+                continue
+            for slot, x in enumerate(node.ins["x"]):
+                kernel = x.producer
+                if kernel is not None and _takes(kernel, x) and rewriter.alone(x, node) and _scale(rewriter, node, slot, kernel):
+                    break
 
 
-def _scalable(x: Value, node: Node, uses: dict[Storage, list[Node]], kept: set[Storage]) -> bool:
-    kernel = x.producer
-    if kernel is None or "dequantize" not in kernel.kernel.traits or kernel.out.dtype is not DType.int32 or not x.whole:
-        return False
-    return uses[x.storage] == [node] and x.storage not in kept and sum(v.storage is x.storage for v in node.ins["x"]) == 1
+def _takes(kernel: Node, x: Value) -> bool:
+    return "dequantize" in kernel.kernel.traits and not kernel.const and kernel.out.dtype is DType.int32 and x.whole and kernel.out.whole
 
 
-def _scale(graph: Graph, node: Node, slot: int) -> bool:
-    x: Value = node.ins["x"][slot]
-    kernel = x.producer
-    assert kernel is not None
-    e = expression.of(node)
-    product = _product(e, ("cast", DType.int32, ("in", DType.int32, slot), DType.float32, 0))
+def _scale(rewriter: Rewriter, node: Node, slot: int, kernel: Node) -> bool:
+    x, e = node.ins["x"][slot], expression.of(node)
+    leaf = e.make("in", DType.int32, extra=[slot])
+    wide = e.make("cast", DType.int32, leaf, extra=[int(DType.float32)])
+    product = next((at for at in expression.nodes(e) if at.name == "mul" and (at.args[0] is wide) != (at.args[1] is wide)), None)
     if product is None:
         return False
-    factor = product[3] if product[2][0] == "cast" and product[2][2] == ("in", DType.int32, slot) else product[2]
-    with emitted(graph, kernel.origin):
-        scale = _per_column(node, factor, kernel)
-    rest = expression.replaced(e, product, ("in", DType.float32, slot))
-    if scale is None or ("in", DType.int32, slot) in _leaves(rest):
+    rest = expression.replaced(e, product, e.make("in", DType.float32, extra=[slot]))
+    if leaf in expression.nodes(rest):
         return False
+    with rewriter.emitted(kernel.origin):
+        scale = _per_column(node, product.args[1] if product.args[0] is wide else product.args[0], kernel)
+    if scale is None:
+        return False
+    scaled = derived(kernel, {"scale": scale})
     out = kernel.out
-    storage = Storage(DType.float32, out.storage.size, "temp", producer=kernel)
-    kernel.outs["y"] = Value(storage, DType.float32, out.shape, out.offset, out.strides)
-    kernel.ins["scale"] = scale
-    node.ins["x"][slot] = Value(storage, DType.float32, x.shape, x.offset, x.strides)
-    install(node, rest)
+    storage = Storage(DType.float32, out.storage.size, "temp")
+    scaled.outs["y"] = Value(storage, DType.float32, out.shape, out.offset, out.strides)
+    xs = list(node.ins["x"])
+    xs[slot] = Value(storage, DType.float32, x.shape, x.offset, x.strides)
+    rewriter.replace([kernel, node], [scaled, computing(node, rest, xs)])
     return True
-
-
-def _product(e: Expression, wide: Expression) -> Expression | None:
-    """The product of ``wide`` and one other leaf."""
-    todo, seen = [e], set()
-    while todo:
-        at = todo.pop()
-        if id(at) in seen:
-            continue
-        seen.add(id(at))
-        if at[0] == "mul" and wide in at[2:4]:
-            other = at[3] if at[2] == wide else at[2]
-            return at if other[0] in ("in", "const") else None
-        todo += expression.operands(at)
-    return None
-
-
-def _leaves(e: Expression) -> set[Expression]:
-    found, todo, seen = set(), [e], set()
-    while todo:
-        at = todo.pop()
-        if id(at) in seen:
-            continue
-        seen.add(id(at))
-        if at[0] == "in":
-            found.add(at)
-        todo += expression.operands(at)
-    return found
 
 
 def _per_column(node: Node, factor: Expression, kernel: Node) -> Value | None:
     """A factor that is one number, or varies along the last axis alone, as the kernel's [m, n]."""
     m, n = kernel.out.shape[-2:]
-    c = number(factor)
-    if c is not None:
-        return reshape(constant([[c]], DType.float32), [1, 1]).view([m, n], 0, [0, 0])
-    if factor[0] != "in" or factor[1] is not DType.float32:
+    if factor.number is not None:
+        return reshape(constant([[factor.number]], DType.float32), [1, 1]).view([m, n], 0, [0, 0])
+    if factor.name != "in" or factor.dtype is not DType.float32:
         return None
-    value: Value = node.ins["x"][factor[2]]
+    value: Value = node.ins["x"][factor.extra[0]]
     if any(s != 0 and not dims.same(size, 1) for s, size in zip(value.strides[:-1], value.shape[:-1], strict=True)) or value.rank == 0:
         return None
     if value.strides[-1] != 0 and not dims.same(value.shape[-1], n):

@@ -6,12 +6,10 @@ from dataclasses import dataclass, field
 
 from ..dtypes import DType
 from ..ir import Graph, Node, Value, dims
-from ..ops.conv import CONV
 from ..tensor import MAP, expression, map_, reshape
-from ..tensor.expression import Expression, number
-from .rewrite import emitted, splice
+from ..tensor.expression import Expression
+from .rewrite import Rewriter, computing, derived, joined, moderate
 
-TINY = 2.0**-60  # factors from here to its inverse join without infinities or zeros that the steps would not give
 UNARY = {"relu", "sigmoid", "tanh", "silu", "gelu", "gelu_tanh", "hardswish"}
 
 
@@ -30,28 +28,31 @@ class Epilogue:
 
 
 def fuse_epilogues(graph: Graph) -> None:
-    uses, kept = graph.uses(), graph.output_storages()
-    before: dict[Node, list[Node]] = {}
-    gone: set[Node] = set()
-    for node in list(graph.nodes):
-        if node.kernel is not MAP:
-            continue
-        for x in node.ins["x"]:
-            kernel = x.producer
-            if kernel is None or "epilogue" not in kernel.kernel.traits or kernel.const or kernel.out.dtype is not DType.float32:
+    with Rewriter(graph) as rewriter:
+        for node in rewriter.nodes():
+            if node.kernel is not MAP:
                 continue
-            if uses[x.storage] != [node] or x.storage in kept or not x.whole or not kernel.out.whole or kernel.params.get("act"):
-                continue
-            if sum(v.storage is x.storage for v in node.ins["x"]) != 1:
-                continue
-            if _fuse(graph, node, x, kernel, before, gone):
-                break
-    splice(graph, before, gone)
+            for slot, x in enumerate(node.ins["x"]):
+                kernel = x.producer
+                if kernel is not None and _takes(kernel, x) and rewriter.alone(x, node) and _fuse(rewriter, node, slot, kernel):
+                    break
 
 
-def _fuse(graph: Graph, node: Node, x: Value, kernel: Node, before: dict[Node, list[Node]], gone: set[Node]) -> bool:
-    slot = next(i for i, v in enumerate(node.ins["x"]) if v is x)
-    path = _path(expression.of(node), slot)
+def _takes(kernel: Node, x: Value) -> bool:
+    """A kernel that can do more, on all of what it gives. What runs in init gets nothing from a run."""
+    return (
+        "epilogue" in kernel.kernel.traits
+        and not kernel.const
+        and not kernel.params.get("act")
+        and kernel.out.dtype is DType.float32
+        and x.whole
+        and kernel.out.whole
+    )
+
+
+def _fuse(rewriter: Rewriter, node: Node, slot: int, kernel: Node) -> bool:
+    x, e = node.ins["x"][slot], expression.of(node)
+    path = _path(e, slot)
     if path is None:
         return False
     found = Epilogue(residual=kernel.ins.get("residual"))
@@ -61,41 +62,23 @@ def _fuse(graph: Graph, node: Node, x: Value, kernel: Node, before: dict[Node, l
         found.steps += 1
     if found.steps == 0:
         return False
-    with emitted(graph, kernel.origin) as fresh:
-        _apply(found, kernel)
-    before.setdefault(node, [])
-    before[node] += [*fresh, kernel]
-    before[node] = before.pop(kernel, []) + before[node]
-    gone.add(kernel)
+    with rewriter.emitted(kernel.origin) as fresh:
+        more = _applied(found, kernel)
     if found.steps == len(path):
-        out = node.out
-        kernel.outs["y"] = Value(out.storage, out.dtype, kernel.out.shape, 0)
-        out.storage.producer = kernel
-        gone.add(node)
-        kernel.origin = _joined(kernel.origin, node.origin)
+        more.outs["y"] = Value(node.out.storage, node.out.dtype, kernel.out.shape, 0)
+        more.origin = joined([kernel.origin, node.origin])
+        rewriter.replace([kernel, node], [*fresh, more])
     else:
-        _keep(node, slot, path, found.steps)
+        rest = expression.replaced(e, path[found.steps - 1][0], e.make("in", x.dtype, extra=[slot]))
+        rewriter.replace([kernel, node], [*fresh, more, computing(node, rest, node.ins["x"])])
     return True
-
-
-def _joined(a: str, b: str) -> str:
-    return a if a == b or not b else f"{a} + {b}"
-
-
-def _keep(node: Node, slot: int, path: list[tuple[Expression, Expression]], steps: int) -> None:
-    """The map goes on with what is left above the peeled part."""
-    from .simplify import install
-
-    peeled = path[steps - 1][0]
-    dtype = node.ins["x"][slot].dtype
-    install(node, expression.replaced(expression.of(node), peeled, ("in", dtype, slot)))
 
 
 def _path(e: Expression, slot: int) -> list[tuple[Expression, Expression]] | None:
     """(operation, operand on the way down) from input ``slot`` to the top; None when it is read more than once."""
     steps: list[tuple[Expression, Expression]] = []
-    while e[0] != "in":
-        down = [o for o in expression.operands(e) if slot in expression.inputs(o)]
+    while e.name != "in":
+        down = [a for a in e.args if a.reads >> slot & 1]
         if len(down) != 1:
             return None
         steps.append((e, down[0]))
@@ -105,48 +88,41 @@ def _path(e: Expression, slot: int) -> list[tuple[Expression, Expression]] | Non
 
 def _take(found: Epilogue, e: Expression, below: Expression, node: Node, kernel: Node) -> bool:
     """Adds one operation to the epilogue, if the kernel can do it there."""
-    name = e[0]
-    if name in UNARY:
-        return _activate(found, (name, 0.0, 0.0))
-    if name == "clamp" and e[2] is below:
-        low, high = number(e[3]), number(e[4])
-        return low is not None and high is not None and _activate(found, ("clip", low, high))
-    if name in ("prelu", "elu") and e[2] is below and (slope := number(e[3])) is not None:
-        return _activate(found, ("leaky_relu" if name == "prelu" else "elu", slope, 0.0))
-    if name not in ("add", "mul", "div") or (name == "div" and e[2] is not below):
+    if e.name in UNARY:
+        return _activate(found, e.name)
+    numbers = [a.number for a in e.args[1:]]
+    if e.name in ("clamp", "prelu", "elu") and e.args[0] is below and None not in numbers:
+        return _activate(found, {"clamp": "clip", "prelu": "leaky_relu"}.get(e.name, e.name), *numbers)  # type: ignore[arg-type]
+    if e.name not in ("add", "mul", "div") or (e.name == "div" and e.args[0] is not below):
         return False
-    other = e[3] if e[2] is below else e[2]
-    if name in ("mul", "div"):
-        return _scale(found, name, other, node, kernel)
-    if other[0] != "in" or found.act_last:
-        return False
-    value = node.ins["x"][other[2]]
-    return _add(found, value, kernel)
+    other = e.args[1] if e.args[0] is below else e.args[0]
+    if e.name in ("mul", "div"):
+        return _scale(found, e.name, other, node, kernel)
+    return other.name == "in" and not found.act_last and _add(found, node.ins["x"][other.extra[0]], kernel)
 
 
-def _activate(found: Epilogue, act: tuple[str, float, float]) -> bool:
+def _activate(found: Epilogue, name: str, a: float = 0.0, b: float = 0.0) -> bool:
     if found.act is not None:
         return False
-    found.act, found.act_last = act, found.residual is not None
+    found.act, found.act_last = (name, a, b), found.residual is not None
     return True
 
 
 def _scale(found: Epilogue, name: str, other: Expression, node: Node, kernel: Node) -> bool:
     if found.act or found.residual is not None:
         return False
-    c = number(other)
-    if kernel.kernel is not CONV:
+    c = other.number
+    if "channels" not in kernel.kernel.traits:
         if c is None or found.bias is not None or kernel.ins.get("bias") is not None:
             return False
         alpha = found.alpha * c if name == "mul" else found.alpha / c if c else 0.0
-        if not TINY <= abs(alpha) <= 1 / TINY or not TINY <= abs(c) <= 1 / TINY:
+        if not moderate(alpha) or not moderate(c):
             return False
         found.alpha = alpha
         return True
-    if other[0] != "in" or name != "mul" or found.bias is not None or found.scale is not None:
+    if other.name != "in" or name != "mul" or found.bias is not None or found.scale is not None:
         return False
-    factor = _channels(node.ins["x"][other[2]], kernel)
-    bias = kernel.ins.get("bias")
+    factor, bias = _channels(node.ins["x"][other.extra[0]], kernel), kernel.ins.get("bias")
     if factor is None or not factor.storage.const or not kernel.ins["w"].storage.const or (bias is not None and not bias.storage.const):
         return False
     found.scale = factor
@@ -157,16 +133,17 @@ def _add(found: Epilogue, value: Value, kernel: Node) -> bool:
     y = kernel.out
     if value.dtype is not y.dtype:
         return False
-    channels = _channels(value, kernel) if kernel.kernel is CONV else _columns(value, kernel)
-    if channels is not None and found.act is None and found.residual is None:
+    per_channel = "channels" in kernel.kernel.traits
+    bias = _channels(value, kernel) if per_channel else _columns(value, kernel)
+    if bias is not None and found.act is None and found.residual is None:
         if found.bias is None and kernel.ins.get("bias") is None:
-            found.bias = channels
+            found.bias = bias
             return True
         first: Value = found.bias or kernel.ins["bias"]
-        if channels.storage.const and first.storage.const and kernel.kernel is CONV:
-            found.terms.append(channels)
+        if per_channel and bias.storage.const and first.storage.const:
+            found.terms.append(bias)
             return True
-    if found.residual is None and value.whole and dims.same(value.size, y.size) and value.storage.producer is not kernel:
+    if found.residual is None and value.whole and dims.same(value.size, y.size):
         found.residual = reshape(value, y.shape)
         return True
     return False
@@ -194,20 +171,24 @@ def _still(value: Value, axis: int) -> bool:
     return value.strides[axis] == 0 or value.shape[axis] == 1
 
 
-def _apply(found: Epilogue, kernel: Node) -> None:
+def _applied(found: Epilogue, kernel: Node) -> Node:
+    """The kernel with its epilogue; what has to be computed for it is emitted."""
+    ins: dict[str, object] = {}
+    params: dict[str, object] = {}
     bias = found.bias or kernel.ins.get("bias")
     if found.scale is not None:
         w = kernel.ins["w"]
-        kernel.ins["w"] = map_("mul", w, reshape(found.scale, [found.scale.shape[0], *[1] * (w.rank - 1)]))
+        ins["w"] = map_("mul", w, reshape(found.scale, [found.scale.shape[0], *[1] * (w.rank - 1)]))
         if kernel.ins.get("bias") is not None:
             bias = map_("mul", kernel.ins["bias"], found.scale)
     for term in found.terms:
         bias = map_("add", bias, term) if bias is not None else term
     if found.alpha != 1.0:
-        kernel.params["alpha"] = kernel.params.get("alpha", 1.0) * found.alpha
+        params["alpha"] = kernel.params.get("alpha", 1.0) * found.alpha
     if bias is not None:
-        kernel.ins["bias"] = bias
+        ins["bias"] = bias
     if found.act is not None:
-        kernel.params["act"], kernel.params["act_last"] = found.act, found.act_last
+        params["act"], params["act_last"] = found.act, found.act_last
     if found.residual is not None:
-        kernel.ins["residual"] = found.residual
+        ins["residual"] = found.residual
+    return derived(kernel, ins, params)

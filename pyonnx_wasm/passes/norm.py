@@ -5,14 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from ..dtypes import DType
-from ..ir import Graph, Node, Storage, Value, dims, row_major
+from ..ir import Graph, Node, Value, dims, row_major
 from ..ops.normalization import NORM, norm
 from ..tensor import MAP, REDUCE, expression, reshape
-from ..tensor.expression import Expression, number
-from .rewrite import emitted, splice
-from .simplify import install
-
-Uses = dict[Storage, list[Node]]
+from ..tensor.expression import Expression
+from .rewrite import Rewriter, computing, derived, joined
 
 
 @dataclass
@@ -27,58 +24,61 @@ class Match:
 
 
 def fuse_norms(graph: Graph) -> None:
-    before: dict[Node, list[Node]] = {}
-    for node in graph.nodes:
-        match = _match(node) if node.kernel is MAP and not node.const else None
-        if match is None:
-            continue
-        rows = dims.product(match.x.shape[: match.x.rank - match.axes])
-        width = dims.product(match.x.shape[match.x.rank - match.axes :])
-        with emitted(graph, node.origin) as fresh:
-            y = reshape(norm(match.x, rows, width, match.eps, None, None, rms=match.rms), node.out.shape)
-        before[node] = fresh
-        slot = len(node.ins["x"])
-        node.ins["x"].append(y)
-        install(node, expression.replaced(expression.of(node), match.found, ("in", DType.float32, slot)))
-    splice(graph, before, set())
-    _absorb(graph)
+    with Rewriter(graph) as rewriter:
+        for node in rewriter.nodes():
+            if node.kernel is not MAP or node.const or len(node.ins["x"]) >= expression.MAX_INPUTS:
+                continue
+            e = expression.of(node)
+            match = _match(e, node.ins["x"])
+            if match is None:
+                continue
+            rows = dims.product(match.x.shape[: match.x.rank - match.axes])
+            width = dims.product(match.x.shape[match.x.rank - match.axes :])
+            with rewriter.emitted(node.origin) as fresh:
+                y = reshape(norm(match.x, rows, width, match.eps, None, None, rms=match.rms), node.out.shape)
+            leaf = e.make("in", DType.float32, extra=[len(node.ins["x"])])
+            rest = computing(node, expression.replaced(e, match.found, leaf), [*node.ins["x"], y])
+            rewriter.replace([node], [*fresh, rest])
+    with Rewriter(graph) as rewriter:
+        for node in rewriter.nodes():
+            if node.kernel is MAP:
+                _absorb(rewriter, node)
 
 
-def _match(node: Node) -> Match | None:
-    xs: list[Value] = node.ins["x"]
-    if len(xs) >= expression.MAX_INPUTS:
-        return None
-    for e in _walk(expression.of(node)):
-        parts = _quotient(_expanded(e, xs)) if e[0] in ("div", "mul") else None
-        if parts is None or parts[0][0] != "in":
+def _match(top: Expression, xs: list[Value]) -> Match | None:
+    for e in reversed(expression.nodes(top)):
+        parts = _quotient(_expanded(e, xs)) if e.name in ("div", "mul") else None
+        if parts is None or parts[0].name != "in":
             continue
-        top, spread = parts[0][2], parts[1]
-        if spread[0] != "add" or top.dtype is not DType.float32 or not top.whole:
+        value, spread = parts[0].extra[0], parts[1]
+        if spread.name != "add" or value.dtype is not DType.float32 or not value.whole:
             continue
-        for v, c in ((spread[2], spread[3]), (spread[3], spread[2])):
-            eps = number(c)
-            if v[0] == "in" and eps is not None and (got := _moments(top, v[2])) is not None:
-                return Match(*got[:2], float(eps), got[2], e)
+        for v, c in (spread.args, spread.args[::-1]):
+            if v.name == "in" and c.number is not None and (got := _moments(value, v.extra[0])) is not None:
+                return Match(*got[:2], float(c.number), got[2], e)
     return None
 
 
 def _expanded(e: Expression, xs: list[Value]) -> Expression:
     """The expression with values as leaves, seeing through maps whose result is broadcast into it."""
+    pool: expression.Pool = {}
 
     def leaf(x: Expression) -> Expression:
-        if x[0] != "in":
+        if x.name != "in":
             return x
-        value = xs[x[2]]
+        value = xs[x.extra[0]]
         node = value.producer
         if node is None or node.kernel is not MAP or value.whole or not _broadcasts(value, node.out):
-            return ("in", x[1], value)
+            return x.make("in", x.dtype, extra=[value])
         inner: list[Value] = []
         for v in node.ins["x"]:
             kept = [s if dims.same(a, b) else 0 for s, a, b in zip(v.strides, node.out.shape, value.shape, strict=True)]
             inner.append(v.view(value.shape, v.offset, kept))
-        return expression.rebuild(expression.of(node), lambda y: ("in", y[1], inner[y[2]]) if y[0] == "in" else y)
+        return expression.rebuild(
+            expression.of(node), lambda y: y.make("in", y.dtype, extra=[inner[y.extra[0]]]) if y.name == "in" else y, pool
+        )
 
-    return expression.rebuild(e, leaf)
+    return expression.rebuild(e, leaf, pool)
 
 
 def _broadcasts(value: Value, out: Value) -> bool:
@@ -94,43 +94,31 @@ def _broadcasts(value: Value, out: Value) -> bool:
     )
 
 
-def _walk(e: Expression) -> list[Expression]:
-    return [e, *(x for o in expression.operands(e) for x in _walk(o))]
-
-
 def _quotient(e: Expression) -> tuple[Expression, Expression] | None:
     """(numerator, inside of the square root) of ``n / sqrt(r)``, ``n * rsqrt(r)`` or ``n * (1 / sqrt(r))``."""
-    if e[0] == "div" and e[3][0] == "sqrt":
-        return e[2], e[3][2]
-    if e[0] != "mul":
+    if e.name == "div" and e.args[1].name == "sqrt":
+        return e.args[0], e.args[1].args[0]
+    if e.name != "mul":
         return None
-    for top, low in ((e[2], e[3]), (e[3], e[2])):
-        if low[0] == "rsqrt":
-            return top, low[2]
-        if low[0] == "recip" and low[2][0] == "sqrt":
-            return top, low[2][2]
-        if low[0] == "div" and number(low[2]) == 1 and low[3][0] == "sqrt":
-            return top, low[3][2]
+    for top, low in (e.args, e.args[::-1]):
+        if low.name == "rsqrt":
+            return top, low.args[0]
+        if low.name == "recip" and low.args[0].name == "sqrt":
+            return top, low.args[0].args[0]
+        if low.name == "div" and low.args[0].number == 1 and low.args[1].name == "sqrt":
+            return top, low.args[1].args[0]
     return None
 
 
 def _moments(top: Value, variance: Value) -> tuple[Value, int, bool] | None:
     """(x, normalised axes, rms) when ``variance`` is the mean square of ``top``, which is x or x minus its mean."""
     reduction = variance.producer
-    if reduction is None or reduction.kernel is not REDUCE or not _spreads(variance, top, reduction):
+    if reduction is None or reduction.kernel is not REDUCE or reduction.params["op"] != "mean" or not _spreads(variance, top, reduction):
         return None
     axes = len(reduction.params["axes"])
     x: Value = reduction.ins["x"]
-    if reduction.params["op"] == "mean":
-        square = x.producer
-        if square is None or square.kernel is not MAP or not x.whole:
-            return None
-        e = expression.of(square)
-        reads = [v for v in square.ins["x"] if v.storage is top.storage]
-        ok = (e[0] == "mul" and e[2] == e[3] and e[2][0] == "in") or (e[0] == "pow" and number(e[3]) == 2 and e[2][0] == "in")
-        if not ok or len(square.ins["x"]) != 1 or not reads or not reads[0].whole:
-            return None
-    else:
+    square = x.producer
+    if square is None or square.kernel is not MAP or not x.whole or not _squares(square, top):
         return None
     centred = top.producer
     if centred is not None and centred.kernel is MAP:
@@ -138,6 +126,14 @@ def _moments(top: Value, variance: Value) -> tuple[Value, int, bool] | None:
         if source is not None and dims.same(*(dims.product(v.shape[v.rank - axes :]) for v in (source, top))):
             return source, axes, False
     return top, axes, True
+
+
+def _squares(node: Node, top: Value) -> bool:
+    """The node multiplies what ``top`` shows by itself."""
+    e, xs = expression.of(node), node.ins["x"]
+    if len(xs) != 1 or xs[0].storage is not top.storage or not xs[0].whole or not e.args or e.args[0].name != "in":
+        return False
+    return (e.name == "mul" and e.args[0] is e.args[1]) or (e.name == "pow" and e.args[1].number == 2)
 
 
 def _spreads(moment: Value, top: Value, reduction: Node) -> bool:
@@ -150,7 +146,7 @@ def _spreads(moment: Value, top: Value, reduction: Node) -> bool:
         tuple(reduction.params["axes"]) == last
         and moment.rank == top.rank == source.rank
         and moment.offset == 0
-        and all(n == 1 or dims.same(m, s) for n, m, s in zip(top.shape, moment.strides, row_major(top.shape[:lead]), strict=False))
+        and all(size == 1 or dims.same(m, s) for size, m, s in zip(top.shape, moment.strides, row_major(top.shape[:lead]), strict=False))
         and all(moment.strides[a] == 0 for a in range(lead, top.rank))
         and all(dims.same(a, b) for a, b in zip(source.shape, top.shape, strict=True))
     )
@@ -159,9 +155,9 @@ def _spreads(moment: Value, top: Value, reduction: Node) -> bool:
 def _centred(node: Node, axes: int) -> Value | None:
     """x of ``x - mean(x)``."""
     e, xs = expression.of(node), node.ins["x"]
-    if e[0] != "sub" or e[2][0] != "in" or e[3][0] != "in":
+    if e.name != "sub" or any(a.name != "in" for a in e.args):
         return None
-    x, mean = xs[e[2][2]], xs[e[3][2]]
+    x, mean = (xs[a.extra[0]] for a in e.args)
     reduction = mean.producer
     if reduction is None or reduction.kernel is not REDUCE or reduction.params["op"] != "mean":
         return None
@@ -169,57 +165,36 @@ def _centred(node: Node, axes: int) -> Value | None:
     return x if same and len(reduction.params["axes"]) == axes and _spreads(mean, x, reduction) else None
 
 
-def _absorb(graph: Graph) -> None:
+def _absorb(rewriter: Rewriter, node: Node) -> None:
     """A map that only scales and shifts a normalisation along its rows becomes the kernel's scale and bias."""
-    uses, kept = graph.uses(), graph.output_storages()
-    gone: set[Node] = set()
-    moved: dict[Node, list[Node]] = {}
-    for node in graph.nodes:
-        if node.kernel is not MAP:
+    for x in node.ins["x"]:
+        kernel = x.producer
+        if kernel is None or kernel.kernel is not NORM or len(kernel.outs) != 1 or not x.whole or not rewriter.alone(x, node):
             continue
-        for x in node.ins["x"]:
-            kernel = x.producer
-            if kernel is None or kernel.kernel is not NORM or kernel in gone or len(kernel.outs) != 1:
-                continue
-            if uses.get(x.storage) != [node] or x.storage in kept or not x.whole:
-                continue
-            got = _affine(node, x, kernel)
-            if got is None:
-                continue
-            kernel.ins["scale"], kernel.ins["bias"] = got
-            kernel.outs["y"] = node.out
-            node.out.storage.producer = kernel
-            kernel.origin = kernel.origin if kernel.origin == node.origin else f"{kernel.origin} + {node.origin}"
-            graph_nodes = moved.setdefault(node, [])
-            graph_nodes.append(kernel)
-            gone.add(node)
-            break
-    late = {k for ks in moved.values() for k in ks}
-    graph.nodes = [n for n in graph.nodes if n not in late]
-    splice(graph, moved, gone)
+        got = _affine(node, x, kernel)
+        if got is not None:
+            whole = derived(kernel, got, origin=joined([kernel.origin, node.origin]))
+            whole.outs = {"y": node.out}
+            return rewriter.replace([kernel, node], [whole])
 
 
-def _affine(node: Node, x: Value, kernel: Node) -> tuple[Value | None, Value | None] | None:
-    """(scale, bias) of ``y * scale + bias`` where both vary along the normalised axes alone."""
-    p = kernel.params
+def _affine(node: Node, x: Value, kernel: Node) -> dict[str, object] | None:
+    """The inputs ``scale`` and ``bias`` of ``y * scale + bias`` where both vary along the normalised axes alone."""
+    p, xs = kernel.params, node.ins["x"]
     if p["row_mod"] != 1 or p["row_mul"] != 0 or p["inner"] != 1 or kernel.ins.get("scale") is not None or not node.out.whole:
         return None
-    e, xs = expression.of(node), node.ins["x"]
-    bias = None
-    if e[0] == "add":
-        y, other = (e[2], e[3]) if e[3][0] == "in" and xs[e[3][2]] is not x else (e[3], e[2])
-        if other[0] != "in" or (bias := _along(xs[other[2]], p["n"])) is None:
+    found: dict[str, object] = {}
+    e = expression.of(node)
+    y = e.make("in", x.dtype, extra=[next(i for i, v in enumerate(xs) if v is x)])
+    for name, operation in (("bias", "add"), ("scale", "mul")):
+        if e.name != operation:
+            continue
+        e, other = e.args if e.args[0].reads & y.reads else e.args[::-1]
+        value = _along(xs[other.extra[0]], p["n"]) if other.name == "in" and other is not y else None
+        if value is None:
             return None
-        e = y
-    scale = None
-    if e[0] == "mul":
-        y, other = (e[2], e[3]) if e[2][0] == "in" and xs[e[2][2]] is x else (e[3], e[2])
-        if other[0] != "in" or (scale := _along(xs[other[2]], p["n"])) is None:
-            return None
-        e = y
-    if e[0] != "in" or xs[e[2]] is not x or (scale is None and bias is None):
-        return None
-    return scale, bias
+        found[name] = value
+    return found if found and e is y else None
 
 
 def _along(v: Value, width: dims.DimLike) -> Value | None:

@@ -82,7 +82,7 @@ def normalise_outputs(graph: Graph) -> None:
                 graph.origin = name
                 plain = bytes_of(value) if value.dtype.bits < 8 else value
                 copy = COPY({"y": (plain.dtype, plain.shape)}, {"x": plain})
-                copy.storage.const = False
+                copy.producer.const = False
                 value = Value(copy.storage, value.dtype, value.shape)
             taken.add(value.storage)
             fixed.append((name, value))

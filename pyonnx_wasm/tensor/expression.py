@@ -1,14 +1,9 @@
-"""The code of a ``map`` as an expression, and back: what the element-wise passes reason about.
-
-An expression is a tuple ``(name, dtype, *operands)``: leaves are ``("in", dtype, i)``, ``("const", dtype, value)`` and
-``("index", dtype, axis)``; a cast is ``("cast", source dtype, operand, target, mode)``. Tuples compare by value, so equal
-subexpressions are one register when they become code again.
-"""
+"""The code of a ``map`` as an expression, and back: what the element-wise passes reason about."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ..dtypes import DType
@@ -16,114 +11,115 @@ from ..ir import Node
 from ..ir.dims import Dim
 from .scalar import INSTRUCTIONS
 
-Expression = tuple[Any, ...]
 Code = tuple[tuple[Any, ...], ...]
+Pool = dict[tuple[Any, ...], "Expression"]
 
 MAX_INPUTS, MAX_CODE, REGISTERS = 8, 64, 32
 LEAVES = ("in", "const", "index")
 
 
-def of(node: Node) -> Expression:
-    """The expression that a map node computes."""
-    xs = node.ins["x"]
-    registers: dict[int, Expression] = {i: ("in", x.dtype, i) for i, x in enumerate(xs)}
+class Expression:
+    """One operation on expressions. Within a pool equal ones are one object: ``is`` compares, and what is shared is there once.
+
+    Attributes:
+        name: of an instruction, or ``"in"``.
+        dtype: of the operands; what it gives is ``result``.
+        args: operands.
+        extra: what an instruction holds beside registers: the value of a ``const``, the axis of an ``index``, the target and mode of a
+            ``cast``, the dtype of the exponent of a ``pow``; the number of an input for ``"in"``. Three less the number of ``args``.
+        reads: the inputs below it, as bits.
+    """
+
+    __slots__ = ("args", "dtype", "extra", "name", "pool", "reads")
+
+    def __init__(self, pool: Pool, name: str, dtype: DType, args: tuple[Expression, ...], extra: tuple[Any, ...]) -> None:
+        self.pool, self.name, self.dtype, self.args, self.extra = pool, name, dtype, args, extra
+        self.reads = 1 << extra[0] if name == "in" and isinstance(extra[0], int) else 0
+        for a in args:
+            self.reads |= a.reads
+
+    def make(self, name: str, dtype: DType, *args: Expression, extra: Iterable[Any] = ()) -> Expression:
+        """An expression of the same pool."""
+        return make(self.pool, name, dtype, args, extra)
+
+    @property
+    def result(self) -> DType:
+        if self.name == "cast":
+            return DType(self.extra[0])
+        return DType.bool if self.args and INSTRUCTIONS[self.name].result == "bool" else self.dtype
+
+    @property
+    def number(self) -> float | None:
+        """The value of a constant leaf, if it is a plain number."""
+        return self.extra[0] if self.name == "const" and not isinstance(self.extra[0], Dim) else None
+
+
+def make(pool: Pool, name: str, dtype: DType, args: Sequence[Expression] = (), extra: Iterable[Any] = ()) -> Expression:
+    """The expression of a pool; it lives as long as the pool."""
+    extra = (*extra, 0, 0, 0)[: 3 - len(args)]
+    key = (name, dtype, *map(id, args), *(struct.pack("<d", x) if isinstance(x, float) else x for x in extra))
+    if key not in pool:
+        pool[key] = Expression(pool, name, dtype, tuple(args), extra)
+    return pool[key]
+
+
+def of(node: Node, pool: Pool | None = None, leaves: Sequence[Expression] | None = None) -> Expression:
+    """The expression that a map node computes, over its inputs or over ``leaves`` of the pool in their place."""
+    pool = {} if pool is None else pool
+    registers = dict(enumerate(leaves or [make(pool, "in", x.dtype, (), [i]) for i, x in enumerate(node.ins["x"])]))
     last = registers.get(0)
-    for name, dtype, dst, a, b, c in node.params["code"]:
-        if name in ("const", "index"):
-            last = (name, dtype, a)
-        elif name == "cast":
-            last = (name, dtype, registers[a], DType(b), c)
-        else:
-            operands = [registers[r] for r in (a, b, c)[: INSTRUCTIONS[name].arity]]
-            last = (name, dtype, *operands) if name != "pow" else (name, dtype, *operands, c)
-        registers[dst] = last
+    for name, dtype, dst, *operands in node.params["code"]:
+        arity = INSTRUCTIONS[name].arity
+        last = registers[dst] = make(pool, name, dtype, [registers[r] for r in operands[:arity]], operands[arity:])
     assert last is not None
     return last
 
 
-def operands(e: Expression) -> tuple[Expression, ...]:
-    """The operands that are expressions themselves."""
-    return tuple(o for o in e[2:] if isinstance(o, tuple)) if e[0] not in LEAVES else ()
+def nodes(e: Expression) -> list[Expression]:
+    """All subexpressions, each once, operands first."""
+    found: dict[Expression, None] = {}
+    todo = [e]
+    while todo:
+        missing = [] if todo[-1] in found else [a for a in todo[-1].args if a not in found]
+        if missing:
+            todo += reversed(missing)
+        else:
+            found[todo.pop()] = None
+    return list(found)
 
 
-def dtype(e: Expression) -> DType:
-    """The element type of a result."""
-    if e[0] == "cast":
-        return e[3]  # type: ignore[no-any-return]
-    return DType.bool if e[0] not in LEAVES and INSTRUCTIONS[e[0]].result == "bool" else e[1]
-
-
-def rebuild(e: Expression, fn: Callable[[Expression], Expression]) -> Expression:
-    """Applies ``fn`` to every subexpression, operands first; shared ones once."""
-    return _rebuild(e, fn, {})
-
-
-def _rebuild(e: Expression, fn: Callable[[Expression], Expression], done: dict[int, Expression]) -> Expression:
-    if id(e) not in done:
-        done[id(e)] = fn(e if e[0] in LEAVES else (e[0], e[1], *(_rebuild(o, fn, done) if isinstance(o, tuple) else o for o in e[2:])))
-    return done[id(e)]
+def rebuild(e: Expression, fn: Callable[[Expression], Expression], pool: Pool | None = None) -> Expression:
+    """The expression, in another pool if one is given, with ``fn`` applied to every subexpression once, operands first."""
+    pool = e.pool if pool is None else pool
+    done: dict[Expression, Expression] = {}
+    for x in nodes(e):
+        done[x] = fn(make(pool, x.name, x.dtype, [done[a] for a in x.args], x.extra))
+    return done[e]
 
 
 def replaced(e: Expression, old: Expression, new: Expression) -> Expression:
-    """The expression with one subexpression, wherever it occurs, replaced once: what stands above it stays, equal or not."""
-    done: dict[int, Expression] = {}
-
-    def visit(x: Expression) -> Expression:
-        if id(x) not in done:
-            done[id(x)] = new if x == old else x if x[0] in LEAVES else (*x[:2], *(visit(o) if isinstance(o, tuple) else o for o in x[2:]))
-        return done[id(x)]
-
-    return visit(e)
+    """The expression with another in place of one of its subexpressions; what stands above that stays, even if it equals ``old`` then."""
+    done: dict[Expression, Expression] = {}
+    for x in nodes(e):
+        done[x] = new if x is old else x.make(x.name, x.dtype, *[done[a] for a in x.args], extra=x.extra)
+    return done[e]
 
 
-def inputs(e: Expression) -> set[int]:
-    """The inputs that an expression reads."""
-    found: set[int] = set()
-    seen: set[int] = set()
-    todo = [e]
-    while todo:
-        x = todo.pop()
-        if id(x) in seen:
-            continue
-        seen.add(id(x))
-        if x[0] == "in":
-            found.add(x[2])
-        todo += operands(x)
-    return found
+def inputs(e: Expression) -> list[int]:
+    """The inputs that an expression reads, in order."""
+    return [i for i in range(e.reads.bit_length()) if e.reads >> i & 1]
 
 
 def code(e: Expression, count: int) -> Code:
     """Instructions over SSA registers, inputs first; :func:`allocate` packs them into the register file."""
     out: list[tuple[Any, ...]] = []
-    registers: dict[Any, int] = {("in", i): i for i in range(count)}
-    keys: dict[int, Any] = {}
-
-    def visit(x: Expression) -> int:
-        if x[0] == "in":
-            return int(x[2])
-        key = keys.get(id(x))
-        if key is None:
-            if x[0] in ("const", "index"):
-                value = x[2]
-                key = (x[0], x[1], struct.pack("<d", value) if isinstance(value, float) else value)
-            else:
-                key = (x[0], x[1], *(visit(o) if isinstance(o, tuple) else ("=", o) for o in x[2:]))
-            keys[id(x)] = key
-        if key not in registers:
-            registers[key] = count + len(out)
-            if x[0] in ("const", "index"):
-                args = [x[2], 0, 0]
-            elif x[0] == "cast":
-                args = [key[2], int(x[3]), x[4]]
-            else:
-                args = [k[1] if isinstance(k, tuple) else k for k in key[2:]]
-                args += [0] * (3 - len(args))
-            out.append((x[0], x[1], count + len(out), *args))
-        return registers[key]
-
-    top = visit(e)
-    if out and out[-1][2] != top:
-        raise AssertionError("the result must be the last instruction")
+    registers: dict[Expression, int] = {}
+    for x in nodes(e):
+        if x.name == "in":
+            registers[x] = x.extra[0]
+        else:
+            registers[x] = count + len(out)
+            out.append((x.name, x.dtype, registers[x], *[registers[a] for a in x.args], *x.extra))
     return tuple(out)
 
 
@@ -149,10 +145,15 @@ def allocate(instructions: Code, count: int) -> list[tuple[Any, ...]] | None:
     return packed
 
 
+def held(instructions: Code, count: int) -> int:
+    """How many results of instructions over SSA registers have to be kept at a time."""
+    last = {r: at for at, (name, _, _, *args) in enumerate(instructions) for r in _reads(name, args)}
+    most = live = 0
+    for at, (name, _, _, *args) in enumerate(instructions):
+        live += 1 - sum(last[r] == at and r >= count for r in set(_reads(name, args)))
+        most = max(most, live)
+    return most
+
+
 def _reads(name: str, args: Sequence[Any]) -> list[int]:
-    return [] if name in ("const", "index") else list(args[: INSTRUCTIONS[name].arity])
-
-
-def number(e: Expression) -> float | None:
-    """The value of a constant leaf, if it is a plain number."""
-    return e[2] if e[0] == "const" and not isinstance(e[2], Dim) else None
+    return list(args[: INSTRUCTIONS[name].arity])
