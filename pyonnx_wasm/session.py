@@ -10,7 +10,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -247,7 +247,10 @@ class InferenceSession:
             while len(self._variants) >= VARIANTS:
                 del self._variants[next(iter(self._variants))]
             try:
-                self._variants[key] = self._executor(self._compile(fixed, {n: a.shape for n, a in fixed.items()}))
+                compiled = self._compile(fixed, {n: a.shape for n, a in fixed.items()})
+                self._outputs = [replace(s, dtype=c.dtype) for s, c in zip(self._outputs, compiled.outputs, strict=True)]
+                self._variants[key] = self._executor(compiled)
+                del compiled
                 _forget()
             except NeedsContent as need:
                 if not set(need.inputs) - set(self._needs):

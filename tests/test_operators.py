@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
+from onnx import helper
 from operator_case import check, normal, shapes, whole
+
+import pyonnx_wasm
 
 IMAGES = [(1, 3, 7, 9), (2, 3, 16, 5), (1, 3, 1, 1)]
 ROWS = [(3, 8), (1, 8), (17, 8)]
@@ -260,6 +264,9 @@ CASES: dict[str, Callable[[], None]] = {
     "Col2Im": lambda: check(
         "Col2Im", shapes("x", (1, 12, 12), (3, 12, 12)), constants={"image": np.array([5, 4]), "block": np.array([2, 2])}
     ),
+    "DFT-real-or-complex": lambda: check(
+        "DFT", [{"x": normal(2, 6, n)} for n in (1, 2)], opset=20, inputs=["x", "", "axis"], constants={"axis": np.array(1)}, inverse=1
+    ),
     "DFT": lambda: check(
         "DFT", [{"x": normal(n, 10, 1)} for n in (1, 4)], opset=20, inputs=["x", "", "axis"], constants={"axis": np.array(1)}, onesided=1
     ),
@@ -304,3 +311,15 @@ CASES: dict[str, Callable[[], None]] = {
 @pytest.mark.parametrize("case", CASES)
 def test_agrees_with_onnxruntime_at_every_shape(case: str) -> None:
     CASES[case]()
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64, np.int32, np.int64])
+@pytest.mark.parametrize("threshold", [-0.25, 0.0, 0.75, -2.0, 3.0])
+def test_binarizer_compares_with_the_threshold_itself(dtype: Any, threshold: float) -> None:
+    x = np.array([-3, -2, -1, 0, 1, 2, 3, 4], dtype)
+    node = helper.make_node("Binarizer", ["x"], ["y"], domain="ai.onnx.ml", threshold=threshold)
+    info = helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), [8])
+    graph = helper.make_graph([node], "g", [info], [helper.make_empty_tensor_value_info("y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", 3)], ir_version=10)
+    (y,) = pyonnx_wasm.InferenceSession(model.SerializeToString()).run(None, {"x": x})
+    np.testing.assert_array_equal(y, (x > threshold).astype(dtype))

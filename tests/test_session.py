@@ -161,6 +161,21 @@ def test_structure_that_depends_on_contents() -> None:
         np.testing.assert_array_equal(s.run(None, {"x": data, "axes": np.array([axis])})[0], data.sum(axis))
 
 
+def test_the_type_of_an_output_that_the_file_does_not_declare() -> None:
+    """It is known once the contents are that the structure depends on."""
+    node = helper.make_node("CumSum", ["x", "axis"], ["y"])
+    inputs = [helper.make_tensor_value_info("x", TensorProto.INT64, [2, 3]), helper.make_tensor_value_info("axis", TensorProto.INT32, [])]
+    graph = helper.make_graph([node], "g", inputs, [helper.make_empty_tensor_value_info("y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 14)], ir_version=10)
+    session = ort.InferenceSession(model.SerializeToString())
+    x = np.arange(6).reshape(2, 3)
+    for axis in (0, 1):
+        (y,) = session.run(None, {"x": x, "axis": np.array(axis, np.int32)})
+        assert y.dtype == np.int64
+        np.testing.assert_array_equal(y, np.cumsum(x, axis))
+    assert session.get_outputs()[0].type == "tensor(int64)"
+
+
 def test_run_async(apart: Callable[..., Any]) -> None:
     s = ort.InferenceSession(small())
 

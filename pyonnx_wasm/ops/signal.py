@@ -17,6 +17,7 @@ from ..tensor import (
     concat,
     constant,
     dims_of,
+    fill,
     floats_of,
     index,
     ints_of,
@@ -85,6 +86,8 @@ def dft(x: Value, axis: int, length: int | None = None, *, inverse: bool = False
     n = length if length is not None else 2 * (have - 1) if inverse and onesided else have
     if not 0 < n <= LONGEST:
         raise IRError(f"a transform of length {n} is not supported (1 to {LONGEST})")
+    if not isinstance(parts := x.shape[-1], int):
+        x = concat([x, fill([*x.shape[:-1], 2 - parts], 0, x.dtype)], x.rank - 1)  # a real signal's imaginary parts are 0
     if inverse and onesided:
         return _real_inverse(x, axis, n)
     used, count = min(have, n), n // 2 + 1 if onesided else n

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ...ir import Value
 from ...op import op
 from ...tensor import cast, like, map_, reshape
@@ -12,7 +14,8 @@ ML = "ai.onnx.ml"
 
 @op(domain=ML)
 def Binarizer(X: Value, *, threshold: float = 0.0) -> Value:
-    return cast(map_("lt", like(X, threshold), X), X.dtype)
+    """1 where an element is above the threshold: for integers, above the whole number below it."""
+    return cast(map_("lt", like(X, math.floor(threshold) if X.dtype.is_int else threshold), X), X.dtype)
 
 
 @op(domain=ML)

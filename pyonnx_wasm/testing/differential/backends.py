@@ -35,8 +35,9 @@ def _native(case: Case, provider: str, optimise: bool) -> Answer:
     try:
         session = InferenceSession(case.data, options, [provider])
         compiled = True
+        made = [session.run(None, feeds) for feeds in case.runs]
         kinds = [s.dtype for s in session.signature()[1]]
-        runs = [[shown(a, d) for a, d in zip(session.run(None, feeds), kinds, strict=True)] for feeds in case.runs]
+        runs = [[shown(a, d) for a, d in zip(outputs, kinds, strict=True)] for outputs in made]
     except Exception as error:
         return Answer(None, error, compiled and not _of_the_compiler(error), how)
     return Answer(runs, how=how)

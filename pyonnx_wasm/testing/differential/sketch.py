@@ -144,7 +144,8 @@ class Sketch:
         return np.random.default_rng(int((self.pick if constant else self.fill).integers(1 << 62)))
 
     def array(self, dtype: Any, shape: Shape, kind: str = "any", constant: bool = False) -> Array:
-        """Contents. ``kind``: any; mild (specials whose products do not overflow); plain (none); unit (0 to 1); positive; nonzero."""
+        """Contents. ``kind``: any; mild (specials whose products do not overflow); finite (no
+        infinity, no NaN); plain (none); unit (0 to 1); positive; nonzero."""
         rng, dtype = self._rng(constant), np.dtype(dtype)
         if kind == "unit":
             return values.numbers(rng, dtype, shape, 0, 1)
@@ -153,8 +154,8 @@ class Sketch:
         made = values.ordinary(rng, dtype, shape, self.whole)
         if kind == "nonzero":
             made = np.where(made == 0, np.ones((), dtype), made)
-        elif kind in ("any", "mild") and self.special:
-            made = values.sprinkle(rng, made, 0.15, kind == "mild")
+        elif kind in ("any", "mild", "finite") and self.special:
+            made = values.sprinkle(rng, made, 0.15, kind != "any", kind == "finite")
         return made
 
     def whole_numbers(self, low: int, high: int, shape: Shape, dtype: Any = np.int64, constant: bool = False) -> Array:

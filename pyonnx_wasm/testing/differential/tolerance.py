@@ -111,6 +111,10 @@ _EPSILONS = {
 }  # fmt: skip
 
 
+#: The standard writes constants of these as float32, in bodies of functions: float64 is not defined closer than that.
+FLOAT32_CONSTANTS = frozenset(("Gelu", "HardSwish"))
+
+
 def epsilons(operators: Iterable[str]) -> float:
     """For a model of these operators: errors of one go through the others."""
     named = sorted(operators)

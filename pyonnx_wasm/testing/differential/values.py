@@ -60,15 +60,15 @@ def iinfo(dtype: np.dtype[Any]) -> Any:
 
 
 @cache
-def specials(dtype: np.dtype[Any], mild: bool) -> tuple[Any, ...]:
-    """The values to sprinkle; mild: without those whose products overflow."""
+def specials(dtype: np.dtype[Any], mild: bool, finite: bool = False) -> tuple[Any, ...]:
+    """The values to sprinkle; mild: without those whose products overflow; finite: without infinity and NaN."""
     if dtype.kind == "b":
         return (False, True)
     if is_float(dtype):
         info = finfo(dtype)
         if dtype.itemsize == 1:
             return (0.0, 1.0, -1.0, float(info.max), float(info.smallest_subnormal))
-        few = (*_SPECIAL, float(info.smallest_subnormal), float(info.tiny))
+        few = (*(_SPECIAL[3:] if finite else _SPECIAL), float(info.smallest_subnormal), float(info.tiny))
         return few if mild else (*few, float(info.max), float(info.min), -float(info.smallest_subnormal), 2.5, -1.5)
     if dtype.kind == "c":
         return (0, 1, -1, 1j)
@@ -96,9 +96,9 @@ def ordinary(rng: np.random.Generator, dtype: np.dtype[Any], shape: Shape, whole
     return np.asarray(rng.integers(max(int(info.min), -9), min(int(info.max), 9), shape, endpoint=True)).astype(dtype)
 
 
-def sprinkle(rng: np.random.Generator, array: Array, share: float, mild: bool) -> Array:
+def sprinkle(rng: np.random.Generator, array: Array, share: float, mild: bool, finite: bool = False) -> Array:
     """Replaces about ``share`` of the elements by special values."""
-    found = specials(array.dtype, mild)
+    found = specials(array.dtype, mild, finite)
     out = array.reshape(-1).copy()
     chosen = rng.random(out.size) < share
     picks = rng.integers(0, len(found), out.size)

@@ -67,7 +67,7 @@ def loop(m: Sketch) -> None:
     dims = tuple(m.size(1, 3, fixed=True) for _ in range(m.integer(1, 3)))
     x, y = given(m, dims, 0.2), given(m, dims, 0.2)
     outer = [x, y, m.node(m.choice(("Relu", "Neg")), y)]
-    trips = m.integer(0, 5)
+    trips = m.integer(1, 5)
     body = m.body()
     at, on = body.fresh("i"), body.fresh("on")
     carried = [body.fresh("carried") for _ in range(m.integer(1, 3))]

@@ -28,7 +28,7 @@ NOT_GENERATED: dict[tuple[str, str], str] = {
     ("", "Scatter"): "ScatterElements under the name that it had before opset 11",
     ("", "SimplifiedLayerNormalization"): "RMSNormalization under the name that onnxruntime writes",
 }
-OLDEST = 6
+OLDEST = 7
 
 
 def generates(*names: str, domain: str = "") -> Callable[[Generator], Generator]:

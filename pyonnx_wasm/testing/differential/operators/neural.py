@@ -15,12 +15,13 @@ def window(m: Sketch, rank: int, deep: bool = True, dilated: bool = True) -> tup
     """A kernel's shape, the attributes of a window, and sizes that it fits."""
     kernel = [m.integer(1, 3) for _ in range(rank)]
     attributes: dict[str, Any] = {}
-    dilations = [1] * rank
+    strides = dilations = [1] * rank
     if m.chance(0.6):
-        attributes["strides"] = [m.integer(1, 3) for _ in range(rank)]
+        attributes["strides"] = strides = [m.integer(1, 3) for _ in range(rank)]
     if dilated and m.chance(0.35):
         attributes["dilations"] = dilations = [m.integer(1, 2) for _ in range(rank)]
-    auto = m.choice((None, None, "NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"))
+    wide = all(k >= s for k, s in zip(kernel, strides, strict=True))  # else the padding would be negative: nobody says what that is
+    auto = m.choice((None, None, "NOTSET", "VALID", *(("SAME_UPPER", "SAME_LOWER") if wide else ())))
     if auto is not None:
         attributes["auto_pad"] = auto
     if auto in (None, "NOTSET") and m.chance(0.6):
@@ -98,7 +99,7 @@ def pool(m: Sketch, schema: Schema) -> None:
         attributes["p"] = m.choice((None, 1, 2, 3))
     if name == "MaxPool" and m.opset >= 8:
         attributes["storage_order"] = m.choice((None, None, 0))
-    x = m.operand(picked(m, schema), (m.size(1, 2), m.size(1, 3), *sizes), "mild")
+    x = m.operand(picked(m, schema), (m.size(1, 2), m.size(1, 3), *sizes), "finite")
     two = name == "MaxPool" and m.opset >= 8 and m.chance(0.3)
     m.result(*m.add(name, [x], 2 if two else 1, kernel_shape=kernel, **attributes))
 

@@ -51,7 +51,7 @@ def softmax(m: Sketch, schema: Schema) -> None:
     dims = m.shape(m.integer(1, 5))
     low = -len(dims) if m.opset >= 11 else 0
     axis = m.integer(low, len(dims) - 1) if m.chance(0.8) else None
-    m.result(m.node(schema.name, m.operand(picked(m, schema), dims, "mild"), axis=axis))
+    m.result(m.node(schema.name, m.operand(picked(m, schema), dims, "finite"), axis=axis))
 
 
 @generates("LpNormalization")
@@ -72,8 +72,7 @@ def cumulative(m: Sketch, schema: Schema) -> None:
 @generates("GlobalAveragePool", "GlobalMaxPool", "GlobalLpPool")
 def global_pool(m: Sketch, schema: Schema) -> None:
     p: dict[str, Any] = {"p": m.integer(1, 3)} if schema.name == "GlobalLpPool" and m.opset >= 2 and m.chance(0.6) else {}
-    kind = "any" if schema.name == "GlobalMaxPool" else "mild"
-    m.result(m.node(schema.name, m.operand(picked(m, schema), m.shape(m.integer(2, 5)), kind), **p))
+    m.result(m.node(schema.name, m.operand(picked(m, schema), m.shape(m.integer(3, 5)), "finite"), **p))
 
 
 @generates("MeanVarianceNormalization")

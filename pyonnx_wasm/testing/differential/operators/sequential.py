@@ -124,6 +124,8 @@ def flex_attention(m: Sketch, schema: Schema) -> None:
 @generates("MultiHeadAttention", domain="com.microsoft")
 def multi_head_attention(m: Sketch, schema: Schema) -> None:
     batch, queries, keys, heads, size = m.size(1, 2), m.size(1, 4), m.size(1, 5), m.integer(1, 3), m.integer(1, 4)
+    causal = m.chance(0.2)
+    keys = queries if causal else keys  # of other lengths onnxruntime leaves the last row whole
     shapes = [(batch, queries, heads * size), (batch, keys, heads * size), (batch, keys, heads * size)]
     given = [m.operand(FLOAT, s, "plain", constant=0) for s in shapes]
     optional = [m.operand(FLOAT, (3 * heads * size,), "plain", constant=0.7) if m.chance(0.4) else ""]
@@ -131,7 +133,7 @@ def multi_head_attention(m: Sketch, schema: Schema) -> None:
     optional.append(m.operand(FLOAT, (m.choice((1, batch)), m.choice((1, heads)), queries, keys), "plain") if m.chance(0.3) else "")
     while optional and not optional[-1]:
         optional.pop()
-    attributes = {"unidirectional": 1 if m.chance(0.2) and "" in [*optional, ""] else None, "scale": m.choice((None, 0.4))}
+    attributes = {"unidirectional": 1 if causal else None, "scale": m.choice((None, 0.4))}
     m.result(*m.add("MultiHeadAttention", [*given, *optional], 1, "com.microsoft", num_heads=heads, **attributes))
 
 
