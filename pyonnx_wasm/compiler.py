@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from . import passes
-from .gpu.lower import lower_gpu
+from .gpu.lower import lower_gpu, on_core
 from .onnxfile import reader
 from .program import Compiled, Signature, lower, partition
 
@@ -69,6 +69,7 @@ def compile(
         model,
         graph,
         on_gpu,
+        on_core(graph) if gpu else "",
     )
 
 

@@ -117,6 +117,8 @@ class InferenceSession:
         return compiler.compile(self._source, constants=constants, shapes=shapes, optimise=optimise, gpu=gpu)
 
     def _executor(self, compiled: Compiled) -> Runtime:
+        if compiled.on_core and self._provider in ("gpu", "webgpu"):
+            self._provider, self.fallback = PROVIDERS[0], compiled.on_core
         threads = self._options.intra_op_num_threads
         if self._provider == "wasm":
             from .runtimes import pyodide

@@ -52,6 +52,8 @@ export interface Header {
   readonly files: readonly string[];
   /** The Program for GPUs and the range of its section, if the model was compiled for them. */
   readonly gpu: GpuInfo | undefined;
+  /** Why the core runs it where a GPU is wanted. */
+  readonly onCore: string | undefined;
   /** Length of the data section as far as blobs reach into it. */
   readonly dataBytes: number;
 }
@@ -144,6 +146,7 @@ export function parseHeader(bytes: Uint8Array): Header {
   if (results.length !== outputs.length) fail(`results: ${results.length} slots for ${outputs.length} outputs`);
 
   const gpu = header["gpu"] === undefined ? undefined : gpuInfo(header["gpu"], programs.length);
+  const onCore = header["on_core"] === undefined ? undefined : string(header["on_core"], "on_core");
   const ends = [
     ...(gpu ? [gpu.start + gpu.bytes] : []),
     ...programs.map((p) => p.start + p.bytes),
@@ -161,6 +164,7 @@ export function parseHeader(bytes: Uint8Array): Header {
     weights,
     files,
     gpu,
+    onCore,
     dataBytes,
   };
 }

@@ -122,8 +122,8 @@ export class Model {
     const progress = progressOf(total, options.onProgress);
     progress("model", reader.position);
 
-    const device = header.gpu || !options.gpuOptional ? options.gpu : undefined;
-    if (options.gpu && !device) this.fallback = NO_GPU_PART;
+    const device = header.gpu || !(options.gpuOptional || header.onCore) ? options.gpu : undefined;
+    if (options.gpu && !device) this.fallback = header.onCore ?? NO_GPU_PART;
     const wanted = header.programs.map(
       (_, i) => i === header.init || (i === header.gpu?.program ? !!device : !device || !!options.gpuOptional),
     );

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..ir import Node, Storage, Value, dims
+from ..ir import Graph, Node, Storage, Value, dims
 from ..ir.dims import DimLike
 from ..op import Kernel
 from ..program import ARENA, OUTPUT, GpuProgram, GpuSection, Parts
@@ -26,7 +26,7 @@ def lower_gpu(parts: Parts) -> GpuProgram | None:
         None where sizes are read from what the graph computes.
     """
     graph = parts.graph
-    if graph.reads:
+    if on_core(graph):
         return None
 
     def assembled(nodes: Sequence[Node]) -> GpuProgram:
@@ -36,6 +36,12 @@ def lower_gpu(parts: Parts) -> GpuProgram | None:
         return assembled(read_halves(parts.main, graph.uses(), graph.output_storages()))
     except NeedsCasts:
         return assembled(parts.main)
+
+
+def on_core(graph: Graph) -> str:
+    """Why the core runs the whole graph; "" where a GPU can."""
+    data = [r for r in graph.reads.values() if r.value.storage.kind != "input" or r.value.dtype.is_float]
+    return "sizes in it are data, which the core reads between its steps" if data else ""
 
 
 class NeedsCasts(Exception):

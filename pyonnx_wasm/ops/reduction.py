@@ -9,8 +9,24 @@ import numpy as np
 
 from ..dtypes import DType
 from ..ir import Graph, Value, dims
+from ..ir.dims import DimLike
 from ..op import Enum, Kernel, op
-from ..tensor import HALVES, axis_of, cast, contiguous, dims_of, ints_of, like, map_, reduce, reshape
+from ..tensor import (
+    HALVES,
+    around,
+    axes_of,
+    axis_of,
+    cast,
+    chosen,
+    contiguous,
+    dims_of,
+    like,
+    map_,
+    parted,
+    reduce,
+    reshape,
+    without,
+)
 
 EXTREMES = Enum("Extreme", "largest smallest")
 SCANS = Enum("Scan", "sum product")
@@ -51,7 +67,7 @@ WITHOUT_AXES = {"ReduceSumSquare": "sumsq", "ReduceL1": "abs", "ReduceL2": "abs"
 
 
 def _reduction(name: str, fn: Callable[[Value, Sequence[int], bool], Value]) -> tuple[Callable[..., Value], Callable[..., Value]]:
-    def apply(x: Value, axes: Sequence[int] | None, keep: bool, noop: bool) -> Value:
+    def apply(x: Value, axes: Sequence[DimLike] | None, keep: bool, noop: bool) -> Value:
         if x.dtype in HALVES:
             return cast(apply(cast(x, DType.float32), axes, keep, noop), x.dtype)
         if not axes:
@@ -60,11 +76,19 @@ def _reduction(name: str, fn: Callable[[Value, Sequence[int], bool], Value]) -> 
                 return x if special is None else map_("mul", x, x) if special == "sumsq" else map_(special, x)
             axes = list(range(x.rank))
         if x.dtype.is_int and fn in (_l2, _log_sum, _log_sum_exp):
-            return cast(fn(cast(x, DType.float64), axes, keep), x.dtype)
-        return fn(x, axes, keep)
+            return cast(over(cast(x, DType.float64), axes, keep), x.dtype)
+        return over(x, axes, keep)
+
+    def over(x: Value, axes: Sequence[DimLike], keep: bool) -> Value:
+        known = [a for a in axes if isinstance(a, int)]
+        if len(known) == len(axes):
+            return fn(x, known, keep)
+        marks = chosen(axes, x.rank)
+        y = fn(parted(x, marks), range(x.rank, 2 * x.rank), False)
+        return y if keep else without(y, marks, len(axes))
 
     def with_input(data: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Value:
-        which = None if axes is None or axes.size == 0 else ints_of(axes, "axes")
+        which = None if axes is None or axes.size == 0 else axes_of(axes, data.rank)
         return apply(data, which, bool(keepdims), bool(noop_with_empty_axes))
 
     def with_attribute(data: Value, *, axes: Sequence[int] | None = None, keepdims: int = 1) -> Value:
@@ -124,7 +148,7 @@ def ArgMin(data: Value, *, axis: int = 0, keepdims: int = 1, select_last_index: 
 def _cumulative(kind: str, x: Value, axis: Value, exclusive: int, reverse: int) -> Value:
     if x.dtype in HALVES:
         return cast(_cumulative(kind, cast(x, DType.float32), axis, exclusive, reverse), x.dtype)
-    outer, n, inner = _around(x, axis_of(ints_of(axis, "axis")[0], x.rank))
+    outer, n, inner = around(x.shape, axes_of(axis, x.rank, "axis")[0])
     y: Value = CUMULATIVE(
         {"y": (x.dtype, x.shape)},
         {"x": contiguous(x)},

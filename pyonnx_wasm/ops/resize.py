@@ -7,10 +7,25 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import Graph, IRError, NeedsContent, Value, dims
+from ..ir import Graph, IRError, Value, dims
 from ..ir.dims import Dim, DimLike
 from ..op import Enum, Kernel, op
-from ..tensor import HALVES, axis_of, cast, contiguous, dims_of, floats_of, sources
+from ..tensor import (
+    HALVES,
+    axis_of,
+    cast,
+    contiguous,
+    dims_of,
+    floats_of,
+    is_known,
+    like,
+    literal,
+    map_,
+    params_of,
+    reduce,
+    sized,
+    split,
+)
 
 MODES = Enum("Interpolation", "nearest linear cubic")
 COORDINATES = Enum(
@@ -27,8 +42,8 @@ RESIZE = Kernel(
 
 
 def resize(
-    x: Value, sizes: Sequence[DimLike], scales: Sequence[float], mode: str, coordinates: str, nearest: str = "round_prefer_floor",
-    cubic_a: float = -0.75, exclude_outside: int = 0, antialias: int = 0, extrapolation: float = 0.0, roi: Sequence[float] = (),
+    x: Value, sizes: Sequence[DimLike], scales: Sequence[float | Dim], mode: str, coordinates: str, nearest: str = "round_prefer_floor",
+    cubic_a: float = -0.75, exclude_outside: int = 0, antialias: int = 0, extrapolation: float = 0.0, roi: Sequence[float | Dim] = (),
 ) -> Value:  # fmt: skip
     """Resamples every axis to ``sizes``; a scale of 0 means size out / size in, taken when shapes are bound."""
     if x.dtype in HALVES and mode != "nearest":
@@ -88,6 +103,22 @@ def scaled(size: DimLike, scale: float) -> DimLike:
     return (size * top + half) // bottom
 
 
+def _by_scales(shape: Sequence[DimLike], scales: Value, roi: Value | None) -> tuple[Sequence[float | Dim], list[DimLike]]:
+    """The scales, and the sizes that they lead to from the region that is taken."""
+    n = len(shape)
+    if is_known(scales) and (roi is None or is_known(roi)):
+        known = floats_of(scales, "scales")
+        edges = [0.0] * n + [1.0] * n if roi is None else floats_of(roi, "roi")
+        parts = [np.float32(e) - np.float32(b) for b, e in zip(edges, edges[n:], strict=False)]
+        return known, [scaled(s, float(part * np.float32(f))) for s, part, f in zip(shape, parts, known, strict=True)]
+    scales = total = sized(scales, [n], "scales")
+    if roi is not None:
+        begin, end = split(cast(sized(roi, [2 * n], "roi"), DType.float32), 0, [n, n])
+        total = map_("mul", map_("sub", end, begin), scales)
+    sizes = map_("floor", map_("mul", cast(literal(shape), DType.float32), total))
+    return params_of(scales, "scales"), dims_of(sizes, "scales")
+
+
 @op(since=11)
 def Resize(
     X: Value,
@@ -108,23 +139,26 @@ def Resize(
     rank = X.rank
     which = [axis_of(a, rank) for a in axes] if axes is not None else list(range(rank))
     out: list[DimLike] = list(X.shape)
-    factor = [1.0] * rank
-    region: list[float] = []
-    if coordinate_transformation_mode == "tf_crop_and_resize" and roi is not None:
-        given = floats_of(roi, "roi")
-        start, end = [0.0] * rank, [1.0] * rank
+    factor: list[float | Dim] = [1.0] * rank
+    region: list[float | Dim] = []
+    crop = roi if coordinate_transformation_mode == "tf_crop_and_resize" else None
+    if crop is not None:
+        bounds = params_of(crop, "roi")
+        start: list[float | Dim] = [0.0] * rank
+        end: list[float | Dim] = [1.0] * rank
         for i, axis in enumerate(which):
-            start[axis], end[axis] = given[i], given[i + len(which)]
+            start[axis], end[axis] = bounds[i], bounds[i + len(which)]
         region = start + end
     if scales is not None and scales.size != 0:
-        for axis, scale in zip(which, floats_of(scales, "scales"), strict=True):
-            factor[axis] = scale
-            part = np.float32(region[rank + axis]) - np.float32(region[axis]) if region else np.float32(1)
-            out[axis] = scaled(X.shape[axis], float(part * np.float32(scale)))
+        given, wanted = _by_scales([X.shape[a] for a in which], scales, crop)
+        for i, axis in enumerate(which):
+            factor[axis], out[axis] = given[i], wanted[i]
     elif sizes is not None:
-        want = dims_of(sizes, "sizes")
-        if keep_aspect_ratio_policy != "stretch":
-            want, ratio = _same_ratio(X, which, want, sizes, keep_aspect_ratio_policy)
+        ratio: float | Dim = 0.0
+        if keep_aspect_ratio_policy == "stretch":
+            want = dims_of(sizes, "sizes")
+        else:
+            want, ratio = _same_ratio([X.shape[a] for a in which], sizes, keep_aspect_ratio_policy)
         for i, axis in enumerate(which):
             out[axis] = want[i]
             if keep_aspect_ratio_policy != "stretch":
@@ -150,29 +184,28 @@ def Resize(
     )
 
 
-def _same_ratio(x: Value, axes: Sequence[int], want: Sequence[DimLike], given: Value, policy: str) -> tuple[list[DimLike], float]:
-    if any(isinstance(s, Dim) for s in (*want, *[x.shape[a] for a in axes])):
-        raise NeedsContent("keep_aspect_ratio_policy: the sizes", sources(given))
-    ratios = [float(w) / float(x.shape[a]) for w, a in zip(want, axes, strict=True)]
-    ratio = min(ratios) if policy == "not_larger" else max(ratios)
-    return [int(np.floor(float(x.shape[a]) * ratio + 0.5)) for a in axes], ratio
+def _same_ratio(shape: Sequence[DimLike], sizes: Value, policy: str) -> tuple[list[DimLike], float | Dim]:
+    """The sizes nearest to those given with the same ratio on every axis, and that ratio."""
+    have = cast(literal(shape), DType.float64)
+    ratio = reduce("min" if policy == "not_larger" else "max", map_("div", cast(sizes, DType.float64), have), [0], True)
+    rounded = map_("floor", map_("add", map_("mul", have, ratio), like(have, 0.5)))
+    return dims_of(cast(rounded, DType.int64), "sizes"), params_of(ratio, "sizes")[0]
 
 
 @op("Resize", since=10, until=10)
 def Resize_10(X: Value, scales: Value, *, mode: str = "nearest") -> Value:
-    return _upsampled(X, floats_of(scales, "scales"), mode)
+    return _upsampled(X, *_by_scales(X.shape, scales, None), mode)
 
 
 @op("Upsample", since=9, until=10)
 def Upsample(X: Value, scales: Value, *, mode: str = "nearest") -> Value:
-    return _upsampled(X, floats_of(scales, "scales"), mode)
+    return _upsampled(X, *_by_scales(X.shape, scales, None), mode)
 
 
 @op("Upsample", since=7, until=8)
 def Upsample_7(X: Value, *, scales: Sequence[float], mode: str = "nearest") -> Value:
-    return _upsampled(X, scales, mode)
+    return _upsampled(X, scales, [scaled(s, f) for s, f in zip(X.shape, scales, strict=True)], mode)
 
 
-def _upsampled(x: Value, scales: Sequence[float], mode: str) -> Value:
-    sizes = [scaled(s, f) for s, f in zip(x.shape, scales, strict=True)]
+def _upsampled(x: Value, scales: Sequence[float | Dim], sizes: Sequence[DimLike], mode: str) -> Value:
     return resize(x, sizes, list(scales), mode, "asymmetric", "floor")

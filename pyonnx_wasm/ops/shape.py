@@ -12,10 +12,13 @@ from ..ir import Graph, IRError, Node, Value, dims
 from ..ir.dims import Dim, DimLike
 from ..op import Context, Enum, Kernel, op
 from ..tensor import (
+    axes_of,
     axis_of,
     between,
+    between_data,
     broadcast_to,
     cast,
+    chosen,
     concat,
     constant,
     content,
@@ -24,16 +27,16 @@ from ..tensor import (
     expand,
     fill,
     index,
-    ints_of,
     literal,
     map_,
     reshape,
-    scalar_of,
     slice_,
     split,
     squeeze,
+    squeeze_data,
     transpose,
     unsqueeze,
+    unsqueeze_data,
 )
 from ..tensor.packed import pack, unpack
 
@@ -162,7 +165,11 @@ def Transpose(data: Value, *, perm: Sequence[int] | None = None) -> Value:
 
 @op(since=13)
 def Squeeze(data: Value, axes: Value | None = None) -> Value:
-    return _squeeze(data, None if axes is None else ints_of(axes, "axes"))
+    if axes is None:
+        return _squeeze(data, None)
+    which = axes_of(axes, data.rank)
+    known = [a for a in which if isinstance(a, int)]
+    return _squeeze(data, known) if len(known) == len(which) else squeeze_data(data, which)
 
 
 @op("Squeeze", since=1, until=12)
@@ -182,7 +189,11 @@ def _squeeze(data: Value, axes: Sequence[int] | None) -> Value:
 
 @op(since=13)
 def Unsqueeze(data: Value, axes: Value) -> Value:
-    return unsqueeze(data, ints_of(axes, "axes"))
+    if not isinstance(axes.size, int):
+        raise IRError("how many axes are given must be known when the model is compiled")
+    which = axes_of(axes, data.rank + axes.size)
+    known = [a for a in which if isinstance(a, int)]
+    return unsqueeze(data, known) if len(known) == len(which) else unsqueeze_data(data, which)
 
 
 @op("Unsqueeze", since=1, until=12)
@@ -193,9 +204,25 @@ def Unsqueeze_1(data: Value, *, axes: Sequence[int]) -> Value:
 @op(since=10)
 def Slice(data: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None) -> Value:
     first, last = dims_of(starts, "starts"), dims_of(ends, "ends")
-    which = list(range(len(first))) if axes is None else ints_of(axes, "axes")
-    stride = [1] * len(first) if steps is None else ints_of(steps, "steps")
-    return _slice(data, first, last, which, stride)
+    which: list[DimLike] = list(range(len(first))) if axes is None else axes_of(axes, data.rank)
+    stride: list[DimLike] = [1] * len(first) if steps is None else dims_of(steps, "steps")
+    known, strides = [a for a in which if isinstance(a, int)], [s for s in stride if isinstance(s, int)]
+    if len(known) == len(which) and len(strides) == len(stride):
+        return _slice(data, first, last, known, strides)
+    return _slice_data(data, first, last, which, stride)
+
+
+def _slice_data(x: Value, starts: Sequence[DimLike], ends: Sequence[DimLike], axes: Sequence[DimLike], steps: Sequence[DimLike]) -> Value:
+    """Slices whose axes or steps are data: per axis of the value what is said of it, else all of it."""
+    marks = chosen(axes, x.rank)
+    for step in steps:
+        Graph.current().check(dims.ne(step, 0), "a step is 0")
+    for axis, mark in enumerate(marks):
+        hits = [dims.eq(a, axis) for a in axes]
+        start, end, step = (sum((h * v for h, v in zip(hits, values, strict=True)), 0) for values in (starts, ends, steps))
+        size = x.shape[axis]
+        x = between_data(x, axis, start, dims.select(mark, end, size), dims.select(mark, step, 1))
+    return x
 
 
 @op("Slice", since=1, until=9)
@@ -252,12 +279,16 @@ def Tile(input: Value, repeats: Value) -> Value:
 @op(since=11)
 def Pad(data: Value, pads: Value, constant_value: Value | None = None, axes: Value | None = None, *, mode: str = "constant") -> Value:
     rank = data.rank
-    which = [axis_of(a, rank) for a in ints_of(axes, "axes")] if axes is not None else list(range(rank))
+    which: list[DimLike] = axes_of(axes, rank) if axes is not None else list(range(rank))
     given = dims_of(pads, "pads")
     before: list[DimLike] = [0] * rank
     after: list[DimLike] = [0] * rank
-    for i, axis in enumerate(which):
-        before[axis], after[axis] = given[i], given[i + len(which)]
+    if len(given) != 2 * len(which):
+        raise IRError(f"{len(given)} pads for {len(which)} axes: there must be two per axis")
+    for i, at in enumerate(which):
+        for axis in range(rank):
+            before[axis] = dims.select(dims.eq(at, axis), given[i], before[axis])
+            after[axis] = dims.select(dims.eq(at, axis), given[i + len(which)], after[axis])
     return pad(data, before, after, mode, constant_value)
 
 
@@ -327,8 +358,10 @@ def Range(start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> V
                 0,
             )
     else:
-        low, high, by = (scalar_of(v, what) for v, what in ((start, "start"), (limit, "limit"), (delta, "delta")))
-        count = max(int(np.ceil((high - low) / by)), 0)
+        compute = DType.float64 if dtype is DType.float64 else DType.float32
+        low, high, by = (reshape(cast(v, compute), ()) for v in (start, limit, delta))
+        steps_of = map_("div", cast(map_("sub", high, low), DType.float64), cast(by, DType.float64))
+        count = dims.dmax(dims_of(cast(map_("ceil", steps_of), DType.int64), "the range")[0], 0)
     wide = dtype if dtype in (DType.int32, DType.int64, DType.float64) else DType.int64 if dtype.is_int else DType.float32
     steps = map_("mul", cast(index(0, [count]), wide), cast(reshape(delta, ()), wide))
     return cast(map_("add", steps, cast(reshape(start, ()), wide)), dtype)
@@ -352,7 +385,7 @@ def Trilu(input: Value, k: Value | None = None, *, upper: int = 1) -> Value:
 
 @op()
 def OneHot(indices: Value, depth: Value, values: Value, *, axis: int = -1) -> Value:
-    size = dims_of(depth, "depth")[0]
+    size = dims_of(cast(depth, DType.int64), "depth")[0]
     rank = indices.rank + 1
     axis = axis_of(axis, rank)
     at = unsqueeze(cast(indices, DType.int64), [axis])

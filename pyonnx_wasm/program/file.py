@@ -98,6 +98,7 @@ def layout(compiled: Compiled, *, thin: bool = False) -> Layout:
         "results": list(range(slots, slots + len(compiled.outputs))),
         "weights": weights,
         **gpu,
+        **({"on_core": compiled.on_core} if compiled.on_core else {}),
     }
     if any("from" in row for row in weights):
         header["files"] = [os.path.basename(f) for f in compiled.files]
@@ -246,6 +247,7 @@ def _build(name: str, source: Any, header: dict[str, Any], body: memoryview) -> 
         [],
         body,
         gpu=_gpu(name, header, programs, take),
+        on_core=str(header.get("on_core", "")),
     )
 
 

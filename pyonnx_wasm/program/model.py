@@ -97,6 +97,7 @@ class Compiled:
         weights: in the order of the Programs' weight table.
         files: the source file and its external data, for thin files.
         gpu: the same model lowered for GPUs, over the same weights.
+        on_core: why the core runs it where a GPU is wanted, "" where nothing stands against one.
     """
 
     inputs: list[Signature]
@@ -109,3 +110,4 @@ class Compiled:
     model: Any = None  # keeps mapped weights alive
     graph: Graph | None = None
     gpu: GpuProgram | None = None
+    on_core: str = ""

@@ -5,6 +5,7 @@ others in the operator family that brings them. It imports ``ir``, ``op`` and ``
 """
 
 from .ask import dims_of, floats_of, ints_of, is_known, params_of, scalar_of
+from .axes import around, axes_of, chosen, parted, pick, squeeze_data, unsqueeze_data, without
 from .concat import CONCAT, concat
 from .content import CONTENT_LIMIT, constant, content, knowing, single, sources
 from .literal import LITERAL, literal
@@ -15,6 +16,7 @@ from .views import (
     MAX_RANK,
     axis_of,
     between,
+    between_data,
     broadcast,
     broadcast_shapes,
     broadcast_to,
@@ -44,12 +46,16 @@ __all__ = [
     "MAX_RANK",
     "REDUCE",
     "REDUCTIONS",
+    "around",
+    "axes_of",
     "axis_of",
     "between",
+    "between_data",
     "broadcast",
     "broadcast_shapes",
     "broadcast_to",
     "cast",
+    "chosen",
     "coalesced",
     "concat",
     "constant",
@@ -67,6 +73,8 @@ __all__ = [
     "literal",
     "map_",
     "params_of",
+    "parted",
+    "pick",
     "reduce",
     "reshape",
     "same_view",
@@ -78,7 +86,10 @@ __all__ = [
     "split",
     "split_strides",
     "squeeze",
+    "squeeze_data",
     "swap",
     "transpose",
     "unsqueeze",
+    "unsqueeze_data",
+    "without",
 ]

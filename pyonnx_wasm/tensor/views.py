@@ -142,6 +142,16 @@ def between(x: Value, axis: int, start: DimLike, end: DimLike, step: int = 1) ->
     return _taken(x, axis, first, count, 1 if one else step)
 
 
+def between_data(x: Value, axis: int, start: DimLike, end: DimLike, step: DimLike) -> Value:
+    """The same in steps whose direction is data."""
+    size, up = x.shape[axis], dims.gt(step, 0)
+    low, high = dims.select(up, 0, -1), dims.select(up, size, size - 1)
+    first, stop = _position(start, size, low, high), _position(end, size, low, high)
+    span = dims.dmax(dims.select(up, stop - first, first - stop), 0)
+    count = dims.ceildiv(span, dims.dmax(dims.select(up, step, 0 - step), 1))
+    return _taken(x, axis, dims.dmin(dims.dmax(first, 0), dims.dmax(size - 1, 0)), count, dims.select(dims.le(count, 1), 1, step))
+
+
 def _position(at: DimLike, size: DimLike, low: DimLike, high: DimLike) -> DimLike:
     """A position counted from the end when negative, limited to [low, high]."""
     if isinstance(at, int):
