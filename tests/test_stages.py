@@ -147,3 +147,139 @@ def test_memory_of_dead_stages_serves_later_ones() -> None:
     c.bind([x.size], [x])
     c.run([x], [None], lambda i, shape: np.empty(shape, np.int64))
     assert c.arena_bytes <= 3 * x.nbytes
+
+
+N = ["N"]
+CASES: dict[str, tuple[bytes, list[Feed]]] = {
+    "NonZero, Gather and a sum": (
+        model(
+            [
+                h.make_node("NonZero", ["x"], ["at"]),
+                h.make_node("Transpose", ["at"], ["t"]),
+                h.make_node("GatherND", ["x", "t"], ["v"]),
+                h.make_node("ReduceSum", ["v"], ["s"]),
+            ],
+            {"x": (T.FLOAT, ["a", "b"])},
+            ["at", "v", "s"],
+        ),
+        [{"x": np.maximum(f32(3, 4), 0)}, {"x": np.zeros((2, 5), np.float32)}, {"x": f32(1, 9)}],
+    ),
+    "Compress along an axis": (
+        model([h.make_node("Compress", ["x", "c"], ["y"], axis=1)], {"x": (T.FLOAT, ["a", "b"]), "c": (T.BOOL, ["m"])}, ["y"]),
+        [{"x": f32(2, 5), "c": np.array(c)} for c in ([True, False, True], [False] * 5, [False, False, False, False, True])],
+    ),
+    "Compress of the flat tensor": (
+        model([h.make_node("Compress", ["x", "c"], ["y"])], {"x": (T.INT64, ["a", "b"]), "c": (T.BOOL, ["m"])}, ["y"]),
+        [{"x": i64(*range(6)).reshape(2, 3), "c": np.array(c)} for c in ([True, False, True, True], [True])],
+    ),
+    "Unique": (
+        model([h.make_node("Unique", ["x"], ["y", "i", "j", "n"])], {"x": (T.INT64, N)}, ["y", "i", "j", "n"]),
+        [{"x": i64(*x)} for x in ([2, 1, 1, 3, 4, 3], [7], [5, 5, 5], [3, 2, 1])],
+    ),
+    "Unique, not sorted, rows": (
+        model([h.make_node("Unique", ["x"], ["y", "i", "j", "n"], axis=0, sorted=0)], {"x": (T.FLOAT, ["a", "b"])}, ["y", "i", "j", "n"]),
+        [{"x": np.array(x, np.float32)} for x in ([[2, 1], [1, 2], [2, 1]], [[0, 0, 0]], [[3, 1], [3, 0], [3, 1], [3, 0], [2, 9]])],
+    ),
+    "NonMaxSuppression": (
+        model(
+            [h.make_node("NonMaxSuppression", ["b", "s", "m", "i", "t"], ["y"])],
+            {"b": (T.FLOAT, ["n", "k", 4]), "s": (T.FLOAT, ["n", "c", "k"]), "m": (T.INT64, [1]), "i": (T.FLOAT, [1]), "t": (T.FLOAT, [1])},
+            ["y"],
+        ),
+        [
+            {
+                "b": np.random.default_rng(k).random((2, 30, 4), np.float32),
+                "s": np.random.default_rng(k + 9).random((2, 3, 30), np.float32),
+                "m": i64(m),
+                "i": np.array([iou], np.float32),
+                "t": np.array([least], np.float32),
+            }
+            for k, (m, iou, least) in enumerate([(4, 0.3, 0.2), (0, 0.3, 0.2), (100, 0.9, 0.0), (5, 0.1, 2.0)])
+        ],
+    ),
+    "Range of floats": (
+        model([h.make_node("Range", ["a", "b", "c"], ["y"])], {n: (T.FLOAT, []) for n in "abc"}, ["y"]),
+        [{n: np.float32(v) for n, v in zip("abc", r, strict=True)} for r in ((0, 5, 1), (1, 0, 0.25), (2, 9, -1), (10, 0, -2.5))],
+    ),
+    "Range of integers": (
+        model([h.make_node("Abs", ["b"], ["c"]), h.make_node("Range", ["a", "c", "d"], ["y"])], {n: (T.INT64, []) for n in "abd"}, ["y"]),
+        [{n: np.int64(v) for n, v in zip("abd", r, strict=True)} for r in ((0, -5, 1), (9, 0, -2), (3, 3, 1))],
+    ),
+    "a reduction's axes": (
+        model([h.make_node("ReduceMean", ["x", "a"], ["y"])], {"x": (T.FLOAT, ["p", "q", 3]), "a": (T.INT64, [2])}, ["y"]),
+        [{"x": f32(2, 4, 3), "a": i64(*a)} for a in ((0, 1), (-1, 0), (1, 2))],
+    ),
+    "a reduction's axes, dropped": (
+        model([h.make_node("ReduceLogSumExp", ["x", "a"], ["y"], keepdims=0)], {"x": (T.FLOAT, ["p", "q", 3]), "a": (T.INT64, [1])}, ["y"]),
+        [{"x": f32(2, 4, 3), "a": i64(a)} for a in (0, -1, 1)],
+    ),
+    "axes of Squeeze and Unsqueeze": (
+        model(
+            [h.make_node("Unsqueeze", ["x", "a"], ["u"]), h.make_node("Squeeze", ["u", "a"], ["y"])],
+            {"x": (T.FLOAT, ["p", "q"]), "a": (T.INT64, [2])},
+            ["u", "y"],
+        ),
+        [{"x": f32(2, 4), "a": i64(*a)} for a in ((0, 1), (-1, 0), (1, 3))],
+    ),
+    "everything of a Slice": (
+        model(
+            [h.make_node("Slice", ["x", "s", "e", "a", "t"], ["y"])],
+            {"x": (T.FLOAT, ["p", "q", 5]), **{n: (T.INT64, [2]) for n in "seat"}},
+            ["y"],
+        ),
+        [
+            {"x": f32(4, 6, 5), "s": i64(*s), "e": i64(*e), "a": i64(*a), "t": i64(*t)}
+            for s, e, a, t in (
+                ((0, 1), (3, 5), (0, 1), (1, 2)),
+                ((5, -1), (-100, 0), (1, 2), (-2, -1)),
+                ((100, 0), (2**62, 0), (0, -1), (1, 1)),
+            )
+        ],
+    ),
+    "the axis of CumSum": (
+        model([h.make_node("CumSum", ["x", "a"], ["y"], reverse=1)], {"x": (T.FLOAT, ["p", "q"]), "a": (T.INT64, [])}, ["y"]),
+        [{"x": f32(3, 4), "a": np.int64(a)} for a in (0, 1, -1)],
+    ),
+    "OneHot's depth": (
+        model([h.make_node("OneHot", ["i", "d", "v"], ["y"])], {"i": (T.INT64, N), "d": (T.INT64, [1]), "v": (T.FLOAT, [2])}, ["y"]),
+        [{"i": i64(1, 0, 2), "d": i64(d), "v": np.array([0, 5], np.float32)} for d in (3, 4, 1)],
+    ),
+    "TopK's k after NonZero": (
+        model(
+            [
+                h.make_node("NonZero", ["x"], ["at"]),
+                h.make_node("Shape", ["at"], ["s"], start=1),
+                h.make_node("TopK", ["x", "s"], ["v", "i"]),
+            ],
+            {"x": (T.FLOAT, N)},
+            ["v", "i"],
+        ),
+        [{"x": np.array(x, np.float32)} for x in ([1, 0, 3, 0], [0, 0], [4, 2, 6])],
+    ),
+    "Pad's axes": (
+        model(
+            [h.make_node("Pad", ["x", "p", "", "a"], ["y"])], {"x": (T.FLOAT, ["p", "q"]), "p": (T.INT64, [2]), "a": (T.INT64, [1])}, ["y"]
+        ),
+        [{"x": f32(2, 3), "p": i64(*p), "a": i64(a)} for p, a in (((1, 2), 0), ((0, 3), 1), ((2, -1), -1))],
+    ),
+    "Resize by scales": (
+        model(
+            [h.make_node("Resize", ["x", "", "s"], ["y"], mode="linear")], {"x": (T.FLOAT, [1, 1, "p", "q"]), "s": (T.FLOAT, [4])}, ["y"]
+        ),
+        [{"x": f32(1, 1, 4, 6), "s": np.array((1, 1, *s), np.float32)} for s in ((2, 2), (0.5, 1.5), (1, 3))],
+    ),
+    "Tile and Split": (
+        model(
+            [h.make_node("Tile", ["x", "t"], ["u"]), h.make_node("Split", ["u", "s"], ["a", "b"], axis=0)],
+            {"x": (T.FLOAT, ["p", "q"]), "t": (T.INT64, [2]), "s": (T.INT64, [2])},
+            ["a", "b"],
+        ),
+        [{"x": f32(2, 3), "t": i64(*t), "s": i64(*s)} for t, s in (((1, 2), (1, 1)), ((3, 1), (0, 6)), ((2, 2), (3, 1)))],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_contents_decide(name: str) -> None:
+    data, feeds = CASES[name]
+    agrees(data, feeds)

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import IRError, Value
+from ..ir import Graph, Value, dims
 from ..op import Context, op
-from ..tensor import broadcast_to, cast, constant, expand, like, map_, scalar_of, single, unsqueeze
+from ..tensor import broadcast_to, cast, constant, dims_of, expand, like, map_, single, unsqueeze
 
 UNARY = {
     "Neg": "neg",
@@ -279,8 +279,11 @@ def IsInf(X: Value, *, detect_negative: int = 1, detect_positive: int = 1) -> Va
 def Dropout(
     data: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int | None = None, ctx: Context
 ) -> tuple[Value, ...]:
-    if training_mode is not None and scalar_of(training_mode, "training_mode") and (ratio is None or scalar_of(ratio, "ratio")):
-        raise IRError("Dropout in training mode is not supported; export the model for inference")
+    if training_mode is not None:
+        drops = dims_of(training_mode, "training_mode")[0]
+        if ratio is not None:
+            drops = drops * dims_of(map_("not", map_("eq", ratio, like(ratio, 0))), "ratio")[0]
+        Graph.current().check(dims.eq(drops, 0), "Dropout in training mode is not supported; export the model for inference")
     return data, broadcast_to(_true(), data.shape)
 
 

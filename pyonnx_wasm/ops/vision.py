@@ -5,8 +5,6 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 
-import numpy as np
-
 from ..dtypes import DType
 from ..ir import IRError, Value, dims
 from ..ir.dims import DimLike
@@ -16,12 +14,10 @@ from ..tensor import (
     broadcast_to,
     cast,
     concat,
-    constant,
     contiguous,
     dims_of,
     fill,
     index,
-    ints_of,
     like,
     literal,
     map_,
@@ -183,21 +179,25 @@ def Col2Im(
     if input.dtype in HALVES:
         kept = {"dilations": dilations, "pads": pads, "strides": strides}
         return cast(Col2Im(cast(input, DType.float32), image_shape, block_shape, **kept), input.dtype)
-    image, block = dims_of(image_shape, "image_shape"), ints_of(block_shape, "block_shape")
+    image, block = dims_of(image_shape, "image_shape"), dims_of(block_shape, "block_shape")
     n = len(block)
     spread, edges, steps = list(dilations or [1] * n), list(pads or [0] * 2 * n), list(strides or [1] * n)
     if n > 3:
         raise IRError(f"{n} spatial dimensions are not supported (1 to 3 are)")
-    taps = int(np.prod(block))
-    channels = input.shape[1] // taps
-    if not isinstance(channels, int):
-        raise IRError(f"the number of channels must be known when the model is compiled, it is {channels}")
+    taps = dims.product(block)
+    channels = input.shape[1] // dims.dmax(taps, 1)
     counts = [(image[i] + edges[i] + edges[i + n] - spread[i] * (block[i] - 1) - 1) // steps[i] + 1 for i in range(n)]
-    wanted = np.float64 if input.dtype is DType.float64 else np.float32
-    weights = np.tile(np.eye(taps, dtype=wanted), (channels, 1)).reshape(channels * taps, 1, *block)
+    shape = [channels * taps, 1, *block]
+    place = map_("mod", index(0, shape), literal([dims.dmax(taps, 1)]))
+    tap: Value | None = None
+    for i in range(n):
+        at = map_("mul", index(2 + i, shape), literal([dims.product(block[i + 1 :])]))
+        tap = at if tap is None else map_("add", tap, at)
+    assert tap is not None
+    weights = cast(map_("eq", place, tap), input.dtype)
     y: Value = CONV_TRANSPOSE(
         {"y": (input.dtype, [input.shape[0], channels, *image])},
-        {"x": contiguous(reshape(input, [*input.shape[:2], *counts])), "w": constant(weights)},
+        {"x": contiguous(reshape(input, [*input.shape[:2], *counts])), "w": contiguous(weights)},
         group=channels,
         strides=tuple(steps),
         dilations=tuple(spread),

@@ -12,13 +12,14 @@ from typing import Any
 
 import numpy as np
 
+from .. import compiler
 from ..dtypes import DType, from_numpy, to_numpy
 from ..program import Compiled
 from ..program import file as ponnx
 from ..server import Server
 from ..session import packed, unpacked
 from .chromium import launch_options
-from .conformance import ROOT, Case, compare, specialise
+from .conformance import ROOT, Case, compare
 
 DIST = ROOT / "js" / "dist"
 BATCH_BYTES = 4 << 20  # of models and feeds that travel to the page at once
@@ -111,7 +112,7 @@ def run_browser(
 
 def job(case: Case, optimise: bool, gpu: bool = False, more: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
     """What the page takes for a case. ``more``: feeds of further runs of the same session."""
-    compiled = specialise(case, optimise, gpu)
+    compiled = compiler.compile(case.model, optimise=optimise, gpu=gpu)
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.ponnx")
         ponnx.save(compiled, path)

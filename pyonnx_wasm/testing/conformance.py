@@ -20,10 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from .. import compiler
 from ..dtypes import from_numpy
-from ..ir import NeedsContent
-from ..program import Compiled
 from ..session import InferenceSession, SessionOptions
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -159,20 +156,6 @@ def _shown(bits: np.ndarray, dtype: np.dtype) -> np.ndarray:
         half = 1 << (int(dtype.name[3:]) - 1)
         return ((bits ^ half).astype(np.int8) - np.int8(half)).astype(dtype)
     return bits.view(dtype)
-
-
-def specialise(case: Case, optimise: bool, gpu: bool = False) -> Compiled:
-    """The compiled model, with those inputs fixed as constants that its structure depends on."""
-    fixed: dict[str, np.ndarray] = {}
-    while True:
-        try:
-            shapes = {name: array.shape for name, array in fixed.items()}
-            return compiler.compile(case.model, constants=fixed, shapes=shapes, optimise=optimise, gpu=gpu)
-        except NeedsContent as need:
-            new = {n: case.feeds[n] for n in need.inputs if n not in fixed and n in case.feeds}
-            if not new:
-                raise
-            fixed |= new
 
 
 def run_native(
