@@ -265,6 +265,8 @@ class Builder:
             near = [d / name for d in (path.parent, SOURCES, self.generated) if (d / name).is_file()]
             if near and near[0].parent != self.generated:
                 yield from self.parts(near[0].resolve(), seen)
+            elif near and near[0].suffix == ".inc":  # the table of all kernels
+                yield near[0].read_bytes()
 
     def compile(self, target: Target, source: Path) -> None:
         """Makes the object of a source."""

@@ -199,11 +199,11 @@ CASES: dict[str, tuple[bytes, list[Feed]]] = {
     ),
     "Range of floats": (
         model([h.make_node("Range", ["a", "b", "c"], ["y"])], {n: (T.FLOAT, []) for n in "abc"}, ["y"]),
-        [{n: np.float32(v) for n, v in zip("abc", r, strict=True)} for r in ((0, 5, 1), (1, 0, 0.25), (2, 9, -1), (10, 0, -2.5))],
+        [{n: np.array(v, np.float32) for n, v in zip("abc", r, strict=True)} for r in ((0, 5, 1), (1, 0, 0.25), (2, 9, -1), (10, 0, -2.5))],
     ),
     "Range of integers": (
         model([h.make_node("Abs", ["b"], ["c"]), h.make_node("Range", ["a", "c", "d"], ["y"])], {n: (T.INT64, []) for n in "abd"}, ["y"]),
-        [{n: np.int64(v) for n, v in zip("abd", r, strict=True)} for r in ((0, -5, 1), (9, 0, -2), (3, 3, 1))],
+        [{n: np.array(v) for n, v in zip("abd", r, strict=True)} for r in ((0, -5, 1), (9, 0, -2), (3, 3, 1))],
     ),
     "a reduction's axes": (
         model([h.make_node("ReduceMean", ["x", "a"], ["y"])], {"x": (T.FLOAT, ["p", "q", 3]), "a": (T.INT64, [2])}, ["y"]),
@@ -238,7 +238,7 @@ CASES: dict[str, tuple[bytes, list[Feed]]] = {
     ),
     "the axis of CumSum": (
         model([h.make_node("CumSum", ["x", "a"], ["y"], reverse=1)], {"x": (T.FLOAT, ["p", "q"]), "a": (T.INT64, [])}, ["y"]),
-        [{"x": f32(3, 4), "a": np.int64(a)} for a in (0, 1, -1)],
+        [{"x": f32(3, 4), "a": np.array(a)} for a in (0, 1, -1)],
     ),
     "OneHot's depth": (
         model([h.make_node("OneHot", ["i", "d", "v"], ["y"])], {"i": (T.INT64, N), "d": (T.INT64, [1]), "v": (T.FLOAT, [2])}, ["y"]),
