@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import Graph, Value, dims
+from ..ir import Graph, IRError, Value, dims
 from ..op import Context, op
 from ..tensor import broadcast_to, cast, constant, dims_of, expand, like, map_, single, unsqueeze
 
