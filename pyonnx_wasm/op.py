@@ -105,6 +105,9 @@ class Kernel:
         self.text = f"{name}({' '.join(buffers.split())}) {' '.join(params.split())}{meanings}"
         self.inputs = tuple(b for b in self.buffers if not b.output)
         self.outputs = tuple(b for b in self.buffers if b.output)
+        self.input_names = tuple(b.name for b in self.inputs)
+        self._names = {b.name for b in self.outputs}, set(self.input_names), {p.name for p in self.params}
+        self.needed = tuple((b.name, b.output) for b in self.buffers if not b.optional and not b.variadic)
         if KERNELS.get(name, self).text != self.text:
             raise ValueError(f"kernel {name} is declared twice")
         KERNELS[name] = self
@@ -157,8 +160,9 @@ class Kernel:
         Returns:
             The new value, or a tuple of them in declaration order when ``outs`` names several.
         """
-        known = {p.name for p in self.params} if self.finish is None else set(params)
-        unknown = set(params) - known | set(outs) - {b.name for b in self.outputs} | set(ins) - {b.name for b in self.inputs}
+        unknown = (
+            outs.keys() - self._names[0] | ins.keys() - self._names[1] | (params.keys() - self._names[2] if self.finish is None else set())
+        )
         if unknown:
             raise TypeError(f"{self.name} has no {sorted(unknown)}")
         return Graph.current().emit(Node(self, dict(ins), dict(params)), outs)

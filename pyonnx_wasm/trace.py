@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -58,6 +59,7 @@ class Tracer:
         self.names: dict[str, Value] = {}
         self.constants: dict[int, Value] = {}
         self.symbols: dict[str, DimLike] = {}
+        self.operators: dict[tuple[str, str, int], op.Operator] = {}
 
     def add_input(self, info: reader.ValueInfo, shape: Sequence[int | str] | None, fixed: np.ndarray | None) -> None:
         kind = info.type
@@ -116,7 +118,7 @@ class Tracer:
 
     def constant(self, stored: reader.Tensor) -> Value:
         if id(stored) not in self.constants:
-            size = int(np.prod(stored.shape, dtype=np.int64))
+            size = math.prod(stored.shape)
             if stored.dtype.bits not in SUPPORTED_BITS:
                 raise IRError(f"constant {stored.name!r}: dtype {stored.dtype.name} is not supported")
             storage = Storage(stored.dtype, size, "const", stored.name, stored)
@@ -127,17 +129,17 @@ class Tracer:
         opset = node.opset or self.model.opsets.get(node.domain, 0)
         if not opset:
             raise IRError(f"domain {node.domain!r} is not imported by the model")
-        operator = op.find(node.domain, node.op_type, opset)
+        operator = self.operators.get((node.domain, node.op_type, opset))
+        if operator is None:
+            operator = self.operators[node.domain, node.op_type, opset] = op.find(node.domain, node.op_type, opset)
         inputs = [self.lookup(name, names) for name in node.inputs]
         while inputs and inputs[-1] is None and not operator.variadic:
             inputs.pop()
         if not operator.variadic and len(inputs) > len(operator.params):
             raise IRError(f"takes at most {len(operator.params)} inputs, got {len(inputs)}")
-        missing = [p for p, v in zip(operator.params, [*inputs, *[None] * operator.required], strict=False) if v is None][
-            : operator.required
-        ]
-        if any(p in operator.params[: operator.required] for p in missing):
-            raise IRError(f"input {missing[0]!r} is missing")
+        for k, param in enumerate(operator.params[: operator.required]):
+            if k >= len(inputs) or inputs[k] is None:
+                raise IRError(f"input {param!r} is missing")
         if not operator.takes_items and any(isinstance(v, Items) for v in inputs):
             raise IRError("sequences are not supported here")
         attrs = {}

@@ -66,7 +66,7 @@ class Dim:
         return self._hash
 
     def __add__(self, other: DimLike) -> DimLike:
-        return _add(self, _like(other))
+        return self if isinstance(other, int) and other == 0 else _add(self, _like(other))
 
     __radd__ = __add__
 
@@ -77,7 +77,7 @@ class Dim:
         return _add(_like(other), _mul(-1, self))
 
     def __mul__(self, other: DimLike) -> DimLike:
-        return _mul(self, _like(other))
+        return self if isinstance(other, int) and other == 1 else _mul(self, _like(other))
 
     __rmul__ = __mul__
 
@@ -132,17 +132,19 @@ def _like(x: DimLike) -> DimLike:
 # Building: every live expression exists once per set of symbol bounds
 
 _LIVE: WeakValueDictionary[tuple[object, ...], Dim] = WeakValueDictionary()
-_MEMO: dict[tuple[object, ...], DimLike] = {}
+_MEMO_SIZE = 1 << 14
 
 
 def _memoised(fn: Callable[[DimLike, DimLike], DimLike]) -> Callable[[DimLike, DimLike], DimLike]:
+    memo: dict[tuple[object, object], DimLike] = {}
+
     def cached(a: DimLike, b: DimLike) -> DimLike:
-        key = (fn, a._token if isinstance(a, Dim) else a, b._token if isinstance(b, Dim) else b)
-        found = _MEMO.get(key)
+        key = a._token if isinstance(a, Dim) else a, b._token if isinstance(b, Dim) else b
+        found = memo.get(key)
         if found is None:
-            if len(_MEMO) > 1 << 16:
-                _MEMO.clear()
-            found = _MEMO[key] = fn(a, b)
+            if len(memo) >= _MEMO_SIZE:
+                memo.clear()
+            found = memo[key] = fn(a, b)
         return found
 
     return cached
@@ -757,6 +759,8 @@ def known(d: DimLike) -> int | None:
 
 def same(a: DimLike, b: DimLike) -> bool:
     """Whether a == b is proved, for all values of the symbols."""
+    if a is b:
+        return True
     d = _like(a) - _like(b)
     for _ in range(4):
         mods = {x: x.args[0] - x.args[1] * (x.args[0] // x.args[1]) for m in _poly(d) for x in m if x.op == "mod"}
@@ -770,7 +774,7 @@ def product(xs: Iterable[DimLike]) -> DimLike:
     """The product, 1 for nothing."""
     out: DimLike = 1
     for x in xs:
-        out = _mul(out, _like(x))
+        out = out * _like(x)
     return out
 
 

@@ -98,12 +98,18 @@ class Value:
     @property
     def contiguous(self) -> bool:
         """Row-major without gaps (the offset may be anything)."""
-        return all(a == b or s == 1 for a, b, s in zip(self.strides, row_major(self.shape), self.shape, strict=True))
+        step: DimLike = 1
+        for size, stride in zip(reversed(self.shape), reversed(self.strides), strict=True):
+            if stride is not step and stride != step and size != 1:
+                return False
+            step = step * size
+        return True
 
     @property
     def whole(self) -> bool:
         """Exactly its storage: contiguous, from the first to the last element, of the same dtype."""
-        return self.dtype is self.storage.dtype and self.offset == 0 and self.contiguous and dims.same(self.size, self.storage.size)
+        storage = self.storage
+        return self.dtype is storage.dtype and self.offset == 0 and self.contiguous and dims.same(self.size, storage.size)
 
     @property
     def producer(self) -> Node | None:
@@ -137,14 +143,16 @@ class Node:
         self.outs: dict[str, Value] = {}
         self.const = False
 
-    def inputs(self) -> Iterator[Value]:
+    def inputs(self) -> list[Value]:
         """Present inputs, in declaration order."""
-        for spec in self.kernel.inputs:
-            got = self.ins.get(spec.name)
+        ins, found = self.ins, []
+        for name in self.kernel.input_names:
+            got = ins.get(name)
             if isinstance(got, Value):
-                yield got
+                found.append(got)
             elif got is not None:
-                yield from got
+                found += got
+        return found
 
     def replace(self, fn: Callable[[Value], Value]) -> None:
         """Rewrites every input; only of a call that is not yet part of a graph."""
@@ -161,8 +169,12 @@ class Node:
 
     def fixed(self) -> bool:
         """True when it depends on constants alone and nothing about it is symbolic."""
-        views = [[v.offset, v.shape, v.strides] for v in (*self.inputs(), *self.outs.values())]
-        return all(v.storage.const for v in self.inputs()) and not any(isinstance(p, Dim) for p in flatten([self.params, views]))
+        ins = self.inputs()
+        for value in ins:
+            if not value.storage.const:
+                return False
+        views = [[v.offset, v.shape, v.strides] for v in (*ins, *self.outs.values())]
+        return not any(isinstance(p, Dim) for p in flatten([self.params, views]))
 
 
 @dataclass(frozen=True)
@@ -241,7 +253,7 @@ class Graph:
         """The nodes that read each storage; a graph output counts as a use by no node."""
         found: dict[Storage, list[Node]] = {}
         for node in self.nodes:
-            for storage in dict.fromkeys(v.storage for v in node.inputs()):
+            for storage in dict.fromkeys([v.storage for v in node.inputs()]):
                 found.setdefault(storage, []).append(node)
         return found
 
@@ -268,12 +280,15 @@ class Graph:
 
 def row_major(shape: Sequence[DimLike]) -> Shape:
     """Strides of a contiguous tensor, in elements."""
-    strides: list[DimLike] = []
+    if not shape:
+        return ()
     step: DimLike = 1
-    for size in reversed(shape):
-        strides.append(step)
+    strides: list[DimLike] = [step]
+    for size in reversed(shape[1:]):
         step = step * size
-    return tuple(reversed(strides))
+        strides.append(step)
+    strides.reverse()
+    return tuple(strides)
 
 
 def type_text(dtype: DType, shape: Sequence[DimLike]) -> str:
@@ -335,7 +350,9 @@ def reachable(graph: Graph) -> list[Node]:
         return [n for n in graph.nodes if n in kept]
     found = []
     for node in reversed(graph.nodes):
-        if any(v.storage in wanted for v in node.outs.values()):
-            found.append(node)
-            wanted.update(v.storage for v in node.inputs())
+        for value in node.outs.values():
+            if value.storage in wanted:
+                found.append(node)
+                wanted.update([v.storage for v in node.inputs()])
+                break
     return found[::-1]

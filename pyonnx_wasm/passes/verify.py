@@ -10,7 +10,7 @@ def verify(graph: Graph, after: str) -> None:
     written: set[Storage] = {v.storage for _, v in graph.inputs}
     for node in graph.nodes:
         for value in node.inputs():
-            if value.storage.kind == "temp" and value.storage not in written:
+            if value.storage not in written and value.storage.kind == "temp":
                 raise AssertionError(f"after {after}: {node.kernel.name} ({node.origin}) reads {value} before it is written")
         for spec in node.kernel.buffers:
             got = node.outs.get(spec.name) if spec.output else node.ins.get(spec.name)

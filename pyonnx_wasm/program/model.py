@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -47,7 +48,7 @@ class Weight:
 
     @property
     def nbytes(self) -> int:
-        return self.dtype.nbytes(int(np.prod(self.shape, dtype=np.int64)))
+        return self.dtype.nbytes(math.prod(self.shape))
 
 
 @dataclass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -32,7 +33,7 @@ def concat(xs: Sequence[Value], axis: int) -> Value:
         return xs[0]
     y: Value = CONCAT({"y": (xs[0].dtype, shape)}, {"x": list(xs)}, axis=axis)
     fixed = ints(shape)
-    if fixed is not None and int(np.prod(fixed)) <= CONTENT_LIMIT:
+    if fixed is not None and math.prod(fixed) <= CONTENT_LIMIT:
 
         def known() -> Content | None:
             parts = [content(x) for x in xs]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -94,7 +95,7 @@ def _code(
 
 def _mapped(name: str, args: Sequence[Value], result: DType, shape: Shape) -> Callable[[], Content | None] | None:
     fixed = ints(shape)
-    if fixed is None or int(np.prod(fixed)) > CONTENT_LIMIT:
+    if fixed is None or math.prod(fixed) > CONTENT_LIMIT:
         return None
 
     dtype = args[-1].dtype if name == "where" else args[0].dtype
@@ -131,7 +132,7 @@ def index(axis: int, shape: Sequence[DimLike], dtype: DType = DType.int64) -> Va
     shape = tuple(shape)
     y: Value = MAP({"y": (dtype, shape)}, {"x": []}, code=(("index", dtype, 0, axis, 0, 0),))
     fixed = ints(shape)
-    if fixed is not None and int(np.prod(fixed)) <= CONTENT_LIMIT:
+    if fixed is not None and math.prod(fixed) <= CONTENT_LIMIT:
         y._content = np.indices(fixed)[axis].astype(object) if fixed else None
     return y
 

@@ -7,6 +7,7 @@ shapes are bound.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -219,7 +220,7 @@ def _spread(x: Value, shape: Sequence[DimLike]) -> Value:
         else:
             strides.append(dims.select(dims.eq(have, 1), 0, stride))
     fixed = ints(shape)
-    known = knowing(x, lambda c: np.broadcast_to(c, fixed)) if fixed is not None and int(np.prod(fixed)) <= CONTENT_LIMIT else None
+    known = knowing(x, lambda c: np.broadcast_to(c, fixed)) if fixed is not None and math.prod(fixed) <= CONTENT_LIMIT else None
     return x.view(shape, x.offset, strides, known)
 
 
