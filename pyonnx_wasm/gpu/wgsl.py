@@ -23,7 +23,7 @@ half of a 64-bit one. Raw buffers have ``u32`` (up to 32 bits) or ``vec2<u32>``.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Set
+from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from functools import cache
 
@@ -34,6 +34,9 @@ from . import WORKGROUP, Call, Case, source
 
 _COMMENT = re.compile(r"//[^\n]*")
 _FUNCTION = re.compile(r"^fn (\w+)\(", re.M)
+_SWITCH = re.compile(r"^[ \t]*(#if|#elif|#else|#endif)\b(.*)\n?", re.M)
+_LOOP = re.compile(r"^[ \t]*(#for|#end)\b(.*)\n?", re.M)
+_BRACKETS, _BRACES = re.compile(r"[\[\]]"), re.compile(r"[{}]")
 _WORD = re.compile(r"\w+")
 _INCLUDE = re.compile(r"^#include (\S+)$", re.M)
 _NUMBER = re.compile(r"\$(\w+)")
@@ -117,12 +120,9 @@ def shaders(call: Call, case: Case) -> list[Shader]:
 
 @cache
 def _text(key: _Key, native: bool) -> str:
-    code = source(key.kernel)
-    assert code is not None
-    code = _MEMBER.sub(_member, _included(code, set()))
     dtypes = dict(key.buffers)
     true = key.defines | set(dtypes) | {f"{n}.{d.name}" for n, d in dtypes.items()} | set(key.needs)
-    code = _conditions(code, true, key.kernel)
+    code = _conditions(_parts(key.kernel), true, key.kernel)
     code = _repeated(_filled(code, dict(key.holes)), key.kernel)
     head = ["enable f16;"] if native else []
     head += ["enable subgroups;"] if "subgroups" in key.needs else []
@@ -135,6 +135,20 @@ def _text(key: _Key, native: bool) -> str:
     return _pruned(_numbers("\n".join([*head, *buffers, code]), dict(key.uniforms), key.kernel))
 
 
+@cache
+def _parts(kernel: str) -> list[tuple[str, str]]:
+    """A kernel's source with what it includes, without comments: the lines of ``#if`` and its kin as (word, rest), runs of others as
+    ("", text)."""
+    code = source(kernel)
+    assert code is not None
+    code = _COMMENT.sub("", _MEMBER.sub(_member, _included(code, set())))
+    found, at = [], 0
+    for match in _SWITCH.finditer(code):
+        found += [("", code[at : match.start()]), (match[1], match[2])]
+        at = match.end()
+    return [*found, ("", code[at:])]
+
+
 def _member(match: re.Match[str]) -> str:
     enum = ENUMS.get(match[1])
     return match[0] if enum is None else str(enum.index(match[2]))
@@ -142,26 +156,27 @@ def _member(match: re.Match[str]) -> str:
 
 def _pruned(code: str) -> str:
     """The text without comments, and without the functions that nothing calls."""
-    code = "\n".join(line for line in _COMMENT.sub("", code).split("\n") if line.strip())
-    functions: dict[str, tuple[int, int]] = {}
-    for match in _FUNCTION.finditer(code):
-        functions[match[1]] = match.start(), _closing(code, code.index("{", match.end()), "{}") + 1
+    functions: dict[str, str] = {}
     outside, at = [], 0
-    for start, end in functions.values():
-        outside.append(code[at:start])
+    for match in _FUNCTION.finditer(code):
+        end = _closing(code, code.index("{", match.end()), _BRACES) + 1
+        functions[match[1]] = code[match.start() : end]
+        outside += [code[at : match.start()], match[1]]
         at = end
+    outside.append(code[at:])
     used: set[str] = set()
-    todo = ["main\n" + "\n".join([*outside, code[at:]])]
+    todo = ["main", *outside[::2]]
     while todo:
-        for word in set(_WORD.findall(todo.pop())) & functions.keys() - used:
+        for word in _words(todo.pop()) & functions.keys() - used:
             used.add(word)
-            todo.append(code[slice(*functions[word])])
-    kept, at = [], 0
-    for name, (start, end) in functions.items():
-        kept.append(code[at:start])
-        kept.append(code[start:end] if name in used else "")
-        at = end
-    return "\n".join(line for line in "".join([*kept, code[at:]]).split("\n") if line.strip())
+            todo.append(functions[word])
+    kept = [text if i % 2 == 0 else functions[text] if text in used else "" for i, text in enumerate(outside)]
+    return "\n".join([line for line in "".join(kept).split("\n") if line.strip()])
+
+
+@cache
+def _words(text: str) -> frozenset[str]:
+    return frozenset(_WORD.findall(text))
 
 
 _GRID = f"""fn group(wid: vec3<u32>, nwg: vec3<u32>) -> vec3<u32> {{
@@ -204,28 +219,31 @@ def _included(code: str, seen: set[str]) -> str:
     return _INCLUDE.sub(take, code)
 
 
-def _conditions(code: str, true: Set[str], where: str) -> str:
-    """The lines whose ``#if`` hold."""
+def _conditions(parts: Iterable[tuple[str, str]], true: Set[str], where: str) -> str:
+    """The text whose ``#if`` hold."""
     out: list[str] = []
     stack: list[tuple[bool, bool]] = []  # (this branch is taken, an earlier or this one was)
-    for line in code.split("\n"):
-        word, _, rest = line.strip().partition(" ")
+    taken = True
+    for word, text in parts:
+        if not word:
+            if taken:
+                out.append(text)
+            continue
         if word == "#if":
-            holds = _holds(rest, true)
+            holds = _holds(text, true)
             stack.append((holds, holds))
-        elif word in ("#elif", "#else"):
-            if not stack:
-                raise IRError(f"{where}.wgsl: {word} without #if")
-            done = stack.pop()[1]
-            holds = not done and (word == "#else" or _holds(rest, true))
-            stack.append((holds, done or holds))
+        elif not stack:
+            raise IRError(f"{where}.wgsl: {word} without #if")
         elif word == "#endif":
             stack.pop()
-        elif all(taken for taken, _ in stack):
-            out.append(line)
+        else:
+            done = stack.pop()[1]
+            holds = not done and (word == "#else" or _holds(text, true))
+            stack.append((holds, done or holds))
+        taken = all(holds for holds, _ in stack)
     if stack:
         raise IRError(f"{where}.wgsl: #if without #endif")
-    return "\n".join(out)
+    return "".join(out)
 
 
 def _filled(code: str, holes: Mapping[str, str]) -> str:
@@ -236,22 +254,22 @@ def _repeated(code: str, where: str) -> str:
     """The text with its ``#for`` written out."""
     bodies: list[list[str]] = [[]]
     loops: list[tuple[str, int]] = []
-    for line in code.split("\n"):
-        word, _, rest = line.strip().partition(" ")
-        if word == "#for":
-            name, times = rest.split()
+    at = 0
+    for match in _LOOP.finditer(code):
+        bodies[-1].append(code[at : match.start()])
+        at = match.end()
+        if match[1] == "#for":
+            name, times = match[2].split()
             loops.append((name, int(times)))
             bodies.append([])
-        elif word == "#end":
-            if not loops:
-                raise IRError(f"{where}.wgsl: #end without #for")
-            (name, count), body = loops.pop(), "\n".join(bodies.pop())
-            bodies[-1] += [_filled(body, {name: str(i)}) for i in range(count)]
-        else:
-            bodies[-1].append(line)
+            continue
+        if not loops:
+            raise IRError(f"{where}.wgsl: #end without #for")
+        (name, count), body = loops.pop(), "".join(bodies.pop())
+        bodies[-1] += [_filled(body, {name: str(i)}) for i in range(count)]
     if loops:
         raise IRError(f"{where}.wgsl: #for without #end")
-    text = "\n".join(bodies[0])
+    text = "".join([*bodies[0], code[at:]])
     if left := _HOLE.search(text):
         raise IRError(f"{where}.wgsl: {left[0]} is no text of this case")
     return text
@@ -288,14 +306,14 @@ def _fixed(word: int) -> str:
     return f"U[{word // 4}].{'xyzw'[word % 4]}"
 
 
-def _closing(code: str, at: int, pair: str = "[]") -> int:
+def _closing(code: str, at: int, pair: re.Pattern[str] = _BRACKETS) -> int:
     """Where the bracket that opens at ``at`` closes."""
     depth = 0
-    for i in range(at, len(code)):
-        depth += (code[i] == pair[0]) - (code[i] == pair[1])
+    for match in pair.finditer(code, at):
+        depth += 1 if match[0] in "[{" else -1
         if depth == 0:
-            return i
-    raise IRError(f"a {pair[0]} is not closed")
+            return match.start()
+    raise IRError(f"the bracket behind {code[max(0, at - 40) : at + 1]!r} is not closed")
 
 
 def _buffer(name: str, binding: int, dtype: DType, written: bool, raw: bool, vec4: bool, words: bool, native: bool) -> str:
