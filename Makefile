@@ -94,7 +94,7 @@ $(CORE): $(VENV) $(CORE_SOURCES)
 
 $(PLAYER): $(NODE) $(CORE) $(PLAYER_SOURCES)
 	@npm run --silent build
-	@rm -rf pyonnx_wasm/lib/player && mkdir -p pyonnx_wasm/lib/player && cp js/dist/*.mjs js/dist/*.wasm pyonnx_wasm/lib/player/
+	@rm -rf pyonnx_wasm/lib/player && mkdir -p pyonnx_wasm/lib/player && cp js/dist/*.mjs js/dist/*.wasm pyonnx_wasm/lib/player/ && rm pyonnx_wasm/lib/player/all.mjs
 	@touch $@
 
 $(WHEEL): $(PLAYER) hatch_build.py pyproject.toml README.md $(shell find pyonnx_wasm -name '*.py' -o -name '*.md')

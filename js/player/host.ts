@@ -222,7 +222,7 @@ class WorkerHost implements Host {
     if (isAddress(first)) worker.postMessage({ op: "open", name: absolute(first), id: 0 }, []);
     const alarms = Array.from({ length: threads - 1 }, () => host.#alarm());
     try {
-      await host.#call({ op: "start", module: await module, threads, alarms, gpu }, alarms);
+      await host.#call({ op: "start", module: await module, threads, alarms, script, gpu }, alarms);
     } catch (error) {
       worker.terminate();
       throw (error as Error).name === "DataCloneError" ? new NoWorker((error as Error).message) : error;

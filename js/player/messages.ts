@@ -19,6 +19,8 @@ export type Request =
       readonly module: WebAssembly.Module;
       readonly threads: number;
       readonly alarms: readonly MessagePort[];
+      /** Address of the worker's script, which is its threads' too: bundlers that look into it do not keep `import.meta.url`. */
+      readonly script: string;
       /** Address of the part for WebGPU; undefined where the script holds it. */
       readonly gpu: string | undefined;
     }

@@ -46,9 +46,9 @@ function serveEngine(first: Request & { readonly id: number }): void {
         return;
       }
       if (data.op === "start") {
-        const { module, threads: count, alarms, gpu } = data;
+        const { module, threads: count, script, alarms, gpu } = data;
         if (gpu) gpuIsAt(gpu);
-        engine = await Engine.start(module, { count, script: import.meta.url, alarms });
+        engine = await Engine.start(module, { count, script, alarms });
         port.postMessage({ id } satisfies Reply);
         return;
       }

@@ -1,0 +1,184 @@
+"""The packed package in pages: bundled by what people bundle with, run in Chromium, compared number by number."""
+
+import os
+import shutil
+import subprocess
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+from playwright.sync_api import Browser, Page
+
+import pyonnx_wasm
+from pyonnx_wasm.server import Server
+from pyonnx_wasm.testing import pyodide
+
+pytestmark = pytest.mark.browser
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+SECONDS = 120
+W = np.random.default_rng(7).standard_normal((67, 31), dtype=np.float32)
+X = (((np.arange(3 * 67) * 37) % 101) / np.float64(50) - 1).astype(np.float32).reshape(3, 67)
+# Strict, but for Playwright's own evaluation.
+POLICY = "default-src 'none'; script-src 'self' 'unsafe-eval' 'wasm-unsafe-eval'; worker-src 'self'; connect-src 'self'"
+
+RUN = """
+window.done = (async () => {
+  env.wasm.numThreads = 2;
+  const session = await InferenceSession.create("/models/dense.ponnx");
+  const x = Float32Array.from({ length: 3 * 67 }, (_, i) => ((i * 37) % 101) / 50 - 1);
+  const { y } = await session.run({ x: new Tensor("float32", x, [3, 67]) });
+  await session.release();
+  return { y: [...y.data], threads: session.threads };
+})();
+"""
+MAIN = f'import {{ InferenceSession, Tensor, env }} from "pyonnx-wasm";\nObject.assign(window, {{ InferenceSession, Tensor, env }});\n{RUN}'
+ICON = '<!doctype html><link rel="icon" href="data:,"><title>page</title>'
+HTML = f"""<!doctype html>
+<meta http-equiv="Content-Security-Policy" content="{POLICY}">
+<title>page</title>
+SCRIPTS
+"""
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    root = tmp_path_factory.mktemp("models")
+    infos = [helper.make_tensor_value_info(name, 1, ["n", size]) for name, size in (("x", 67), ("y", 31))]
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Relu", ["t"], ["y"])]
+    graph = helper.make_graph(nodes, "g", infos[:1], infos[1:], [numpy_helper.from_array(W, "w")])
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), root / "dense.onnx")
+    pyonnx_wasm.save(pyonnx_wasm.compile(root / "dense.onnx"), root / "dense.ponnx")
+    return root
+
+
+@pytest.fixture(scope="module")
+def package(installed: Callable[[str], Path]) -> Path:
+    """The tarball, unpacked beneath the tools."""
+    tools = installed("bundlers")
+    subprocess.run(
+        ["node", "js/pack.mjs"],
+        cwd=ROOT,
+        check=True,
+        env=os.environ | {"PYTHON": shutil.which("python", path=str(ROOT / ".venv/bin")) or "python"},
+    )
+    pages = tools / "pages"
+    shutil.rmtree(pages, ignore_errors=True)
+    target = pages / "package"
+    target.mkdir(parents=True)
+    packed = subprocess.run(["npm", "pack", "--silent", str(ROOT / "build/npm")], cwd=pages, capture_output=True, text=True, check=True)
+    subprocess.run(["tar", "xzf", packed.stdout.strip(), "-C", str(target), "--strip-components=1"], cwd=pages, check=True)
+    shutil.copy(HERE / "bundlers" / "bundle.mjs", tools)
+    return target
+
+
+@pytest.fixture
+def bundle(package: Path, tmp_path: Path) -> Iterator[Callable[..., tuple[Path, str | None]]]:
+    """Bundles the page; gives the folder, and the address where a development server listens."""
+    running: list[subprocess.Popen[str]] = []
+
+    def bundle(tool: str) -> tuple[Path, str | None]:
+        page, out = package.parent / tool.replace(", ", "-").replace(" ", "-"), tmp_path / "out"
+        shutil.rmtree(page, ignore_errors=True)
+        shutil.copytree(package, page / "node_modules" / "pyonnx-wasm", copy_function=os.link)
+        out.mkdir()
+        (page / "main.js").write_text(MAIN)
+        script = "main.js" if tool.startswith(("vite", "parcel")) else "./main.js"
+        html = HTML if "development" not in tool else f"{ICON}SCRIPTS"
+        (page / "index.html").write_text(html.replace("SCRIPTS", f'<script type="module" src="{script}"></script>'))
+        (page / "package.json").write_text('{ "private": true, "type": "module" }')
+        command = ["node", str(package.parents[1] / "bundle.mjs"), tool, str(page), str(out)]
+        if "development" in tool:
+            server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+            running.append(server)
+            assert server.stdout is not None
+            return out, server.stdout.readline().strip()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+        assert done.returncode == 0, done.stderr
+        return out, None
+
+    yield bundle
+    for server in running:
+        server.terminate()
+        server.communicate(timeout=SECONDS)
+
+
+@pytest.fixture
+def page(browser: Browser) -> Iterator[Page]:
+    page = browser.new_page()
+    yield page
+    page.close()
+
+
+def check(page: Page, address: str, threads: int = 2) -> None:
+    """Runs the page: right numbers, in a worker, with nothing amiss."""
+    amiss: list[str] = []
+    scripts: list[str] = []
+    page.on("console", lambda message: message.type in ("warning", "error") and amiss.append(message.text))
+    page.on("worker", lambda worker: scripts.append(worker.url))
+    page.on("response", lambda response: response.status >= 400 and amiss.append(f"{response.status} {response.url}"))
+    page.goto(address)
+    page.wait_for_function("'done' in window")
+    got: dict[str, Any] = page.evaluate("window.done")
+    np.testing.assert_allclose(np.array(got["y"]).reshape(3, 31), np.maximum(X @ W, 0), rtol=1e-5, atol=1e-5)
+    assert got["threads"] == threads
+    assert scripts
+    assert not [url for url in scripts if not url.startswith(address)]
+    assert amiss == []
+
+
+TOOLS = ["vite 8", "vite 5", "webpack", "rollup", "esbuild", "parcel"]
+
+
+@pytest.mark.parametrize("tool", TOOLS)
+def test_a_bundled_page(bundle: Callable[..., tuple[Path, str | None]], page: Page, models: Path, tool: str) -> None:
+    """With threads, under a strict policy, with the compiler's wheel at hand."""
+    out, _ = bundle(tool)
+    assert list(out.rglob("*.whl")), "the compiler is left behind"
+    with Server({"/": out, "/models": models}) as server:
+        check(page, server.url)
+
+
+@pytest.mark.parametrize("tool", ["vite 8, development", "vite 5, development"])
+def test_a_page_under_development(
+    bundle: Callable[..., tuple[Path, str | None]], page: Page, models: Path, package: Path, tool: str
+) -> None:
+    _, address = bundle(tool)
+    assert address
+    page.route("**/models/dense.ponnx", lambda route: route.fulfill(path=models / "dense.ponnx"))
+    check(page, address)
+
+
+def test_an_onnx_model_in_a_bundled_page(bundle: Callable[..., tuple[Path, str | None]], page: Page, models: Path) -> None:
+    out, _ = bundle("vite 8")
+    with Server({"/": out, "/models": models, "/pyodide": pyodide.distribution()}) as server:
+        check(page, server.url)
+        y = page.evaluate("""async (x) => {
+          env.pyodide.indexURL = "/pyodide/";
+          const session = await InferenceSession.create("/models/dense.onnx");
+          return [...(await session.run({ x: new Tensor("float32", x, [3, 67]) })).y.data];
+        }""", X.ravel().tolist())  # fmt: skip
+    np.testing.assert_allclose(np.array(y).reshape(3, 31), np.maximum(X @ W, 0), rtol=1e-5, atol=1e-5)
+
+
+MODULE = (
+    '<script type="importmap">{ "imports": { "pyonnx-wasm": "/player/PLAYER.mjs" } }</script><script type="module" src="main.js"></script>'
+)
+SCRIPTS = {
+    "import map": MODULE.replace("PLAYER", "index"),
+    "all": MODULE.replace("PLAYER", "all"),
+    "classic script": '<script src="/player/pyonnx-wasm.js"></script><script src="classic.js"></script>',
+}
+
+
+@pytest.mark.parametrize("scripts", SCRIPTS.values(), ids=SCRIPTS)
+def test_a_page_without_a_bundler(package: Path, page: Page, models: Path, tmp_path: Path, scripts: str) -> None:
+    (tmp_path / "index.html").write_text(ICON + scripts)
+    (tmp_path / "main.js").write_text(MAIN)
+    (tmp_path / "classic.js").write_text(f"const {{ InferenceSession, Tensor, env }} = pyonnxWasm;\n{RUN}")
+    with Server({"/": tmp_path, "/models": models, "/player": package / "dist"}) as server:
+        check(page, server.url)
