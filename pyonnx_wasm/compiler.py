@@ -19,7 +19,7 @@ Progress = Callable[[str, float], None]  # phase, share done in [0, 1]
 def compile(
     source: str | os.PathLike[str] | bytes | memoryview,
     *,
-    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    shapes: Mapping[str, Sequence[int | str | None]] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
     outputs: Sequence[str] | None = None,
     optimise: bool = True,
@@ -30,7 +30,7 @@ def compile(
 
     Args:
         source: path of an ``.onnx`` file, or its bytes.
-        shapes: input shapes that replace the declared ones; text names a symbol.
+        shapes: input shapes that replace the declared ones; text names a symbol, None keeps an axis as declared.
         constants: input contents to fix at compile time, where structure depends on them.
         outputs: names of the values to give, intermediate ones too, in place of the model's outputs.
         optimise: run the fusing passes; without them each operator is lowered as it stands.

@@ -18,13 +18,14 @@ import numpy as np
 
 from . import compiler
 from .dtypes import DType, from_numpy, to_numpy
-from .ir import NeedsContent
+from .ir import NeedsContent, NeedsShape
 from .onnxfile.tensor import pack, unpack
 from .program import Compiled, Signature
 from .program import file as ponnx
 from .runtimes import Runtime, call
 from .runtimes.cpu import Executor, load_weights
 from .runtimes.profile import Profile
+from .tensor import CONTENT_LIMIT
 
 WASM = sys.platform == "emscripten"  # Pyodide: the core is WebAssembly beside it
 PROVIDERS = ("wasm", "webgpu") if WASM else ("cpu", "gpu", "wasmtime")
@@ -97,6 +98,7 @@ class InferenceSession:
         self._lock = threading.Lock()
         self._variants: dict[Any, Runtime] = {}
         self._needs: tuple[str, ...] = ()
+        self._unranked: tuple[str, ...] = ()
         try:
             compiled = self._compile({}, {})
         except NeedsContent as need:
@@ -104,13 +106,16 @@ class InferenceSession:
                 raise
             self._needs = need.inputs
             self._inputs, self._outputs = declared(path_or_bytes)
+        except NeedsShape as need:
+            self._unranked = need.inputs
+            self._inputs, self._outputs = declared(path_or_bytes)
         else:
             self._inputs, self._outputs = compiled.inputs, compiled.outputs
             self._variants[()] = self._executor(compiled)
             del compiled
             _forget()
 
-    def _compile(self, constants: Mapping[str, np.ndarray], shapes: Mapping[str, Sequence[int | str]]) -> Compiled:
+    def _compile(self, constants: Mapping[str, np.ndarray], shapes: Mapping[str, Sequence[int | str | None]]) -> Compiled:
         if is_compiled(self._source):
             return ponnx.load(self._source)
         optimise, gpu = self._options.enable_optimisation, self._provider in ("gpu", "webgpu", "browser")
@@ -240,16 +245,17 @@ class InferenceSession:
         return [by_name[n] for n in wanted]
 
     def _variant(self, arrays: Sequence[np.ndarray]) -> Runtime:
-        """The executor for these inputs: one for all, unless the structure depends on contents."""
+        """The executor for these inputs: one for all, unless the structure depends on contents or ranks, or axes of one name differ."""
+        shapes = {} if is_compiled(self._source) else self._shapes(arrays)
         while True:
             fixed = {s.name: a for s, a in zip(self._inputs, arrays, strict=True) if s.name in self._needs}
-            key = tuple((n, a.shape, a.tobytes()) for n, a in fixed.items())
+            key = (*((n, a.shape, a.tobytes()) for n, a in fixed.items()), *shapes.items())
             if key in self._variants:
                 return self._variants[key]
             while len(self._variants) >= VARIANTS:
                 del self._variants[next(iter(self._variants))]
             try:
-                compiled = self._compile(fixed, {n: a.shape for n, a in fixed.items()})
+                compiled = self._compile(fixed, shapes | {n: a.shape for n, a in fixed.items()})
                 self._outputs = [replace(s, dtype=c.dtype) for s, c in zip(self._outputs, compiled.outputs, strict=True)]
                 self._variants[key] = self._executor(compiled)
                 del compiled
@@ -258,6 +264,21 @@ class InferenceSession:
                 if not set(need.inputs) - set(self._needs):
                     raise
                 self._needs += tuple(set(need.inputs) - set(self._needs))
+
+    def _shapes(self, arrays: Sequence[np.ndarray]) -> dict[str, tuple[int | str | None, ...]]:
+        """What these inputs ask for beyond what is declared: ranks, and names of their own for axes that differ from others so named."""
+        found: dict[str, tuple[int | str | None, ...]] = {}
+        sizes: dict[str, int] = {}
+        for s, array in zip(self._inputs, arrays, strict=True):
+            own = [f"{s.name}[{axis}]" for axis in range(array.ndim)]
+            if s.name in self._unranked:
+                few = s.dtype.is_int and array.ndim == 1 and array.size <= CONTENT_LIMIT  # sizes and axes: how many they are decides ranks
+                found[s.name] = array.shape if few else tuple(own)
+                continue
+            clash = [isinstance(d, str) and sizes.setdefault(d, size) != size for d, size in zip(s.shape, array.shape, strict=True)]
+            if any(clash):
+                found[s.name] = tuple(name if apart else None for name, apart in zip(own, clash, strict=True))
+        return found
 
     def _checked(self, s: Signature, feed: Mapping[str, Any]) -> np.ndarray:
         if s.name not in feed:
@@ -268,6 +289,8 @@ class InferenceSession:
             array = np.ascontiguousarray(array, native).reshape(array.shape)  # Python's integers become int32 in Pyodide
         if _dtype_of(array) is not s.dtype and array.dtype != to_numpy(s.dtype):
             raise ValueError(f"input {s.name!r} takes {s.dtype.name}, got {array.dtype}")
+        if s.name in self._unranked:
+            return array
         if array.ndim != len(s.shape):
             raise ValueError(f"input {s.name!r} takes rank {len(s.shape)} {list(s.shape)}, got shape {list(array.shape)}")
         for axis, (have, want) in enumerate(zip(array.shape, s.shape, strict=True)):

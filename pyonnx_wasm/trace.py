@@ -11,7 +11,7 @@ import numpy as np
 from . import op, ops, tensor
 from .dtypes import DType, from_numpy
 from .fold import evaluate
-from .ir import Graph, IRError, Items, Storage, Value, dims
+from .ir import Graph, IRError, Items, NeedsShape, Storage, Value, dims
 from .ir.dims import DimLike
 from .onnxfile import reader
 from .tensor.packed import settled
@@ -23,24 +23,23 @@ SUPPORTED_BITS = (2, 4, 8, 16, 32, 64)
 def trace(
     model: reader.Model,
     *,
-    shapes: Mapping[str, Sequence[int | str]] | None = None,
+    shapes: Mapping[str, Sequence[int | str | None]] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
     outputs: Sequence[str] | None = None,
 ) -> Graph:
     """Builds the IR of a model.
 
     Args:
-        shapes: replaces the declared shapes of inputs (needed where the model leaves a rank unknown).
+        shapes: replaces the declared shapes of inputs (needed where the model leaves a rank unknown); None keeps an axis as declared.
         constants: inputs whose contents are fixed at compile time; they remain inputs and must then be fed these values.
         outputs: names of the values to give in place of the model's outputs.
     Raises:
-        IRError: naming the node that cannot be compiled, and why.
+        IRError: naming the node that cannot be compiled, and why; NeedsShape where ranks are missing.
     """
     graph = Graph(evaluate)
     tracer = Tracer(model, graph)
     with graph:
-        for info in model.graph.inputs:
-            tracer.add_input(info, (shapes or {}).get(info.name), (constants or {}).get(info.name))
+        tracer.add_inputs(shapes or {}, constants or {})
         tracer.run(model.graph, tracer.names)
         for name in [info.name for info in model.graph.outputs] if outputs is None else outputs:
             if name not in tracer.names:
@@ -60,16 +59,38 @@ class Tracer:
         self.constants: dict[int, Value] = {}
         self.symbols: dict[str, DimLike] = {}
         self.operators: dict[tuple[str, str, int], op.Operator] = {}
+        self.apart: dict[str, Value] = {}  # inputs with axes of their own: as their names say it
 
-    def add_input(self, info: reader.ValueInfo, shape: Sequence[int | str] | None, fixed: np.ndarray | None) -> None:
+    def add_inputs(self, shapes: Mapping[str, Sequence[int | str | None]], constants: Mapping[str, np.ndarray]) -> None:
+        """Declares the inputs. Axes of one name have one size, demanded before anything runs; that of an input which only branches
+        read is demanded by the branch that reads it: who feeds a model does not care for the sizes of what is not used."""
+        inputs = [(i, _declared(i, shapes.get(i.name))) for i in self.model.graph.inputs]
+        unranked = [i.name for i, shape in inputs if i.type.kind == "tensor" and shape is None]
+        if unranked:
+            raise NeedsShape(unranked)
+        read = {name for node in self.model.graph.nodes for name in node.inputs} | {o.name for o in self.model.graph.outputs}
+        bound = {d for i, shape in inputs if i.name in read for d in shape or () if isinstance(d, str)}
+        for info, shape in inputs:
+            if info.name in read or shape is None or info.name in constants:
+                self.add_input(info, shape, constants.get(info.name))
+                continue
+            own = [f"{info.name}[{axis}]" if d in bound else d for axis, d in enumerate(shape)]
+            self.add_input(info, own, None)
+            if own != shape:
+                value = self.names[info.name]
+                sizes = [self.size(d, f"{info.name}[{axis}]") for axis, d in enumerate(shape)]
+                self.apart[info.name] = Value(value.storage, value.dtype, sizes)
+            bound.update(d for d in shape if isinstance(d, str))
+
+    def add_input(self, info: reader.ValueInfo, shape: Sequence[int | str | None] | None, fixed: np.ndarray | None) -> None:
         kind = info.type
         if kind.kind != "tensor" or kind.dtype is None:
             raise IRError(f"input {info.name!r}: values of type {kind.kind} are not supported, only tensors")
         if kind.dtype.bits not in SUPPORTED_BITS:
             raise IRError(f"input {info.name!r}: dtype {kind.dtype.name} is not supported")
-        declared = shape if shape is not None else kind.shape
+        declared = _declared(info, shape)
         if declared is None:
-            raise IRError(f"input {info.name!r} has no declared shape; give one: shapes={{{info.name!r}: (...)}}")
+            raise NeedsShape([info.name])
         if len(declared) > tensor.MAX_RANK:
             raise IRError(f"input {info.name!r} has rank {len(declared)}; at most {tensor.MAX_RANK} are supported")
         sizes = [self.size(d, f"{info.name}[{axis}]") for axis, d in enumerate(declared)]
@@ -158,6 +179,13 @@ class Tracer:
             return None
         if name not in names:
             raise IRError(f"input {name!r} is defined nowhere before this node")
+        named = self.apart.get(name)
+        if named is not None and names[name] is self.names[name]:
+            for axis, (have, want) in enumerate(zip(names[name].shape, named.shape, strict=True)):
+                Graph.current().check(
+                    dims.eq(have, want), f"input {name!r}: axis {axis} must be {want}, as {want} is bound by another input"
+                )
+            return named
         return names[name]
 
     def attribute(self, given: Any) -> Any:
@@ -166,6 +194,14 @@ class Tracer:
         if isinstance(given, reader.SparseTensor):
             return self.constant(given.densify())
         return given
+
+
+def _declared(info: reader.ValueInfo, shape: Sequence[int | str | None] | None) -> list[int | str | None] | None:
+    """The shape of an input where ``shape`` replaces axes of it; None: its rank is not known."""
+    known = info.type.shape
+    if shape is None:
+        return None if known is None else list(known)
+    return [k if d is None else d for d, k in zip(shape, known or [None] * len(shape), strict=True)]
 
 
 def _elements(name: str, sizes: Sequence[DimLike], count: int) -> np.ndarray:

@@ -41,6 +41,15 @@ class NeedsContent(IRError):
         super().__init__(f"{what} must be known when the model is compiled, but depends on {named}; give its value as a constant")
 
 
+class NeedsShape(IRError):
+    """The ranks of inputs must be known before the graph can be built."""
+
+    def __init__(self, inputs: Iterable[str]) -> None:
+        self.inputs = tuple(inputs)
+        first = self.inputs[0]
+        super().__init__(f"input {first!r} has no declared shape; give one: shapes={{{first!r}: (...)}}")
+
+
 class Storage:
     """A flat run of ``size`` elements.
 

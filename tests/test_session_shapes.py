@@ -1,0 +1,123 @@
+"""Sessions whose inputs say less, or more, of their shapes than a run keeps to."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper
+
+from pyonnx_wasm import InferenceSession, compiler
+from pyonnx_wasm.ir import NeedsShape
+from pyonnx_wasm.runtimes.core import CoreError
+
+
+def model(nodes: Sequence[onnx.NodeProto], inputs: Sequence[Any], outputs: Sequence[str], held: dict[str, Any] | None = None) -> bytes:
+    infos = [i if isinstance(i, onnx.ValueInfoProto) else helper.make_tensor_value_info(*i) for i in inputs]
+    results = [helper.make_empty_tensor_value_info(o) for o in outputs]
+    stored = [onnx.numpy_helper.from_array(np.asarray(v), k) for k, v in (held or {}).items()]
+    graph = helper.make_graph(nodes, "g", infos, results, stored)
+    return bytes(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString())
+
+
+def agree(data: bytes, feed: dict[str, Any], session: InferenceSession) -> None:
+    want = onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"]).run(None, feed)
+    for g, w in zip(session.run(None, feed), want, strict=True):
+        np.testing.assert_allclose(g, w, 1e-5, 1e-6)
+
+
+def ones(*shape: int) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(shape).standard_normal(shape).astype(np.float32)
+
+
+F, B = TensorProto.FLOAT, TensorProto.BOOL
+
+
+def test_axes_of_one_name_that_differ() -> None:
+    """Nothing ties the two together: any sizes run, and equal ones as before."""
+    data = model(
+        [helper.make_node("Relu", ["a"], ["x"]), helper.make_node("Neg", ["b"], ["y"])],
+        [("a", F, ["n", 3]), ("b", F, ["n", 4])],
+        ["x", "y"],
+    )
+    session = InferenceSession(data)
+    for n, m in ((2, 2), (2, 5), (5, 5), (0, 3), (7, 2)):
+        agree(data, {"a": ones(n, 3), "b": ones(m, 4)}, session)
+
+
+def test_axes_of_one_name_that_broadcast() -> None:
+    data = model([helper.make_node("Add", ["a", "b"], ["x"])], [("a", F, ["n", "m"]), ("b", F, ["n", "m"])], ["x"])
+    session = InferenceSession(data)
+    for a, b in (((3, 4), (3, 4)), ((3, 1), (3, 4)), ((1, 4), (5, 4)), ((5, 1), (1, 6))):
+        agree(data, {"a": ones(*a), "b": ones(*b)}, session)
+    with pytest.raises((ValueError, CoreError), match="broadcast"):
+        session.run(None, {"a": ones(3, 4), "b": ones(2, 4)})
+
+
+def test_equal_names_still_prove_what_they_prove() -> None:
+    graph = compiler.compile(model([helper.make_node("Add", ["a", "b"], ["x"])], [("a", F, ["n", "m"]), ("b", F, ["n", "m"])], ["x"])).graph
+    assert graph is not None
+    assert not graph.checks
+
+
+def merged() -> bytes:
+    """As decoders with a cache are exported: one branch makes the cache, the other reads the one that is given."""
+    held = [helper.make_node("Identity", ["cache"], ["k1"]), helper.make_node("MatMul", ["mask", "cache"], ["o1"])]
+    fresh = [helper.make_node("MatMul", ["hidden", "w"], ["k2"]), helper.make_node("MatMul", ["mask", "k2"], ["o2"])]
+
+    def branch(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> onnx.GraphProto:
+        return helper.make_graph(nodes, "b", [], [helper.make_tensor_value_info(o, F, None) for o in outputs])
+
+    node = helper.make_node("If", ["use"], ["out", "key"], then_branch=branch(held, ["o1", "k1"]), else_branch=branch(fresh, ["o2", "k2"]))
+    inputs = [
+        ("use", B, [1]),
+        ("mask", F, ["batch", 1, "length"]),
+        ("hidden", F, ["batch", "length", 3]),
+        ("cache", F, ["batch", "length", 5]),
+    ]
+    used = [helper.make_node("Identity", ["mask"], ["echo"]), helper.make_node("Neg", ["hidden"], ["same"])]
+    return model([node, *used], inputs, ["out", "key", "echo", "same"], {"w": ones(3, 5)})
+
+
+def test_an_empty_cache_beside_full_inputs() -> None:
+    data, session = merged(), InferenceSession(merged())
+    for batch, n in ((2, 4), (1, 7)):
+        feed = {"mask": ones(batch, 1, n), "hidden": ones(batch, n, 3)}
+        agree(data, feed | {"use": np.array([False]), "cache": ones(batch, 0, 5)}, session)
+        agree(data, feed | {"use": np.array([True]), "cache": ones(batch, n, 5)}, session)
+        with pytest.raises((ValueError, CoreError), match="inner sizes differ"):
+            session.run(None, feed | {"use": np.array([True]), "cache": ones(batch, n + 1, 5)})
+
+
+def test_sizes_are_demanded_where_they_are_used() -> None:
+    """The branch that reads an input demands what its names say; the other branch does not."""
+    for use in (False, True):
+        graph = compiler.compile(merged(), constants={"use": np.array([use])}).graph
+        assert graph is not None
+        assert any("cache" in text for _, text in graph.checks) == use
+
+
+def test_inputs_without_a_shape() -> None:
+    """The rank comes with the first run; each rank is compiled once."""
+    unknown = [helper.make_tensor_value_info(n, F, None) for n in "ab"]
+    data = model([helper.make_node("Add", ["a", "b"], ["s"]), helper.make_node("Softmax", ["s"], ["x"])], unknown, ["x"])
+    session = InferenceSession(data)
+    assert [i.shape for i in session.get_inputs()] == [[], []]
+    for a, b in (((3, 4), (3, 4)), ((3, 4), (4,)), ((2, 3, 4), (1, 4)), ((5, 2), (5, 2)), ((1,), (6,)), ((0, 3), (3,))):
+        agree(data, {"a": ones(*a), "b": ones(*b)}, session)
+    assert len(session._variants) == 4  # ranks (2, 2), (2, 1), (3, 2), (1, 1)
+
+
+def test_some_inputs_without_a_shape_and_unnamed_axes() -> None:
+    inputs = [("a", F, ["n", None]), helper.make_tensor_value_info("b", TensorProto.INT64, None)]
+    data = model([helper.make_node("Reshape", ["a", "b"], ["x"]), helper.make_node("Cast", ["b"], ["y"], to=F)], inputs, ["x", "y"])
+    session = InferenceSession(data)
+    for shape in ([-1], [2, -1], [4, 3], [2, 3, 2]):
+        agree(data, {"a": ones(4, 3), "b": np.array(shape)}, session)
+    with pytest.raises(NeedsShape, match="give one: shapes="):
+        compiler.compile(data)
+    assert compiler.compile(data, shapes={"b": [2]}).inputs[1].shape == (2,)
