@@ -9,6 +9,7 @@ export npm_config_update_notifier := false
 VENV := .venv/.stamp
 NODE := node_modules/.stamp
 BROWSER := build/.browser
+BROWSERS := build/.browsers
 VULKAN := build/.vulkan
 CORE := build/.core
 PLAYER := build/.player
@@ -35,7 +36,7 @@ help:  ## this list
 demo: $(BROWSER) $(SITE)  ## run the held-out digits in headless Chromium and report
 	@$(BIN)/python -m pyonnx_wasm.demo
 
-test: lint $(BROWSER) $(VULKAN) $(SITE) $(DIGITS) $(SEARCH) $(PYODIDE) $(LITE)  ## lint, types, formatting, all tests
+test: lint $(BROWSER) $(BROWSERS) $(VULKAN) $(SITE) $(DIGITS) $(SEARCH) $(PYODIDE) $(LITE)  ## lint, types, formatting, all tests
 	@$(BIN)/python -m pytest
 
 serve: $(SITE) $(DIGITS) $(SEARCH)  ## open the pages: digits and semantic search
@@ -81,6 +82,10 @@ $(NODE): package.json package-lock.json
 
 $(BROWSER): $(VENV)
 	@$(BIN)/python -m pyonnx_wasm.testing.chromium
+	@mkdir -p build && touch $@
+
+$(BROWSERS): $(VENV)
+	@$(BIN)/python -m pyonnx_wasm.testing.webdriver
 	@mkdir -p build && touch $@
 
 $(VULKAN): $(VENV)

@@ -92,22 +92,29 @@ def run_browser(
     chosen: Sequence[Case], optimise: bool, watch: Callable[[Case, Exception | None], None], providers: Sequence[str] = ("wasm",)
 ) -> None:
     """Compiles cases here, runs them in one page; tells ``watch`` each outcome."""
+    with player_page("webgpu" in providers) as page:
+        run_in(page, chosen, optimise, watch, providers)
+
+
+def run_in(
+    page: Any, chosen: Sequence[Case], optimise: bool, watch: Callable[[Case, Exception | None], None], providers: Sequence[str] = ("wasm",)
+) -> None:
+    """Like :func:`run_browser`, in a page that has :data:`PAGE` loaded, of whatever browser."""
     gpu = "webgpu" in providers
-    with player_page(gpu) as page:
-        batch: list[tuple[Case, dict[str, Any]]] = []
-        size = 0
-        for case in chosen:
-            try:
-                one = job(case, optimise, gpu) | {"executionProviders": list(providers)}
-            except Exception as error:
-                watch(case, error)
-                continue
-            batch.append((case, one))
-            size += len(one["model"]) + sum(len(f["data"]) for f in one["feeds"])
-            if size > BATCH_BYTES or len(batch) == BATCH_CASES:
-                _run(page, batch, watch)
-                batch, size = [], 0
-        _run(page, batch, watch)
+    batch: list[tuple[Case, dict[str, Any]]] = []
+    size = 0
+    for case in chosen:
+        try:
+            one = job(case, optimise, gpu) | {"executionProviders": list(providers)}
+        except Exception as error:
+            watch(case, error)
+            continue
+        batch.append((case, one))
+        size += len(one["model"]) + sum(len(f["data"]) for f in one["feeds"])
+        if size > BATCH_BYTES or len(batch) == BATCH_CASES:
+            _run(page, batch, watch)
+            batch, size = [], 0
+    _run(page, batch, watch)
 
 
 def job(case: Case, optimise: bool, gpu: bool = False, more: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
