@@ -42,7 +42,8 @@ class Opened:
         inputs = [(name, str(a.dtype), a.shape, a.ravel().tolist()) for name, a in feeds.items()]
         found = self.page.evaluate(RUN, [model, inputs])
         assert (found["backend"], found["isolated"]) == ("wasm", self.isolated)
-        assert (found["threads"] > 1) <= self.isolated
+        # WebKitGTK gives a module worker no shared memory: the player stays on one thread there, and says so.
+        assert found["threads"] == (2 if self.isolated and self.page.version.startswith("Firefox") else 1)
         return [np.array(o["data"], np.float32).reshape(o["dims"]) for o in found["outputs"]]
 
 
@@ -55,7 +56,7 @@ def other(request: pytest.FixtureRequest) -> Iterator[webdriver.Page]:
 @pytest.fixture(scope="module", params=[True, False], ids=["isolated", "plain"])
 def opened(request: pytest.FixtureRequest, other: webdriver.Page, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
     folder = tmp_path_factory.mktemp("page")
-    (folder / "index.html").write_text(browser.PAGE.replace("env.wasm.numThreads = 1;", ""))
+    (folder / "index.html").write_text(browser.PAGE.replace("numThreads = 1;", "numThreads = 2;"))
     with Server({"/": folder, "/dist/": browser.DIST, "/site/": SITE}, isolated=request.param) as server:
         other.goto(server.url)
         other.wait_for_function("() => window.runBatch")
