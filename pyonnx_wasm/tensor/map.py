@@ -158,5 +158,10 @@ def _map_params(node: Node) -> dict[str, Any]:
 
 
 MAP = Kernel(
-    "map", ">y x*", "rank n_in n_code yoff shape[8] ystride[8] tail[*]", _map_params, ("strided", "inplace"), {"tail": scalar.OPCODES}
+    "map",
+    ">y x*",
+    "rank n_in n_code yoff shape[8] ystride[8] tail[*]",
+    _map_params,
+    ("strided", "elementwise", "inplace"),
+    {"tail": scalar.OPCODES},
 )

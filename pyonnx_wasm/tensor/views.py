@@ -313,4 +313,4 @@ def _copy_params(node: Node) -> dict[str, Any]:
     return {"rank": y.rank, "xoff": x.offset, "yoff": y.offset, "shape": y.shape, "xstride": x.strides, "ystride": y.strides}
 
 
-COPY = Kernel("copy", ">y x", "rank xoff yoff shape[8] xstride[8] ystride[8]", _copy_params, ("strided",))
+COPY = Kernel("copy", ">y x", "rank xoff yoff shape[8] xstride[8] ystride[8]", _copy_params, ("strided", "elementwise"))
