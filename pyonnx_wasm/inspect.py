@@ -9,6 +9,7 @@ from typing import Any
 
 from . import passes
 from .ir import Graph
+from .ir.text import print_graph
 from .onnxfile import reader
 from .program import SHAPE_OPS, Program, ProgramView, lower, partition
 from .program import file as ponnx
@@ -52,7 +53,7 @@ def report(
     if wanted.get("passes"):
         out["passes"] = effect
     if ir:
-        out["ir"] = str(graph)
+        out["ir"] = print_graph(graph)
     lowered = lower(partition(graph), optimise)
     out["weights"] = {"count": len(lowered.weights), "bytes": sum(w.nbytes for w in lowered.weights)}
     if program:

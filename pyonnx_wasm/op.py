@@ -69,6 +69,7 @@ class Enum:
 
 
 KERNELS: dict[str, Kernel] = {}
+Notation = tuple[Callable[[Any, Callable[[Any], str]], str], Callable[[str, Callable[[str], Any]], Any]]  # write, read; both for entries
 ENUMS: dict[str, Enum] = {}
 
 
@@ -85,6 +86,7 @@ class Kernel:
             output's shape), ``"inplace"`` (may write over an input of the same layout), ``"dequantize"`` (takes a ``scale`` per column and
             gives float32 then).
         enums: which parameters, or entries of the tail, are members of which enumeration.
+        notation: how parameters by meaning are written and read in the IR's text, where that is not as lists.
     """
 
     def __init__(
@@ -95,8 +97,9 @@ class Kernel:
         finish: Callable[[Node], dict[str, Any]] | None = None,
         traits: Sequence[str] = (),
         enums: Mapping[str, Enum] | None = None,
+        notation: Mapping[str, Notation] | None = None,
     ) -> None:
-        self.name, self.finish = name, finish
+        self.name, self.finish, self.notation = name, finish, dict(notation or {})
         self.buffers = tuple(self._buf(b) for b in buffers.split())
         self.params = tuple(self._param(p) for p in params.split())
         self.traits = frozenset(traits)

@@ -281,11 +281,6 @@ class Graph:
         """The storages that are read where no node shows: as outputs, or for sizes."""
         return {v.storage for _, v in self.outputs} | {r.value.storage for r in self.reads.values()}
 
-    def __str__(self) -> str:
-        from .text import print_graph
-
-        return print_graph(self)
-
 
 def row_major(shape: Sequence[DimLike]) -> Shape:
     """Strides of a contiguous tensor, in elements."""

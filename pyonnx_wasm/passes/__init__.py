@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from ..ir import Graph
 from .attention import fuse_attention
 from .concat import write_through
+from .copies import drop_copies
 from .dead_code import remove_dead_code
 from .dequantize import scale_products
 from .epilogue import fuse_epilogues
@@ -31,6 +32,7 @@ PIPELINE: list[Pass] = [
     scale_products,
     fuse_norms,
     fuse_attention,
+    drop_copies,
     remove_dead_code,
     fuse_epilogues,
     remove_dead_code,

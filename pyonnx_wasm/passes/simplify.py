@@ -171,15 +171,13 @@ def _clamp(e: Expression) -> Expression | None:
     if got is None:
         return None
     inner, bound, limit = got
-    if e.name == "max" and limit == 0:
-        return e.make("relu", e.dtype, inner)
     if e.name == "min" and inner.name == "relu" and limit >= 0:
         return e.make("clamp", e.dtype, inner.args[0], e.make("const", e.dtype, extra=[0.0]), bound)
     below = _bounded(inner) if inner.name == ("max" if e.name == "min" else "min") else None
-    if below is None or (below[2] > limit if e.name == "min" else below[2] < limit):
-        return None
-    x, edge, _ = below
-    return e.make("clamp", e.dtype, x, *((edge, bound) if e.name == "min" else (bound, edge)))
+    if below is not None and (below[2] <= limit if e.name == "min" else below[2] >= limit):
+        x, edge, _ = below
+        return e.make("clamp", e.dtype, x, *((edge, bound) if e.name == "min" else (bound, edge)))
+    return e.make("relu", e.dtype, inner) if e.name == "max" and limit == 0 else None
 
 
 def _bounded(e: Expression) -> tuple[Expression, Expression, float] | None:

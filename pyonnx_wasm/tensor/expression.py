@@ -9,6 +9,7 @@ from typing import Any
 from ..dtypes import DType
 from ..ir import Node
 from ..ir.dims import Dim
+from ..ir.text import split
 from .scalar import INSTRUCTIONS
 
 Code = tuple[tuple[Any, ...], ...]
@@ -121,6 +122,33 @@ def code(e: Expression, count: int) -> Code:
             registers[x] = count + len(out)
             out.append((x.name, x.dtype, registers[x], *[registers[a] for a in x.args], *x.extra))
     return tuple(out)
+
+
+def write_code(instructions: Code, param: Callable[[Any], str]) -> str:
+    """Code as text: ``r2=add.f32(r0, r1) r3=cast.f32(r2, i64)``; what an instruction holds beside registers without zeros at its end."""
+    texts = []
+    for name, dtype, dst, *args in instructions:
+        arity = INSTRUCTIONS[name].arity
+        rest = args[arity:]
+        while rest and arity and rest[-1] == 0:
+            rest.pop()
+        typed = [DType(rest.pop(0)).short] if name in ("cast", "pow") and rest else []
+        shown = [f"r{r}" for r in args[:arity]] + typed + [param(x) for x in rest[: None if arity else 1]]
+        texts.append(f"r{dst}={name}.{dtype.short}({', '.join(shown)})")
+    return " ".join(texts)
+
+
+def read_code(text: str, param: Callable[[str], Any]) -> Code:
+    """What :func:`write_code` wrote."""
+    types = {d.short: d for d in DType}
+    found = []
+    for item in split(text, " "):
+        dst, call = item.split("=", 1)
+        name, call = call.split(".", 1)
+        short, inside = call[:-1].split("(", 1)
+        args = [int(types[a]) if a in types else int(a[1:]) if a[0] == "r" and a[1:].isdigit() else param(a) for a in split(inside, ",")]
+        found.append((name, types[short], int(dst[1:]), *args, *[0] * (3 - len(args))))
+    return tuple(found)
 
 
 def allocate(instructions: Code, count: int) -> list[tuple[Any, ...]] | None:

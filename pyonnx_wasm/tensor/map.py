@@ -164,4 +164,5 @@ MAP = Kernel(
     _map_params,
     ("strided", "elementwise", "inplace"),
     {"tail": scalar.OPCODES},
+    {"code": (expression.write_code, expression.read_code)},
 )
