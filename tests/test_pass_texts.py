@@ -110,7 +110,7 @@ def test_errors_name_the_line(line: str, message: str) -> None:
 )
 def test_the_verifier_names_pass_and_call(line: str, message: str) -> None:
     text = f"graph(%x:f32[4], %n:f32[n]) {{\n  const @c:f32[1]\n  {line}  # lost\n  return y=%x:f32[4]\n}}"
-    with pytest.raises(AssertionError, match=f"after my pass: copy \\(lost\\).*{message}"):
+    with pytest.raises(AssertionError, match=f"after my pass: copy \\(lost\\): .*{message}"):
         passes.verify(parse_graph(text, KERNELS), "my pass")
 
 
@@ -119,7 +119,7 @@ def test_the_verifier_sees_outputs_and_second_writers() -> None:
     graph = parse_graph(text, KERNELS)
     (node,) = graph.nodes
     graph.nodes = []
-    with pytest.raises(AssertionError, match="output y is never written"):
+    with pytest.raises(AssertionError, match="after my pass: the result: y is never written"):
         passes.verify(graph, "my pass")
     graph.nodes = [node, node]
     with pytest.raises(AssertionError, match="has been written"):
