@@ -115,43 +115,66 @@ inline void band_rows(const Shape& s, isize pitch, isize count, const float* in,
 
 constexpr isize MAX_COLUMNS = 64;  // taps of a row
 
-// x [n, c, ih, iw], w [c * multiplier, kh, kw], y [n, c * multiplier, oh, ow]; e as for a product whose rows are channels.
-inline void run(Call& call, const Shape& s, isize n, isize c, isize multiplier, const float* x, const float* w, float* y,
-                const Epilogue& base) {
+// Where planes come from and go to. `row` gives one row of plane `at`, `start` and `out` where `count` rows of output channel o of
+// image i are to be written and from what they start, `finish` does the rest.
+struct Floats {
+  const Shape& s;
+  const float* x;
+  float* y;
+  isize m, pixels;
+  const Epilogue& e;
+
+  const float* row(isize at, isize h) const { return x + (at * s.ih + h) * s.iw; }
+  VF start(isize o) const { return e.start(o, 0, 1); }
+  float* out(isize image, isize o, isize r0) const { return y + (image * m + o) * pixels + r0 * s.ow; }
+  void finish(isize image, isize o, isize r0, isize count, float* y) const {
+    Epilogue each = e;
+    if (each.res) each.res += image * m * pixels;
+    each.finish(o, r0 * s.ow, count * s.ow, y);
+  }
+};
+
+// Planes [n, c, ih, iw], w [c * multiplier, kh, kw], results [n, c * multiplier, oh, ow]. planes(memory) gives a thread's `Floats` or the
+// like, with `extra` floats of memory.
+template <class Planes>
+inline void run_planes(Call& call, const Shape& s, isize n, isize c, isize multiplier, const float* w, isize extra, const Planes& planes) {
   const Band b = band(s);
-  const isize each = scratch_floats(s), m = c * multiplier, pixels = s.oh * s.ow, taps = s.kh * s.kw;
+  const isize each = scratch_floats(s), pixels = s.oh * s.ow, taps = s.kh * s.kw;
   const bool dense = s.sh == 1 && s.sw == 1 && s.dh == 1 && s.dw == 1;
   isize offset[MAX_COLUMNS];
   for (isize t = 0; t < s.kw; t++) offset[t] = t * s.dw % s.sw * b.phase + t * s.dw / s.sw;
   parallel_for(call.pool, n * c, gemm::MIN_FLOPS / (2 * pixels * taps * multiplier + 1) + 1, [&](i64 begin, i64 end, int thread) {
-    float* in = reinterpret_cast<float*>(call.scratch) + thread * each;
+    float* in = reinterpret_cast<float*>(call.scratch) + thread * (each + extra);
+    const auto p = planes(in + each);
     isize image = isize(begin) / c, channel = isize(begin) % c;
     for (isize at = isize(begin); at < isize(end); at++) {
-      const float* xc = x + at * s.ih * s.iw;
-      Epilogue e = base;
-      if (e.res) e.res += image * m * pixels;
       for (isize r0 = 0; r0 < s.oh; r0 += b.rows) {
         const isize count = least(b.rows, s.oh - r0), inputs = (count - 1) * s.sh + (s.kh - 1) * s.dh + 1;
         for (isize i = 0; i < inputs; i++) {
           const isize h = r0 * s.sh - s.ph + i;
-          copy_row(s, b, h >= 0 && h < s.ih ? xc + h * s.iw : nullptr, in + i * b.pitch);
+          copy_row(s, b, h >= 0 && h < s.ih ? p.row(at, h) : nullptr, in + i * b.pitch);
         }
         for (isize q = 0; q < multiplier; q++) {
           const isize o = channel * multiplier + q;
-          float* yr = y + (image * m + o) * pixels + r0 * s.ow;
+          float* yr = p.out(image, o, r0);
           const float* wo = w + o * taps;
-          const VF start = e.start(o, 0, 1);
+          const VF start = p.start(o);
           if (dense && s.kh == 3 && s.kw == 3) band_rows<3, 3, 2>(s, b.pitch, count, in, wo, offset, start, yr);
           else if (dense && s.kh == 5 && s.kw == 5) band_rows<5, 5, 2>(s, b.pitch, count, in, wo, offset, start, yr);
           else if (s.kh == 3 && s.kw == 3) band_rows<3, 3, 1>(s, b.pitch, count, in, wo, offset, start, yr);
           else if (s.kh == 5 && s.kw == 5) band_rows<5, 5, 1>(s, b.pitch, count, in, wo, offset, start, yr);
           else band_rows<0, 0, 2>(s, b.pitch, count, in, wo, offset, start, yr);
-          e.finish(o, r0 * s.ow, count * s.ow, yr);
+          p.finish(image, o, r0, count, yr);
         }
       }
       if (++channel == c) channel = 0, image++;
     }
   });
+}
+
+// e as for a product whose rows are channels.
+inline void run(Call& call, const Shape& s, isize n, isize c, isize multiplier, const float* x, const float* w, float* y, const Epilogue& e) {
+  run_planes(call, s, n, c, multiplier, w, 0, [&](float*) { return Floats{s, x, y, c * multiplier, s.oh * s.ow, e}; });
 }
 
 }  // namespace dw

@@ -398,6 +398,34 @@ inline isize halve(int8_t* b, isize steps, isize width, int8_t* halves, i32* at)
   return n;
 }
 
+// What follows n <= NR sums of row i from column j, in place and then in y.
+inline void finish_sums(const Product& p, isize i, isize j, isize n, float* v) {
+  if (p.dtype == I32) {
+    for (isize c = 0; c < n; c++) (static_cast<i32*>(p.y) + i * p.y_rs + j)[c] = i32(v[c]);
+    return;
+  }
+  const float* s = p.scale + i * p.scale_ms + j * p.scale_ns;
+  for (isize c = 0; c < n; c += W) {
+    const isize w = least(W, n - c);
+    VF by = splat(*s);
+    if (p.scale_ns == 1) by = load_part(s + c, w);
+    else if (p.scale_ns)
+      for (isize l = 0; l < w; l++) by[l] = s[(c + l) * p.scale_ns];
+    store_part(v + c, load_part(v + c, w) * by, w);
+  }
+  p.e.finish(i, j, n, v, false);
+  if (p.dtype == F32) return gemm::copy_floats(v, static_cast<float*>(p.y) + i * p.y_rs + j, n);
+  const float low = float((p.dtype == I8 ? -128 : 0) - p.y_zero), high = low + 255;
+  const VF per = splat(p.y_scale);
+  uint8_t* q = static_cast<uint8_t*>(p.y) + i * p.y_rs + j;
+  for (isize c = 0; c < n; c += W) {
+    const isize w = least(W, n - c);
+    const VF rounded = __builtin_elementwise_roundeven(load_part(v + c, w) / per);
+    const VI code = __builtin_convertvector(vmin(vmax(splat(low), rounded), splat(high)), VI) + splat_i(p.y_zero);
+    for (isize l = 0; l < w; l++) q[c + l] = uint8_t(code[l]);
+  }
+}
+
 // n results of row i from column j: takes the zero points off, scales, does the rest.
 inline void finish(const Product& p, isize i, isize j, isize n, i32* sum, i32 row, Quads kind, const i32* columns) {
   if (kind != Quads::NONE) {
@@ -411,28 +439,9 @@ inline void finish(const Product& p, isize i, isize j, isize n, i32* sum, i32 ro
     __builtin_memcpy(static_cast<i32*>(p.y) + i * p.y_rs + j, sum, size_t(n) * 4);
     return;
   }
-  float kept[NR];
-  float* y = p.dtype == F32 ? static_cast<float*>(p.y) + i * p.y_rs + j : kept;
-  const float* s = p.scale + i * p.scale_ms + j * p.scale_ns;
-  for (isize c = 0; c < n; c += W) {
-    const isize w = least(W, n - c);
-    VF by = splat(*s);
-    if (p.scale_ns == 1) by = load_part(s + c, w);
-    else if (p.scale_ns)
-      for (isize l = 0; l < w; l++) by[l] = s[(c + l) * p.scale_ns];
-    store_part(y + c, __builtin_convertvector(load_i(sum + c), VF) * by, w);
-  }
-  p.e.finish(i, j, n, y, false);
-  if (p.dtype == F32) return;
-  const float low = float((p.dtype == I8 ? -128 : 0) - p.y_zero), high = low + 255;
-  const VF per = splat(p.y_scale);
-  uint8_t* q = static_cast<uint8_t*>(p.y) + i * p.y_rs + j;
-  for (isize c = 0; c < n; c += W) {
-    const isize w = least(W, n - c);
-    const VF v = vmin(vmax(splat(low), __builtin_elementwise_roundeven(load_part(y + c, w) / per)), splat(high));
-    const VI rounded = __builtin_convertvector(v, VI) + splat_i(p.y_zero);
-    for (isize l = 0; l < w; l++) q[c + l] = uint8_t(rounded[l]);
-  }
+  float y[NR];
+  for (isize c = 0; c < n; c += W) store_part(y + c, __builtin_convertvector(load_i(sum + c), VF), least(W, n - c));
+  finish_sums(p, i, j, n, y);
 }
 
 // Rows [i0, i1) by columns [j0, j1).
@@ -469,8 +478,9 @@ template <class Pack> void range(const Product& p, const Pack& pack, const Layou
   }
 }
 
-// Runs `batches` products on the pool: product_at(batch) and pack_at(product) give each.
-template <class At, class PackAt> void run(Call& call, isize batches, const Product& size, const At& product_at, const PackAt& pack_at) {
+// Runs `batches` products on the pool: product_at(batch) and pack_at(product, memory) give each, the latter with `extra` bytes for packing.
+template <class At, class PackAt>
+void run(Call& call, isize batches, const Product& size, isize extra, const At& product_at, const PackAt& pack_at) {
   const Layout s = layout(size.m, size.k);
   const isize groups = (size.n + GROUP - 1) / GROUP, threads = pool_threads(call.pool);
   const isize wanted = threads == 1 ? 1 : 4 * threads, items = batches * groups;
@@ -478,11 +488,11 @@ template <class At, class PackAt> void run(Call& call, isize batches, const Prod
   const isize part = round_up((size.m + parts - 1) / most(parts, 1), ROWS), splits = (size.m + part - 1) / part;
   const double flops = 2.0 * double(least(part, size.m)) * double(least(GROUP, size.n)) * double(size.k);
   parallel_for(call.pool, batches * splits * groups, isize(gemm::MIN_FLOPS / (flops + 1)) + 1, [&](i64 begin, i64 end, int thread) {
-    char* scratch = call.scratch + thread * s.bytes;
+    char* scratch = call.scratch + thread * (s.bytes + extra);
     for (isize i = isize(begin); i < isize(end);) {
       const isize g = i % groups, run = least(isize(end) - i, groups - g), row = i / groups % splits * part;
       const Product p = product_at(i / groups / splits);
-      range(p, pack_at(p), s, row, least(row + part, p.m), g * GROUP, least((g + run) * GROUP, p.n), scratch);
+      range(p, pack_at(p, scratch + s.bytes), s, row, least(row + part, p.m), g * GROUP, least((g + run) * GROUP, p.n), scratch);
       i += run;
     }
   });

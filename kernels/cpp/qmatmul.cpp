@@ -94,7 +94,7 @@ void run(Call& call) {
     }
     return r;
   };
-  qgemm::run(call, isize(count), q, at, [](const qgemm::Product& r) { return qgemm::PackMatrix{r.b, r.b_rs, r.b_cs, r.k, r.b_signed}; });
+  qgemm::run(call, isize(count), q, 0, at, [](const qgemm::Product& r, char*) { return qgemm::PackMatrix{r.b, r.b_rs, r.b_cs, r.k, r.b_signed}; });
 }
 
 }  // namespace

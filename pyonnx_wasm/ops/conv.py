@@ -9,7 +9,7 @@ from ..dtypes import DType
 from ..ir import Graph, IRError, Node, Value, dims
 from ..ir.dims import DimLike
 from ..op import Kernel, op
-from ..tensor import HALVES, cast, contiguous, map_, reshape, sized, unsqueeze
+from ..tensor import HALVES, cast, contiguous, sized
 from .matmul import ACTIVATIONS, activation_params
 
 
@@ -18,7 +18,8 @@ def spatial(values: Sequence[DimLike], default: int = 1) -> list[DimLike]:
     return [default] * (3 - len(values)) + list(values)
 
 
-def _params(node: Node) -> dict[str, Any]:
+def window_params(node: Node) -> dict[str, Any]:
+    """The parameters of a convolution that say where its windows lie."""
     x, w, y, p = node.ins["x"], node.ins["w"], node.out, node.params
     return {
         "n": x.shape[0],
@@ -31,8 +32,11 @@ def _params(node: Node) -> dict[str, Any]:
         "dilation": spatial(p["dilations"]),
         "pad": spatial(p["pads"], 0),
         "out": spatial(y.shape[2:]),
-        **(activation_params(node) if node.kernel is CONV else {}),
     }
+
+
+def _params(node: Node) -> dict[str, Any]:
+    return window_params(node) | activation_params(node)
 
 
 CONV = Kernel(
@@ -43,7 +47,7 @@ CONV = Kernel(
     ("epilogue", "channels"),
     {"act": ACTIVATIONS},
 )
-CONV_TRANSPOSE = Kernel("conv_transpose", ">y x w bias?", "n c m group in[3] kernel[3] stride[3] dilation[3] pad[3] out[3]", _params)
+CONV_TRANSPOSE = Kernel("conv_transpose", ">y x w bias?", "n c m group in[3] kernel[3] stride[3] dilation[3] pad[3] out[3]", window_params)
 
 
 def window(
@@ -97,22 +101,31 @@ def Conv(
         return cast(
             Conv(*wide, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides), X.dtype
         )
-    kernel = [k for k in W.shape[2:] if isinstance(k, int)]
-    if X.rank != W.rank or len(kernel) != W.rank - 2:
-        raise IRError(f"weights {W} do not fit input {X}")
-    steps, spread, edges = attributes(X.rank, kernel, strides, dilations, pads)
-    _demand_channels(X, W.shape[1] * group)
-    n = X.rank - 2
-    spaces = [window(X.shape[2 + i], kernel[i], steps[i], spread[i], edges[i], edges[i + n], auto_pad) for i in range(n)]
-    y: Value = CONV(
-        {"y": (X.dtype, [X.shape[0], W.shape[0], *[s[0] for s in spaces]])},
-        {"x": contiguous(X), "w": contiguous(W), "bias": None if B is None else contiguous(sized(B, [W.shape[0]], "B"))},
-        group=group,
-        strides=tuple(steps),
-        dilations=tuple(spread),
-        pads=tuple(s[1] for s in spaces),
-    )
+    shape, params = windows(X, W, auto_pad, dilations, group, pads, strides)
+    bias = None if B is None else contiguous(sized(B, [W.shape[0]], "B"))
+    y: Value = CONV({"y": (X.dtype, shape)}, {"x": contiguous(X), "w": contiguous(W), "bias": bias}, **params)
     return y
+
+
+def windows(
+    x: Value,
+    w: Value,
+    auto_pad: str,
+    dilations: Sequence[int] | None,
+    group: int,
+    pads: Sequence[int] | None,
+    strides: Sequence[int] | None,
+) -> tuple[list[DimLike], dict[str, Any]]:
+    """The shape that a convolution of x [n, c, ...] with w [m, c / group, ...] gives, and what a kernel needs to know beside the operands."""
+    kernel = [k for k in w.shape[2:] if isinstance(k, int)]
+    if x.rank != w.rank or len(kernel) != w.rank - 2:
+        raise IRError(f"weights {w} do not fit input {x}")
+    steps, spread, edges = attributes(x.rank, kernel, strides, dilations, pads)
+    _demand_channels(x, w.shape[1] * group)
+    n = x.rank - 2
+    spaces = [window(x.shape[2 + i], kernel[i], steps[i], spread[i], edges[i], edges[i + n], auto_pad) for i in range(n)]
+    params = {"group": group, "strides": tuple(steps), "dilations": tuple(spread), "pads": tuple(s[1] for s in spaces)}
+    return [x.shape[0], w.shape[0], *[s[0] for s in spaces]], params
 
 
 def _demand_channels(x: Value, channels: DimLike) -> None:
@@ -168,68 +181,3 @@ def ConvTranspose(
         pads=tuple(begins),
     )
     return y  # type: ignore[no-any-return]
-
-
-@op()
-def ConvInteger(
-    x: Value,
-    w: Value,
-    x_zero_point: Value | None = None,
-    w_zero_point: Value | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Value:
-    """Exact in float32 while sums stay under 2^24; float64 carries the rest."""
-    wide, weights = cast(x, DType.float64), cast(w, DType.float64)
-    if x_zero_point is not None:
-        wide = map_("sub", wide, cast(reshape(x_zero_point, ()), DType.float64))
-    if w_zero_point is not None:
-        zero = cast(w_zero_point, DType.float64)
-        weights = map_("sub", weights, unsqueeze(zero, list(range(1, w.rank))) if zero.rank == 1 and zero.size != 1 else reshape(zero, ()))
-    y = Conv(wide, weights, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides)
-    return cast(y, DType.int32)
-
-
-@op()
-def QLinearConv(
-    x: Value,
-    x_scale: Value,
-    x_zero_point: Value,
-    w: Value,
-    w_scale: Value,
-    w_zero_point: Value,
-    y_scale: Value,
-    y_zero_point: Value,
-    B: Value | None = None,
-    *,
-    auto_pad: str = "NOTSET",
-    dilations: Sequence[int] | None = None,
-    group: int = 1,
-    kernel_shape: Sequence[int] | None = None,
-    pads: Sequence[int] | None = None,
-    strides: Sequence[int] | None = None,
-) -> Value:
-    from .convert import QuantizeLinear
-
-    y = ConvInteger(
-        x,
-        w,
-        x_zero_point,
-        w_zero_point,
-        auto_pad=auto_pad,
-        dilations=dilations,
-        group=group,
-        kernel_shape=kernel_shape,
-        pads=pads,
-        strides=strides,
-    )
-    if B is not None:
-        y = map_("add", y, unsqueeze(B, list(range(1, x.rank - 1))))
-    per_channel = unsqueeze(w_scale, list(range(1, x.rank - 1))) if w_scale.rank == 1 and w_scale.size != 1 else reshape(w_scale, ())
-    scale = map_("mul", cast(reshape(x_scale, ()), DType.float32), cast(per_channel, DType.float32))
-    return QuantizeLinear(map_("mul", cast(y, DType.float32), scale), y_scale, y_zero_point)  # type: ignore[no-any-return]

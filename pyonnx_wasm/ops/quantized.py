@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from ..dtypes import DType
 from ..ir import Graph, IRError, Node, Value, dims
 from ..op import Kernel, op
 from ..tensor import broadcast_shapes, broadcast_to, cast, contiguous, map_, reshape, squeeze, unsqueeze
+from .conv import window_params, windows
 from .convert import QuantizeLinear
 from .matmul import ACTIVATIONS, activation_params, batch_of, matmul
 
@@ -117,3 +119,75 @@ def _row(scale: Value) -> Value:
 
 def _column(scale: Value) -> Value:
     return reshape(scale, ()) if scale.size == 1 else scale
+
+
+def _conv_params(node: Node) -> dict[str, Any]:
+    zero, scale = node.ins.get("wzero"), node.ins.get("scale")
+    return window_params(node) | {
+        "wzero_ms": zero.strides[0] if zero is not None else 0, "scale_ms": scale.strides[0] if scale is not None else 0,
+        **activation_params(node),
+    }  # fmt: skip
+
+
+QCONV = Kernel(
+    "qconv",
+    ">y x w xzero? wzero? scale? bias? residual? yscale? yzero?",
+    "n c m group in[3] kernel[3] stride[3] dilation[3] pad[3] out[3] wzero_ms scale_ms act act_a:f act_b:f",
+    _conv_params,
+    (),
+    {"act": ACTIVATIONS},
+)
+
+
+@op()
+def ConvInteger(
+    x: Value,
+    w: Value,
+    x_zero_point: Value | None = None,
+    w_zero_point: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Value:
+    """The convolution of the operands less their zero points, in int32."""
+    shape, params = windows(x, w, auto_pad, dilations, group, pads, strides)
+    ins = {
+        "x": contiguous(x), "w": contiguous(w), "xzero": _zero(x_zero_point, 1, "tensor"),
+        "wzero": _zero(w_zero_point, w.shape[0], "output channel"),
+    }  # fmt: skip
+    y: Value = QCONV({"y": (DType.int32, shape)}, ins, **params)
+    return y
+
+
+@op()
+def QLinearConv(
+    x: Value,
+    x_scale: Value,
+    x_zero_point: Value,
+    w: Value,
+    w_scale: Value,
+    w_zero_point: Value,
+    y_scale: Value,
+    y_zero_point: Value,
+    B: Value | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Sequence[int] | None = None,
+    group: int = 1,
+    kernel_shape: Sequence[int] | None = None,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Value:
+    y = ConvInteger(
+        x, w, x_zero_point, w_zero_point,
+        auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides,
+    )  # fmt: skip
+    if B is not None:
+        y = map_("add", y, unsqueeze(B, list(range(1, x.rank - 1))))
+    per_channel = unsqueeze(w_scale, list(range(1, x.rank - 1))) if w_scale.rank == 1 and w_scale.size != 1 else reshape(w_scale, ())
+    scale = map_("mul", cast(reshape(x_scale, ()), DType.float32), cast(per_channel, DType.float32))
+    return QuantizeLinear(map_("mul", cast(y, DType.float32), scale), y_scale, y_zero_point)  # type: ignore[no-any-return]

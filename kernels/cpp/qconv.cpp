@@ -1,0 +1,238 @@
+// Convolution of bytes with zero points: output channels by output pixels over (channel, tap) pairs, as conv.cpp has it; the sums, or
+// scaled to float32, or scaled and quantised again. Depthwise ones add up in float32, exactly: 255 * 255 * taps is below 2^24.
+#include <initializer_list>
+
+#include "depthwise.h"
+#include "params.h"
+#include "qgemm.h"
+
+namespace {
+
+using gemm::least;
+using qgemm::i32;
+
+struct Args {
+  const QconvParams& p;
+  const QconvBufs& b;
+  explicit Args(const Call& call)
+      : p(*reinterpret_cast<const QconvParams*>(call.params)), b(*reinterpret_cast<const QconvBufs*>(call.bufs)) {}
+};
+
+constexpr i64 MAX_REACH = i64(1) << 30;  // sizes and windows in elements, so that positions fit 32 bits
+constexpr i64 MAX_TAPS = 250;            // of a sum of products of bytes that float32 holds exactly
+
+bool is_byte(int32_t dtype) { return dtype == U8 || dtype == I8; }
+
+const char* check(const Call& call) {
+  const auto [p, b] = Args(call);
+  if (!is_byte(b.x.dtype) || !is_byte(b.w.dtype)) return "qconv: the operands must be int8 or uint8";
+  if ((b.xzero && b.xzero.dtype != b.x.dtype) || (b.wzero && b.wzero.dtype != b.w.dtype))
+    return "qconv: a zero point must have the operand's element type";
+  const bool sum = b.y.dtype == I32;
+  if (!sum && b.y.dtype != F32 && !is_byte(b.y.dtype)) return "qconv: the result must be int32, float32, int8 or uint8";
+  if (sum ? b.scale || b.bias || b.residual || act_of(p.act) != Act::NONE : !b.scale) return "qconv: a scale belongs to results that are no int32";
+  for (const Buf& f : {b.scale, b.bias, b.residual, b.yscale})
+    if (f && f.dtype != F32) return "qconv: scale, bias and residual must be float32";
+  if (is_byte(b.y.dtype) ? !b.yscale || b.yscale.count() < 1 || (b.yzero && (b.yzero.dtype != b.y.dtype || b.yzero.count() < 1))
+                         : b.yscale || b.yzero)
+    return "qconv: a quantised result, and no other, needs its scale";
+  if (!act_known(p.act)) return "qconv: unknown activation";
+  if (p.n < 0 || p.c < 0 || p.m < 0 || p.group < 1 || p.c % p.group || p.m % p.group) return "qconv: channels do not divide into groups";
+  for (int d = 0; d < 3; d++) {
+    for (i64 v : {p.in[d], p.out[d], p.kernel[d], p.stride[d], p.dilation[d], p.pad[d] < 0 ? -(p.pad[d] + 1) : p.pad[d]})
+      if (v < 0 || v >= MAX_REACH) return "qconv: a size is out of range";
+    if (p.kernel[d] < 1 || p.stride[d] < 1 || p.dilation[d] < 1 || p.kernel[d] * p.dilation[d] + p.out[d] * p.stride[d] >= MAX_REACH)
+      return "qconv: a window parameter is out of range";
+  }
+  const i64 x[5] = {p.n, p.c, p.in[0], p.in[1], p.in[2]}, y[5] = {p.n, p.m, p.out[0], p.out[1], p.out[2]};
+  const i64 w[5] = {p.m, p.c / p.group, p.kernel[0], p.kernel[1], p.kernel[2]};
+  const i64 nx = product(x, 5), ny = product(y, 5), nw = product(w, 5);
+  if (nx < 0 || nx > b.x.count()) return "qconv: x does not fit its buffer";
+  if (ny < 0 || ny > b.y.count()) return "qconv: y does not fit its buffer";
+  if (nw < 0 || nw > b.w.count()) return "qconv: w does not fit its buffer";
+  auto one_each = [&p = p](i64 step, i64 count) { return step == 0 ? count >= 1 : step == 1 && count >= p.m; };
+  if (b.xzero && b.xzero.count() < 1) return "qconv: xzero does not fit its buffer";
+  if (b.wzero && !one_each(p.wzero_ms, b.wzero.count())) return "qconv: wzero does not fit its buffer";
+  if (b.scale && !one_each(p.scale_ms, b.scale.count())) return "qconv: scale does not fit its buffer";
+  if (b.bias && b.bias.count() < p.m) return "qconv: bias does not fit its buffer";
+  if (b.residual && b.residual.count() < ny) return "qconv: residual does not fit its buffer";
+  return nullptr;
+}
+
+struct Shape {
+  isize c, m;  // per group
+  isize in[3], kernel[3], stride[3], dilation[3], pad[3], out[3];
+  isize taps, image, pixels, depth;
+  explicit Shape(const QconvParams& p) : c(isize(p.c / p.group)), m(isize(p.m / p.group)) {
+    for (int d = 0; d < 3; d++) {
+      in[d] = isize(p.in[d]), kernel[d] = isize(p.kernel[d]), stride[d] = isize(p.stride[d]);
+      dilation[d] = isize(p.dilation[d]), pad[d] = isize(p.pad[d]), out[d] = isize(p.out[d]);
+    }
+    taps = kernel[0] * kernel[1] * kernel[2];
+    image = in[0] * in[1] * in[2];
+    pixels = out[0] * out[1] * out[2];
+    depth = c * taps;
+  }
+  bool pointwise() const {
+    for (int d = 0; d < 3; d++)
+      if (kernel[d] != 1 || stride[d] != 1 || pad[d] != 0 || out[d] != in[d]) return false;
+    return true;
+  }
+  dw::Shape plane() const {
+    return {in[1], in[2], out[1], out[2], kernel[1], kernel[2], stride[1], stride[2], dilation[1], dilation[2], pad[1], pad[2]};
+  }
+};
+
+// Two-dimensional, and every output channel reads one input channel.
+bool depthwise(const QconvParams& p, const Shape& s) {
+  const bool flat = s.in[0] == 1 && s.kernel[0] == 1 && s.out[0] == 1 && s.pad[0] == 0;
+  return flat && s.c == 1 && p.group > 1 && s.kernel[2] <= dw::MAX_COLUMNS && s.kernel[1] * s.dilation[1] <= 64 && s.taps <= MAX_TAPS &&
+         s.kernel[2] * s.dilation[2] <= 1024 && s.stride[2] <= 8 && s.out[2] <= 8192;
+}
+
+// Gathers the bytes that the taps of output pixels read, a zero point where they read padding, and packs them.
+struct PackWindows {
+  const Shape& s;
+  const uint8_t* x;
+  uint8_t zero, flip;
+  uint8_t* rows;  // [depth, NR]
+
+  void operator()(isize j, isize columns, isize width, isize unit, uint8_t* out) const {
+    if (s.pointwise()) return qgemm::pack_panel(x + j, s.image, 1, s.depth, columns, width, unit, flip, out);
+    isize w = j % s.out[2], h = j / s.out[2] % s.out[1], d = j / s.out[2] / s.out[1];
+    for (isize done = 0; done < columns;) {  // runs of pixels of one output row
+      const isize length = least(s.out[2] - w, columns - done);
+      run(d * s.stride[0] - s.pad[0], h * s.stride[1] - s.pad[1], w * s.stride[2] - s.pad[2], length, rows + done);
+      done += length;
+      w = 0;
+      if (++h == s.out[1]) h = 0, d++;
+    }
+    qgemm::pack_panel(rows, gemm::NR, 1, s.depth, columns, width, unit, flip, out);
+  }
+
+  void run(isize d0, isize h0, isize w0, isize n, uint8_t* out) const {
+    const isize step = s.taps * gemm::NR, stride = s.stride[2];
+    isize tap = 0;
+    for (isize kd = 0; kd < s.kernel[0]; kd++)
+      for (isize kh = 0; kh < s.kernel[1]; kh++) {
+        const isize d = d0 + kd * s.dilation[0], h = h0 + kh * s.dilation[1];
+        const bool inside = d >= 0 && d < s.in[0] && h >= 0 && h < s.in[1];
+        for (isize kw = 0; kw < s.kernel[2]; kw++, tap++) {
+          const isize from = w0 + kw * s.dilation[2];
+          const gemm::Span in = inside ? gemm::Span(from, stride, s.in[2], n) : gemm::Span(0, 1, 0, n);
+          const uint8_t* src = x + (d * s.in[1] + h) * s.in[2] + from;
+          uint8_t* dst = out + tap * gemm::NR;
+          for (isize c = 0; c < s.c; c++, src += s.image, dst += step) {
+            for (isize i = 0; i < in.lo; i++) dst[i] = zero;
+            if (stride == 1)
+              for (isize i = in.lo; i < in.hi; i++) dst[i] = src[i];
+            else
+              for (isize i = in.lo; i < in.hi; i++) dst[i] = src[i * stride];
+            for (isize i = in.hi; i < n; i++) dst[i] = zero;
+          }
+        }
+      }
+  }
+};
+
+qgemm::Product product(const Args& args, const Shape& s) {
+  const auto& [p, b] = args;
+  qgemm::Product q{};
+  q.m = s.m, q.n = s.pixels, q.k = s.depth;
+  q.a = b.w.as<uint8_t>(), q.b = b.x.as<uint8_t>();
+  q.a_rs = q.k, q.a_cs = 1, q.b_rs = s.image, q.b_cs = 1;
+  q.a_signed = b.w.dtype == I8, q.b_signed = b.x.dtype == I8;
+  if (b.wzero) q.za = b.wzero.as<uint8_t>(), q.za_s = isize(p.wzero_ms);
+  if (b.xzero) q.zb = b.xzero.as<uint8_t>();
+  q.dtype = b.y.dtype, q.y = b.y.data, q.y_rs = s.pixels;
+  if (b.scale) q.scale = b.scale.as<float>(), q.scale_ms = isize(p.scale_ms);
+  if (b.yscale) q.y_scale = *b.yscale.as<float>();
+  if (b.yzero) q.y_zero = b.y.dtype == I8 ? *b.yzero.as<int8_t>() : *b.yzero.as<uint8_t>();
+  q.e.set_act(p.act, p.act_a, p.act_b);
+  q.e.res_rs = s.pixels;
+  if (b.bias) q.e.bias = b.bias.as<float>(), q.e.bias_ms = 1;
+  if (b.residual) q.e.res = b.residual.as<float>();
+  return q;
+}
+
+i64 scratch(const Call& call, int threads) {
+  const auto [p, b] = Args(call);
+  const Shape s(p);
+  if (!p.n || !p.m || !s.pixels) return 0;
+  if (depthwise(p, s)) {
+    const dw::Shape plane = s.plane();
+    const i64 floats = dw::scratch_floats(plane) + gemm::round_up(plane.iw, 16) + gemm::round_up(dw::band(plane).rows * plane.ow, 16);
+    return floats * 4 * threads + gemm::round_up(isize(p.m) * s.taps, 16) * 4;
+  }
+  const isize extra = s.pointwise() ? 0 : gemm::round_up(s.depth * gemm::NR, 64);
+  return qgemm::scratch_bytes(s.m, s.depth, threads) + i64(extra) * threads;
+}
+
+// Planes of bytes, less their zero point, as floats; sums on the way back.
+struct Bytes {
+  const qgemm::Product& q;
+  const dw::Shape& s;
+  isize m;
+  float *line, *sums;
+
+  const float* row(isize at, isize h) const {
+    const uint8_t* from = q.b + (at * s.ih + h) * s.iw;
+    const i32 zero = !q.zb ? 0 : q.b_signed ? int8_t(*q.zb) : *q.zb;
+    if (q.b_signed)
+      for (isize i = 0; i < s.iw; i++) line[i] = float(int8_t(from[i]) - zero);
+    else
+      for (isize i = 0; i < s.iw; i++) line[i] = float(from[i] - zero);
+    return line;
+  }
+  VF start(isize) const { return splat(0); }
+  float* out(isize, isize, isize) const { return sums; }
+  void finish(isize image, isize o, isize r0, isize count, float* y) const {
+    qgemm::Product p = q;
+    const isize pixels = s.oh * s.ow, each = q.dtype == I32 || q.dtype == F32 ? 4 : 1;
+    p.y = static_cast<char*>(q.y) + image * m * pixels * each;
+    if (p.e.res) p.e.res += image * m * pixels;
+    for (isize j = 0; j < count * s.ow; j += gemm::NR) qgemm::finish_sums(p, o, r0 * s.ow + j, least(gemm::NR, count * s.ow - j), y + j);
+  }
+};
+
+void run_depthwise(Call& call, const QconvParams& p, const Shape& s, const qgemm::Product& q) {
+  const dw::Shape plane = s.plane();
+  const isize m = isize(p.m), line = gemm::round_up(plane.iw, 16), sums = gemm::round_up(dw::band(plane).rows * plane.ow, 16);
+  float* w = reinterpret_cast<float*>(call.scratch) + (dw::scratch_floats(plane) + line + sums) * pool_threads(call.pool);
+  for (isize o = 0; o < m; o++)
+    for (isize t = 0; t < s.taps; t++) {
+      const uint8_t v = q.a[o * s.taps + t];
+      w[o * s.taps + t] = float((q.a_signed ? int8_t(v) : v) - q.zero_a(o));
+    }
+  dw::run_planes(call, plane, isize(p.n), isize(p.c), s.m, w, line + sums, [&](float* memory) { return Bytes{q, plane, m, memory, memory + line}; });
+}
+
+void run(Call& call) {
+  const Args args(call);
+  const auto& p = args.p;
+  const Shape s(p);
+  if (!p.n || !p.m || !s.pixels) return;
+  const qgemm::Product q = product(args, s);
+  if (depthwise(p, s)) return run_depthwise(call, p, s, q);
+  const isize groups = isize(p.group), out = s.m * s.pixels, each = q.dtype == I32 || q.dtype == F32 ? 4 : 1;
+  auto at = [&](isize batch) {
+    const isize image = batch / groups, g = batch % groups;
+    qgemm::Product r = q;
+    r.a += g * s.m * s.depth;
+    if (r.za) r.za += g * s.m * r.za_s;
+    r.b += (image * groups + g) * s.c * s.image;
+    r.y = static_cast<char*>(r.y) + batch * out * each;
+    if (r.scale) r.scale += g * s.m * r.scale_ms;
+    if (r.e.bias) r.e.bias += g * s.m;
+    if (r.e.res) r.e.res += batch * out;
+    return r;
+  };
+  const isize extra = s.pointwise() ? 0 : gemm::round_up(s.depth * gemm::NR, 64);
+  qgemm::run(call, isize(p.n) * groups, q, extra, at, [&](const qgemm::Product& r, char* memory) {
+    return PackWindows{s, r.b, r.zb ? *r.zb : uint8_t(0), uint8_t(r.b_signed ? 0 : 0x80), reinterpret_cast<uint8_t*>(memory)};
+  });
+}
+
+}  // namespace
+
+KERNEL(qconv, check, scratch, run)
