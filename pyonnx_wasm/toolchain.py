@@ -263,7 +263,7 @@ class Builder:
             yield self.enums[name].encode()
         for name in INCLUDE.findall(text):
             near = [d / name for d in (path.parent, SOURCES, self.generated) if (d / name).is_file()]
-            if near and near[0].parent != self.generated:
+            if near and near[0].name not in ("params.h", "enums.h"):
                 yield from self.parts(near[0].resolve(), seen)
             elif near and near[0].suffix == ".inc":  # the table of all kernels
                 yield near[0].read_bytes()

@@ -191,7 +191,8 @@ struct Bytes {
     const isize pixels = s.oh * s.ow, each = q.dtype == I32 || q.dtype == F32 ? 4 : 1;
     p.y = static_cast<char*>(q.y) + image * m * pixels * each;
     if (p.e.res) p.e.res += image * m * pixels;
-    for (isize j = 0; j < count * s.ow; j += gemm::NR) qgemm::finish_sums(p, o, r0 * s.ow + j, least(gemm::NR, count * s.ow - j), y + j);
+    const isize n = count * s.ow;
+    qgemm::finish_sums(p, o, r0 * s.ow, n, [&](isize c) { return load_part(y + c, least(W, n - c)); });
   }
 };
 

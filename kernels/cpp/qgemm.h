@@ -398,50 +398,85 @@ inline isize halve(int8_t* b, isize steps, isize width, int8_t* halves, i32* at)
   return n;
 }
 
-// What follows n <= NR sums of row i from column j, in place and then in y.
-inline void finish_sums(const Product& p, isize i, isize j, isize n, float* v) {
+typedef uint8_t BW __attribute__((ext_vector_type(W)));
+
+inline bool any(VI mask) {
+#if defined(__wasm__)
+  return wasm_v128_any_true((v128_t)mask);
+#else
+  return __builtin_reduce_or(mask) != 0;
+#endif
+}
+
+// round(v / scale), ties to even, within [first, first + 255]. The product with the reciprocal is off by less than NEAR for what the
+// bounds leave, so only what lies so close to a tie is divided.
+inline VF quotient(VF v, float scale, VF reciprocal, float first) {
+  constexpr float NEAR = 1e-4f;
+  const VF low = splat(first), high = splat(first + 255);
+  VF t = vmin(vmax(low, v * reciprocal), high);
+  VF r = __builtin_elementwise_roundeven(t);
+  if (reciprocal[0] > 0x1p126f || any(__builtin_elementwise_abs(t - r) > splat(0.5f - NEAR)))
+    r = vmin(vmax(low, __builtin_elementwise_roundeven(v / splat(scale))), high);
+  return r;
+}
+
+// What follows n sums of row i from column j: scale, epilogue and the result's type. sums(c) gives W of them.
+template <class Sums> inline void finish_sums(const Product& p, isize i, isize j, isize n, const Sums& sums) {
   if (p.dtype == I32) {
-    for (isize c = 0; c < n; c++) (static_cast<i32*>(p.y) + i * p.y_rs + j)[c] = i32(v[c]);
+    i32* y = static_cast<i32*>(p.y) + i * p.y_rs + j;
+    for (isize c = 0; c < n; c += W) store_part(reinterpret_cast<float*>(y + c), as_f(__builtin_convertvector(sums(c), VI)), least(W, n - c));
     return;
   }
-  const float* s = p.scale + i * p.scale_ms + j * p.scale_ns;
+  const Epilogue& e = p.e;
+  const float* scale = p.scale + i * p.scale_ms + j * p.scale_ns;
+  const float* bias = e.bias ? e.bias + i * e.bias_ms + j * e.bias_ns : nullptr;
+  const float* res = e.res ? e.res + i * e.res_rs + j : nullptr;
+  const VF low = splat(e.act_a), high = splat(e.act_b), alpha = splat(e.alpha);
+  const float first = float((p.dtype == I8 ? -128 : 0) - p.y_zero);
+  const VF reciprocal = splat(1 / p.y_scale);
+  auto along = [&](const float* v, isize step, isize c, isize w) {
+    if (step == 0) return splat(*v);
+    if (step == 1) return load_part(v + c, w);
+    VF t = splat(0);
+    for (isize l = 0; l < w; l++) t[l] = v[(c + l) * step];
+    return t;
+  };
   for (isize c = 0; c < n; c += W) {
     const isize w = least(W, n - c);
-    VF by = splat(*s);
-    if (p.scale_ns == 1) by = load_part(s + c, w);
-    else if (p.scale_ns)
-      for (isize l = 0; l < w; l++) by[l] = s[(c + l) * p.scale_ns];
-    store_part(v + c, load_part(v + c, w) * by, w);
-  }
-  p.e.finish(i, j, n, v, false);
-  if (p.dtype == F32) return gemm::copy_floats(v, static_cast<float*>(p.y) + i * p.y_rs + j, n);
-  const float low = float((p.dtype == I8 ? -128 : 0) - p.y_zero), high = low + 255;
-  const VF per = splat(p.y_scale);
-  uint8_t* q = static_cast<uint8_t*>(p.y) + i * p.y_rs + j;
-  for (isize c = 0; c < n; c += W) {
-    const isize w = least(W, n - c);
-    const VF rounded = __builtin_elementwise_roundeven(load_part(v + c, w) / per);
-    const VI code = __builtin_convertvector(vmin(vmax(splat(low), rounded), splat(high)), VI) + splat_i(p.y_zero);
-    for (isize l = 0; l < w; l++) q[c + l] = uint8_t(code[l]);
+    VF v = sums(c) * along(scale, p.scale_ns, c, w);
+    if (e.alpha != 1) v *= alpha;
+    if (bias) v += along(bias, e.bias_ns, c, w);
+    if (res && e.after) v += load_part(res + c, w);
+    if (e.act != Act::NONE) v = activate(e.act, v, low, high);
+    if (res && !e.after) v += load_part(res + c, w);
+    if (p.dtype == F32) {
+      store_part(static_cast<float*>(p.y) + i * p.y_rs + j + c, v, w);
+      continue;
+    }
+    const VF q = quotient(v, p.y_scale, reciprocal, first);
+    const BW code = __builtin_convertvector(__builtin_convertvector(q, VI) + splat_i(p.y_zero), BW);
+    uint8_t* y = static_cast<uint8_t*>(p.y) + i * p.y_rs + j + c;
+    if (w == W) __builtin_memcpy(y, &code, W);
+    else
+      for (isize l = 0; l < w; l++) y[l] = code[l];
   }
 }
 
-// n results of row i from column j: takes the zero points off, scales, does the rest.
-inline void finish(const Product& p, isize i, isize j, isize n, i32* sum, i32 row, Quads kind, const i32* columns) {
-  if (kind != Quads::NONE) {
-    const i32 za = p.zero_a(i) + p.shift_a(kind);
-    if (za)
-      for (isize c = 0; c < n; c++) sum[c] -= za * columns[c];
-  }
-  if (p.zeros_b() && row)
-    for (isize c = 0; c < n; c++) sum[c] -= p.zero_b(p.zb_s ? j + c : 0) * row;
-  if (p.dtype == I32) {
-    __builtin_memcpy(static_cast<i32*>(p.y) + i * p.y_rs + j, sum, size_t(n) * 4);
-    return;
-  }
-  float y[NR];
-  for (isize c = 0; c < n; c += W) store_part(y + c, __builtin_convertvector(load_i(sum + c), VF), least(W, n - c));
-  finish_sums(p, i, j, n, y);
+// n results of row i from column j: takes the zero points off and does the rest.
+inline void finish(const Product& p, isize i, isize j, isize n, const i32* sum, i32 row, Quads kind, const i32* columns) {
+  const i32 za = kind == Quads::NONE ? 0 : p.zero_a(i) + p.shift_a(kind);
+  const bool each = p.zb_s && row;  // the zero point of b differs from column to column
+  const VI same = splat_i(p.zeros_b() && !each ? p.zero_b(0) * row : 0), by = splat_i(za);
+  auto exact = [&](isize c) {
+    VI v = load_i(sum + c) - same;
+    if (za) v -= by * load_i(columns + c);
+    if (each)
+      for (isize l = 0; l < least(W, n - c); l++) v[l] -= p.zero_b(j + c + l) * row;
+    return v;
+  };
+  if (p.dtype != I32) return finish_sums(p, i, j, n, [&](isize c) { return __builtin_convertvector(exact(c), VF); });
+  i32* y = static_cast<i32*>(p.y) + i * p.y_rs + j;
+  for (isize c = 0; c < n; c += W) store_part(reinterpret_cast<float*>(y + c), as_f(exact(c)), least(W, n - c));
 }
 
 // Rows [i0, i1) by columns [j0, j1).

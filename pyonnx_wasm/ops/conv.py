@@ -116,7 +116,7 @@ def windows(
     pads: Sequence[int] | None,
     strides: Sequence[int] | None,
 ) -> tuple[list[DimLike], dict[str, Any]]:
-    """The shape that a convolution of x [n, c, ...] with w [m, c / group, ...] gives, and what a kernel needs to know beside the operands."""
+    """The shape of a convolution of x [n, c, ...] with w [m, c / group, ...], and what a kernel needs to know beside the operands."""
     kernel = [k for k in w.shape[2:] if isinstance(k, int)]
     if x.rank != w.rank or len(kernel) != w.rank - 2:
         raise IRError(f"weights {w} do not fit input {x}")

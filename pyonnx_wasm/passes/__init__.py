@@ -17,6 +17,7 @@ from .dead_code import remove_dead_code
 from .dequantize import scale_products
 from .epilogue import fuse_epilogues
 from .fuse_maps import fuse_maps
+from .integers import multiply_bytes
 from .norm import fuse_norms
 from .simplify import simplify
 from .verify import verify
@@ -35,6 +36,7 @@ PIPELINE: list[Pass] = [
     drop_copies,
     remove_dead_code,
     fuse_epilogues,
+    multiply_bytes,
     remove_dead_code,
 ]
 PLAIN: list[Pass] = [remove_dead_code]  # without which nothing is lowered

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..dtypes import DType
 from ..ir import Graph, Node, Storage, Value, dims
 from ..tensor import MAP, expression, split_strides
 from ..tensor.expression import Expression, Pool
@@ -90,6 +91,8 @@ class Fusion:
             other = self.clusters.get(v.storage)
             if other is None or v.storage in cluster.apart or v.storage in self.kept or other.nodes[-1].const != node.const:
                 continue
+            if _quantises(other.expression):
+                continue
             if self.readers[v.storage] == {node}:
                 found[v.storage] = other
         return list(found.values())
@@ -140,6 +143,11 @@ class Fusion:
             place[v] = self.leaf(v.view(x.shape, v.offset, strides))
         e = expression.rebuild(e, lambda n: place[n.extra[0]] if n.name == "in" and n.extra[0] in place else n)
         return e, [leaf.extra[0] for leaf in place.values()]
+
+
+def _quantises(e: Expression) -> bool:
+    """Whether floats become bytes: what reads them reads a quarter of the memory, and may multiply them as they are."""
+    return e.name == "cast" and e.dtype.is_float and e.result in (DType.uint8, DType.int8)
 
 
 def _squashed(v: Value) -> bool:
