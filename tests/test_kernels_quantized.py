@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -98,3 +99,97 @@ def test_what_does_not_fit_is_refused() -> None:
     refused("qmatmul", [("float32", (4, 6))], [a, b, *none], **good)
     refused("qmatmul", [("uint8", (4, 6))], [a, b, None, None, f, None, None, None, None], **good)
     refused("qmatmul", [("float32", (4, 6))], [a, b, None, None, f[:5], None, None, None, None], **(good | {"scale_ns": 1}))
+
+
+def windows(x: Array, w: Array, stride: int, pad: int, dilation: int, group: int) -> Array:
+    """A convolution of two axes, in int64, by its definition."""
+    n, _, h, v = x.shape
+    m, cg, kh, kw = w.shape
+    padded = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)))
+    oh = (h + 2 * pad - (kh - 1) * dilation - 1) // stride + 1
+    ow = (v + 2 * pad - (kw - 1) * dilation - 1) // stride + 1
+    y = np.zeros((n, m, oh, ow), np.int64)
+    for o in range(m):
+        first = o // (m // group) * cg
+        for i in range(kh):
+            for j in range(kw):
+                part = padded[:, first : first + cg, i * dilation :, j * dilation :][:, :, ::stride, ::stride][:, :, :oh, :ow]
+                y[:, o] += (part * w[o, :, i, j][None, :, None, None]).sum(1)
+    return y
+
+
+CONVS = [
+    # n, c, m, group, size, kernel, stride, pad, dilation
+    (1, 3, 5, 1, (7, 9), 3, 1, 1, 1),
+    (2, 4, 6, 2, (11, 13), 3, 2, 1, 1),
+    (1, 8, 17, 1, (5, 13), 1, 1, 0, 1),
+    (2, 8, 33, 1, (12, 49), 1, 1, 0, 1),
+    (1, 6, 4, 1, (9, 9), 5, 1, 2, 1),
+    (1, 6, 6, 6, (10, 21), 3, 1, 1, 1),
+    (2, 5, 10, 5, (9, 18), 3, 2, 1, 1),
+    (1, 4, 4, 4, (13, 50), 5, 1, 2, 1),
+    (1, 2, 3, 1, (12, 12), 3, 1, 2, 2),
+    (1, 40, 9, 1, (6, 7), 3, 3, 0, 1),
+    (0, 2, 2, 1, (4, 4), 3, 1, 1, 1),
+]
+
+
+def shape_of(case: tuple[Any, ...]) -> tuple[dict[str, Any], tuple[int, ...], tuple[int, ...]]:
+    n, c, m, group, size, kernel, stride, pad, dilation = case
+    out = tuple((s + 2 * pad - (kernel - 1) * dilation - 1) // stride + 1 for s in size)
+    params = {"n": n, "c": c, "m": m, "group": group, "in": [1, *size], "kernel": [1, kernel, kernel], "stride": [1, stride, stride],
+              "dilation": [1, dilation, dilation], "pad": [0, pad, pad], "out": [1, *out]}  # fmt: skip
+    return params, (n, c, *size), (m, c // group, kernel, kernel)
+
+
+@pytest.mark.parametrize("case", CONVS, ids=str)
+@pytest.mark.parametrize(("tx", "tw"), PAIRS)
+def test_convolutions_are_exact(case: tuple[Any, ...], tx: str, tw: str) -> None:
+    rng = np.random.default_rng(8)
+    params, xs, ws = shape_of(case)
+    for threads in (1, 2):
+        x, w = sample(rng, tx, xs), sample(rng, tw, ws)
+        zx, zw = sample(rng, tx, (1,)), sample(rng, tw, (ws[0],))
+        want = windows(x.astype(np.int64) - int(zx[0]), w.astype(np.int64) - zw.astype(np.int64)[:, None, None, None], *case[6:9], case[3])
+        y = run("qconv", [("int32", want.shape)], [x, w, zx, zw, None, None, None, None, None], threads, **params, wzero_ms=1)
+        np.testing.assert_array_equal(y, want)
+
+
+@pytest.mark.parametrize("case", CONVS, ids=str)
+def test_convolutions_are_scaled_and_quantised(case: tuple[Any, ...]) -> None:
+    rng = np.random.default_rng(9)
+    params, xs, ws = shape_of(case)
+    x, w, zx = sample(rng, "uint8", xs), sample(rng, "int8", ws), sample(rng, "uint8", (1,))
+    sums = windows(x.astype(np.int64) - int(zx[0]), w.astype(np.int64), *case[6:9], case[3])
+    scale, bias = 2.0 ** rng.integers(-14, -10, ws[0]).astype(np.float32), rng.integers(-9, 9, ws[0]).astype(np.float32)
+    residual = rng.integers(-5, 5, sums.shape).astype(np.float32)
+    each = (None, slice(None), None, None)
+    exact = np.minimum(np.maximum(sums * scale[each] + bias[each], 0), 6) + residual
+    params |= {"scale_ms": 1, "act": 2, "act_b": 6.0}
+    y = run("qconv", [("float32", sums.shape)], [x, w, zx, None, scale, bias, residual, None, None], **params)
+    np.testing.assert_allclose(y, exact, rtol=1e-6, atol=1e-6)
+    per, zero = np.array([0.03], np.float32), np.array([7], np.int8)
+    q = run("qconv", [("int8", sums.shape)], [x, w, zx, None, scale, bias, residual, per, zero], **params)
+    np.testing.assert_array_equal(q, np.clip(np.rint(y / per) + 7, -128, 127).astype(np.int8))
+
+
+def test_convolutions_that_do_not_fit_are_refused() -> None:
+    params, xs, ws = shape_of(CONVS[0])
+    x, w, f = np.zeros(xs, np.uint8), np.zeros(ws, np.int8), np.ones(ws[0] - 1, np.float32)
+    y, none = ("int32", (1, 5, 7, 9)), [None] * 7
+    for change in (
+        {"c": 4},
+        {"m": 6},
+        {"group": 2},
+        {"in": [1, 8, 9]},
+        {"out": [1, 7, 10]},
+        {"kernel": [1, 3, 4]},
+        {"stride": [1, 0, 1]},
+        {"act": 1},
+    ):
+        refused("qconv", [y], [x, w, *none], **(params | change))
+    refused("qconv", [y], [x.astype(np.int32), w, *none], **params)
+    refused("qconv", [y], [x, w, None, np.zeros(4, np.int8), *none[2:]], **(params | {"wzero_ms": 1}))
+    refused("qconv", [("float32", y[1])], [x, w, *none], **params)
+    refused("qconv", [("float32", y[1])], [x, w, None, None, f, None, None, None, None], **(params | {"scale_ms": 1}))
+    refused("qconv", [("uint8", y[1])], [x, w, None, None, np.ones(5, np.float32), None, None, None, None], **params)

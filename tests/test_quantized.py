@@ -6,8 +6,9 @@ import itertools
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
-from onnx import parser
+from onnx import numpy_helper, parser
 from onnx.reference import ReferenceEvaluator
 
 import pyonnx_wasm
@@ -106,3 +107,55 @@ def test_what_else_may_follow_a_sum(rest: str) -> None:
     }  # fmt: skip
     y, want = run(text, "cpu", feeds)
     np.testing.assert_allclose(y, want, rtol=1e-6, atol=1e-6)
+
+
+def convolution(rest: str, out: str = "float", zero: int = 120, stride: int = 1) -> onnx.ModelProto:
+    """Dequantised bytes through a convolution, with random weights; ``rest`` makes y of its result c."""
+    rng = np.random.default_rng(10)
+    weights: dict[str, Any] = {
+        "sx": np.float32(0.05), "zx": np.uint8(110), "w": rng.integers(-127, 128, (6, 4, 3, 3)).astype(np.int8),
+        "sw": (rng.random(6) * 0.02 + 0.001).astype(np.float32), "zw": np.zeros(6, np.int8), "b": rng.standard_normal(6).astype(np.float32),
+        "sy": np.float32(0.04), "zy": np.uint8(zero), "zs": np.int8(-3),
+    }  # fmt: skip
+    text = f"""
+    m (float[n, 4, h, v] x) => ({out} y) {{
+      q = QuantizeLinear(x, sx, zx)
+      f = DequantizeLinear(q, sx, zx)
+      wf = DequantizeLinear<axis = 0>(w, sw, zw)
+      c = Conv<pads = [1, 1, 1, 1], strides = [{stride}, {stride}]>(f, wf, b)
+      {rest}
+    }}"""
+    model = parser.parse_model(f'<ir_version: 10, opset_import: ["" : 21]> {text}')
+    model.graph.initializer.extend(numpy_helper.from_array(np.asarray(a), name) for name, a in weights.items())
+    return model
+
+
+QUANTISED = "y = QuantizeLinear(c, sy, zy)"
+CHAINS = [
+    (QUANTISED, "uint8", ["map", "qconv"]),
+    ("r = Relu(c)  y = QuantizeLinear(r, sy, zy)", "uint8", ["map", "qconv"]),
+    ("y = QuantizeLinear(c, sy, zs)", "int8", ["map", "qconv"]),
+    ("y = Relu(c)", "float", ["map", "qconv"]),
+    ("e = QuantizeLinear(c, sy, zy)  y = DequantizeLinear(e, sy, zy)", "float", ["map", "qconv", "map"]),
+    ("e = Add(c, c)  y = QuantizeLinear(e, sy, zy)", "uint8", None),
+    ("e = QuantizeLinear(c, sy, zy)  g = DequantizeLinear(e, sy, zy)  y = Add(g, c)", "float", None),
+    ("e = Sigmoid(c)  g = Sigmoid(e)  y = QuantizeLinear(g, sy, zy)", "uint8", None),
+]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(("rest", "out", "kernels"), CHAINS, ids=[c[0] for c in CHAINS])
+def test_dequantised_convolutions(rest: str, out: str, kernels: list[str] | None, backend: str) -> None:
+    rng = np.random.default_rng(11)
+    for zero, stride in ((120, 1), (0, 2)):
+        model = convolution(rest, out, zero, stride)
+        if kernels is not None:
+            assert [n.kernel.name for n in compiler.compile(model.SerializeToString()).main.nodes] == kernels
+        session, reference = pyonnx_wasm.InferenceSession(model.SerializeToString(), providers=[backend]), ReferenceEvaluator(model)
+        for shape in ((1, 4, 7, 9), (2, 4, 12, 5)):
+            x = rng.standard_normal(shape).astype(np.float32) * 4
+            [y], [want] = session.run(None, {"x": x}), reference.run(None, {"x": x})
+            assert y.dtype == want.dtype
+            quantum = 0.04 if out == "float" and "Quantize" in rest else 1e-4 if out == "float" else 1
+            assert np.abs(y.astype(np.float64) - want.astype(np.float64)).max() <= quantum * 1.001
+            assert (y != want).mean() < 0.01 or out == "float"

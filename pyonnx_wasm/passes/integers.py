@@ -184,12 +184,13 @@ def _quantised(node: Node) -> tuple[Value, Value] | None:
     if e.name != "cast" or e.dtype is not DType.float32 or dtype not in BYTES or e.args[0].name != "clamp":
         return None
     e, low, high = e.args[0].args
-    if low.number != _least(dtype) or high.number != _least(dtype) + 255:
+    least = _least(dtype)
+    if low.number != least or high.number != least + 255:
         return None
-    zero = 0.0
-    if e.name == "add" and e.args[1].number is not None:
+    zero: float | None = 0.0
+    if e.name == "add":
         e, zero = e.args[0], e.args[1].number
-    if e.name != "round" or not float(zero).is_integer() or not low.number <= zero <= high.number:
+    if e.name != "round" or zero is None or not float(zero).is_integer() or not least <= zero <= least + 255:
         return None
     scale = _divisor(e.args[0])
     return None if scale is None else (constant(np.array([scale], np.float32)), constant(np.array([int(zero)]), dtype))
