@@ -146,8 +146,7 @@ qgemm::Product product(const Args& args, const Shape& s) {
   if (b.xzero) q.zb = b.xzero.as<uint8_t>();
   q.dtype = b.y.dtype, q.y = b.y.data, q.y_rs = s.pixels;
   if (b.scale) q.scale = b.scale.as<float>(), q.scale_ms = isize(p.scale_ms);
-  if (b.yscale) q.y_scale = *b.yscale.as<float>();
-  if (b.yzero) q.y_zero = b.y.dtype == I8 ? *b.yzero.as<int8_t>() : *b.yzero.as<uint8_t>();
+  if (b.yscale) q.set_result(b.yscale.as<float>(), !b.yzero ? 0 : b.y.dtype == I8 ? *b.yzero.as<int8_t>() : *b.yzero.as<uint8_t>());
   q.e.set_act(p.act, p.act_a, p.act_b);
   q.e.res_rs = s.pixels;
   if (b.bias) q.e.bias = b.bias.as<float>(), q.e.bias_ms = 1;

@@ -215,9 +215,15 @@ struct Product {
   int dtype;           // I32: the sum; F32, U8, I8: behind the scale and the epilogue
   const float* scale;  // element (i, j) is scale[i * scale_ms + j * scale_ns]
   isize scale_ms, scale_ns;
-  float y_scale;
+  float y_scale, y_reciprocal;
   i32 y_zero;
   Epilogue e;
+
+  void set_result(const float* to_scale, i32 zero) { y_scale = *to_scale, y_reciprocal = 1 / y_scale, y_zero = zero; }
+  // Bytes that follow from a sum by one scale, one bias and a clamp for the whole row.
+  bool plain_rows() const {
+    return (dtype == U8 || dtype == I8) && scale_ns == 0 && !e.res && e.alpha == 1 && e.act <= Act::CLIP && (!e.bias || e.bias_ns == 0);
+  }
 
   i32 zero_a(isize i) const { return !za ? 0 : a_signed ? int8_t(za[i * za_s]) : za[i * za_s]; }
   // What packing adds to a, so that its bytes have the sign that the machine multiplies.
@@ -420,6 +426,23 @@ inline VF quotient(VF v, float scale, VF reciprocal, float first) {
   return r;
 }
 
+inline void store_codes(const Product& p, VF rounded, uint8_t* y, isize n) {
+  const BW code = __builtin_convertvector(__builtin_convertvector(rounded, VI) + splat_i(p.y_zero), BW);
+  if (n == W) __builtin_memcpy(y, &code, W);
+  else
+    for (isize l = 0; l < n; l++) y[l] = code[l];
+}
+
+// What follows n sums of a row, for which `plain_rows` holds.
+template <class Sums> inline void finish_plain(const Product& p, isize i, isize j, isize n, const Sums& sums) {
+  const VF scale = splat(p.scale[i * p.scale_ms]), bias = splat(p.e.bias ? p.e.bias[i * p.e.bias_ms] : 0), reciprocal = splat(p.y_reciprocal);
+  const VF low = splat(p.e.act == Act::NONE ? -__builtin_inff() : p.e.low()), high = splat(p.e.act == Act::NONE ? __builtin_inff() : p.e.high());
+  const float first = float((p.dtype == I8 ? -128 : 0) - p.y_zero);
+  uint8_t* y = static_cast<uint8_t*>(p.y) + i * p.y_rs + j;
+  for (isize c = 0; c < n; c += W)
+    store_codes(p, quotient(vmin(vmax(sums(c) * scale + bias, low), high), p.y_scale, reciprocal, first), y + c, least(W, n - c));
+}
+
 // What follows n sums of row i from column j: scale, epilogue and the result's type. sums(c) gives W of them.
 template <class Sums> inline void finish_sums(const Product& p, isize i, isize j, isize n, const Sums& sums) {
   if (p.dtype == I32) {
@@ -427,13 +450,14 @@ template <class Sums> inline void finish_sums(const Product& p, isize i, isize j
     for (isize c = 0; c < n; c += W) store_part(reinterpret_cast<float*>(y + c), as_f(__builtin_convertvector(sums(c), VI)), least(W, n - c));
     return;
   }
+  if (p.plain_rows()) return finish_plain(p, i, j, n, sums);
   const Epilogue& e = p.e;
   const float* scale = p.scale + i * p.scale_ms + j * p.scale_ns;
   const float* bias = e.bias ? e.bias + i * e.bias_ms + j * e.bias_ns : nullptr;
   const float* res = e.res ? e.res + i * e.res_rs + j : nullptr;
   const VF low = splat(e.act_a), high = splat(e.act_b), alpha = splat(e.alpha);
   const float first = float((p.dtype == I8 ? -128 : 0) - p.y_zero);
-  const VF reciprocal = splat(1 / p.y_scale);
+  const VF reciprocal = splat(p.y_reciprocal);
   auto along = [&](const float* v, isize step, isize c, isize w) {
     if (step == 0) return splat(*v);
     if (step == 1) return load_part(v + c, w);
@@ -453,12 +477,7 @@ template <class Sums> inline void finish_sums(const Product& p, isize i, isize j
       store_part(static_cast<float*>(p.y) + i * p.y_rs + j + c, v, w);
       continue;
     }
-    const VF q = quotient(v, p.y_scale, reciprocal, first);
-    const BW code = __builtin_convertvector(__builtin_convertvector(q, VI) + splat_i(p.y_zero), BW);
-    uint8_t* y = static_cast<uint8_t*>(p.y) + i * p.y_rs + j + c;
-    if (w == W) __builtin_memcpy(y, &code, W);
-    else
-      for (isize l = 0; l < w; l++) y[l] = code[l];
+    store_codes(p, quotient(v, p.y_scale, reciprocal, first), static_cast<uint8_t*>(p.y) + i * p.y_rs + j + c, w);
   }
 }
 

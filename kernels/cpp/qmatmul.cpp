@@ -77,8 +77,7 @@ void run(Call& call) {
   const isize each = b.y.dtype == I32 || b.y.dtype == F32 ? 4 : 1;
   q.y = b.y.data + p.yoff * each;
   if (b.scale) q.scale = b.scale.as<float>(), q.scale_ms = isize(p.scale_ms), q.scale_ns = isize(p.scale_ns);
-  if (b.yscale) q.y_scale = *b.yscale.as<float>();
-  if (b.yzero) q.y_zero = b.y.dtype == I8 ? *b.yzero.as<int8_t>() : *b.yzero.as<uint8_t>();
+  if (b.yscale) q.set_result(b.yscale.as<float>(), !b.yzero ? 0 : b.y.dtype == I8 ? *b.yzero.as<int8_t>() : *b.yzero.as<uint8_t>());
   q.e.set_act(p.act, p.act_a, p.act_b);
   q.e.alpha = float(p.alpha);
   q.e.res_rs = isize(p.res_rs);
