@@ -10,7 +10,8 @@ fn place(c: i32, axis: u32) -> vec3<i32> {
 #else
   let d = $divide[axis];
   let n = $times[axis] * c + $plus[axis];
-  let q = n / d - select(0, 1, n < 0 && n % d != 0);
+  var q = n / d;
+  if (n < 0) { q = -i32((u32(-n) + u32(d) - 1u) / u32(d)); }
   return vec3<i32>(q, n - q * d, d);
 #endif
 }

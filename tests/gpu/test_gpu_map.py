@@ -5,7 +5,7 @@ import pytest
 from gpu_model import assert_same, both, node
 
 UNARY = ["Abs", "Neg", "Sign", "Floor", "Ceil", "Round", "Sqrt", "Reciprocal", "Exp", "Log", "Sin", "Cos", "Tanh", "Erf", "Sigmoid", "Relu",
-         "Softplus", "HardSwish", "Sinh", "Cosh", "Asinh", "Atan", "Mish", "Softsign"]  # fmt: skip
+         "Softplus", "HardSwish", "Asin", "Acos", "Gelu", "Sinh", "Cosh", "Asinh", "Atan", "Mish", "Softsign"]  # fmt: skip
 SPECIAL = np.array([0, -0.0, 1, -1, 0.5, -0.5, 1e-7, 88, -88, 1e30, -1e30, np.inf, -np.inf, np.nan, 3.7, -3.7], np.float32)
 
 
@@ -13,6 +13,12 @@ SPECIAL = np.array([0, -0.0, 1, -1, 0.5, -0.5, 1e-7, 88, -88, 1e30, -1e30, np.in
 def test_unary(op: str) -> None:
     rng = np.random.default_rng(1)
     x = np.concatenate([rng.standard_normal(53).astype(np.float32) * 3, SPECIAL])
+    if op in ("Asin", "Acos"):
+        x = np.concatenate([x, np.linspace(-1, 1, 201, dtype=np.float32), np.float32([1e-20, -1e-20, 0.99999994, -0.99999994])])
+    if op == "Gelu":
+        x = np.concatenate([x[x != -np.inf], np.float32([3e38, -3e38, 100, -100, 6, -6])])
+    if op == "Log":
+        x = np.concatenate([x, np.float32([1e-40, 1.4e-45, 1.1754942e-38, 1.1754944e-38, 3e38])])
     if op in ("Sin", "Cos"):
         x = x[np.abs(x) < 100]
     if op in ("Mish", "Sinh", "Cosh"):
@@ -35,4 +41,39 @@ def test_binary(op: str, dtype: str) -> None:
     feeds = {"a": draw(3, 1, 7), "b": draw(1, 5, 7)}
     others = {"a": draw(2, 1, 1), "b": draw(2, 3, 65)}, {"a": draw(1, 0, 2), "b": draw(1, 1, 2)}
     for pairs in both(node(op, feeds), feeds, *others):
+        assert_same(pairs)
+
+
+@pytest.mark.parametrize("op", ["Max", "Min", "Less", "LessOrEqual", "Equal", "Greater", "PRelu"])
+def test_special_operands(op: str) -> None:
+    """What WGSL leaves open is said: a NaN wins over every number, and compares with none."""
+    a, b = (v.reshape(-1) for v in np.meshgrid(SPECIAL, SPECIAL))
+    if op == "PRelu":
+        with np.errstate(over="ignore", invalid="ignore"):
+            finite = np.isfinite(a * b) | np.isnan(a) | (a >= 0)
+        a, b = a[finite], b[finite]
+    feeds = {"a": a, "b": b}
+    for pairs in both(node(op, feeds), feeds):
+        assert_same(pairs)
+
+
+def test_clip_of_special_values() -> None:
+    feeds = {"x": SPECIAL, "low": np.array(-1, np.float32), "high": np.array(2, np.float32)}
+    for pairs in both(node("Clip", feeds), feeds):
+        assert_same(pairs)
+    for op in ("Relu", "Sign", "LeakyRelu", "HardSigmoid", "ThresholdedRelu"):
+        for pairs in both(node(op, {"x": SPECIAL}), {"x": SPECIAL}):
+            assert_same(pairs)
+
+
+@pytest.mark.parametrize("fmod", [0, 1])
+@pytest.mark.parametrize("dtype", ["int8", "int16", "int32", "int64"])
+def test_remainders_of_negative_numbers(dtype: str, fmod: int) -> None:
+    info = np.iinfo(dtype)
+    values = np.array([0, 1, -1, 2, -2, 3, -3, 7, -7, 100, -100, info.min, info.max, info.min + 1], dtype)
+    a, b = (v.reshape(-1) for v in np.meshgrid(values, values))
+    feeds = {"a": a, "b": b}
+    for pairs in both(node("Mod", feeds, fmod=fmod), feeds):
+        assert_same(pairs)
+    for pairs in both(node("Div", feeds), feeds):
         assert_same(pairs)

@@ -10,9 +10,9 @@ fn combined(a: y_t, u: y_t) -> y_t {
 #elif y.float32 mul
   return a * u;
 #elif y.float32 most
-  return select(a, u, u > a || is_nan(u));
+  return max_nan(u, a);
 #elif y.float32
-  return select(a, u, u < a || is_nan(u));
+  return min_nan(u, a);
 #elif y.bool either
   return a || u;
 #elif y.bool

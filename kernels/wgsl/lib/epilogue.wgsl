@@ -8,7 +8,7 @@ fn activate(v: f32) -> f32 {
     case Activation.silu: { return silu_f(v); }
     case Activation.gelu: { return gelu_f(v); }
     case Activation.gelu_tanh: { return gelu_tanh_f(v); }
-    case Activation.leaky_relu: { return select(v, $act_a * v, v < 0.0); }
+    case Activation.leaky_relu: { return select(v, $act_a * v, lt_f(v, 0.0)); }
     case Activation.hardsigmoid: { return clamp_nan($act_a * v + $act_b, 0.0, 1.0); }
     case Activation.hardswish: { return hardswish_f(v); }
     case Activation.elu: { return elu_f(v, $act_a); }

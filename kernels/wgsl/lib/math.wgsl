@@ -6,20 +6,27 @@ fn bf16_round(x: f32) -> f32 {
   let b = bitcast<u32>(x);
   return select(bitcast<f32>((b + 0x7fffu + ((b >> 16u) & 1u)) & 0xffff0000u), x, is_nan(x));
 }
-fn min_nan(a: f32, b: f32) -> f32 { return select(b, a, (a < b) | is_nan(a)); }
-fn max_nan(a: f32, b: f32) -> f32 { return select(b, a, (a > b) | is_nan(a)); }
+// WGSL leaves it to the implementation what a NaN does in comparisons, min, max and clamp.
+fn min_nan(a: f32, b: f32) -> f32 { return select(select(select(b, a, a < b), b, is_nan(b)), a, is_nan(a)); }
+fn max_nan(a: f32, b: f32) -> f32 { return select(select(select(b, a, a > b), b, is_nan(b)), a, is_nan(a)); }
+fn eq_f(a: f32, b: f32) -> bool { return a == b && !is_nan(a) && !is_nan(b); }
+fn lt_f(a: f32, b: f32) -> bool { return a < b && !is_nan(a) && !is_nan(b); }
+fn le_f(a: f32, b: f32) -> bool { return a <= b && !is_nan(a) && !is_nan(b); }
 fn clamp_nan(x: f32, lo: f32, hi: f32) -> f32 {
-  var y = select(x, lo, x < lo);
-  y = select(y, hi, y > hi);
-  return y;
+  var y = select(x, lo, lt_f(x, lo));
+  y = select(y, hi, lt_f(hi, y));
+  return select(y, x, is_nan(x));
 }
-// WGSL promises no infinity, and not every adapter gives one.
+// WGSL promises neither infinities nor subnormal numbers, and not every adapter has them: those are read by their bits.
 fn log_f(x: f32) -> f32 {
-  let y = select(log(x), from_bits(0xff800000u), x == 0.0);
-  return select(y, x, bitcast<u32>(x) == 0x7f800000u);
+  let b = bitcast<u32>(x);
+  if ((b & 0x7fffffffu) == 0u) { return from_bits(0xff800000u); }
+  if (b < 0x00800000u) { return log(f32(b)) - 103.27893; }
+  if (b > 0x7f800000u) { return from_bits(0x7fc00000u); }
+  return select(log(x), x, b == 0x7f800000u);
 }
-fn sign_nan(x: f32) -> f32 { return select(select(x, -1.0, x < 0.0), 1.0, x > 0.0); }
-fn relu_f(x: f32) -> f32 { return select(x, 0.0, x < 0.0); }
+fn sign_nan(x: f32) -> f32 { return select(select(select(x, -1.0, x < 0.0), 1.0, x > 0.0), x, is_nan(x)); }
+fn relu_f(x: f32) -> f32 { return select(select(x, 0.0, x < 0.0), x, is_nan(x)); }
 fn sigmoid_f(x: f32) -> f32 { return 1.0 / (1.0 + exp(-x)); }
 fn silu_f(x: f32) -> f32 { return x / (1.0 + exp(-x)); }
 fn softplus_f(x: f32) -> f32 { return max_nan(x, 0.0) + log(1.0 + exp(-abs(x))); }
@@ -57,11 +64,35 @@ fn erf_f(x: f32) -> f32 {
   return select(y, -y, x < 0.0);
 }
 fn gelu_f(x: f32) -> f32 {
+  if (x > 6.0) { return x; }
   if (abs(x) < 0.7) { return 0.5 * x * (1.0 + erf_f(x * 0.70710677)); }
   let half = 0.5 * x * erfc_positive(abs(x) * 0.70710677);
   return select(x - half, half, x < 0.0);
 }
 fn gelu_tanh_f(x: f32) -> f32 { return x / (1.0 + exp(-1.5957692 * (x + 0.044715 * x * x * x))); }
+
+// Cephes, asinf: (asin(x) - x) / x^3 in x^2 up to 1/4.
+fn asin_tail(z: f32) -> f32 {
+  return 0.16666752 + z * (0.074953003 + z * (0.045470026 + z * (0.024181311 + z * 0.042163199)));
+}
+fn asin_f(x: f32) -> f32 {
+  let a = abs(x);
+  if (is_nan(x) || a > 1.0) { return from_bits(0x7fc00000u); }
+  if (a <= 0.5) { return x + x * x * x * asin_tail(x * x); }
+  let z = 0.5 * (1.0 - a);
+  let s = sqrt(z);
+  let y = 1.5707964 - 2.0 * (s + s * z * asin_tail(z));
+  return select(y, -y, x < 0.0);
+}
+fn acos_f(x: f32) -> f32 {
+  let a = abs(x);
+  if (is_nan(x) || a > 1.0) { return from_bits(0x7fc00000u); }
+  if (a <= 0.5) { return 1.5707964 - (x + x * x * x * asin_tail(x * x)); }
+  let z = 0.5 * (1.0 - a);
+  let s = sqrt(z);
+  let y = 2.0 * (s + s * z * asin_tail(z));
+  return select(y, 3.1415927 - y, x < 0.0);
+}
 
 fn sinh_f(x: f32) -> f32 {
   if (abs(x) < 0.5) { let s = x * x; return x * (1.0 + s * (0.16666667 + s * (0.008333334 + s * 0.0001984127))); }
@@ -132,14 +163,15 @@ fn div_i(a: i32, b: i32) -> i32 {
   if (b == -1) { return -a; }
   return a / b;
 }
-fn mod_i(a: i32, b: i32) -> i32 {
-  if (b == 0 || b == -1) { return 0; }
-  let r = a % b;
-  return select(r, r + b, r != 0 && (r < 0) != (b < 0));
-}
+// Remainders of magnitudes: not every language that WGSL is translated to has them for negative numbers.
 fn fmod_i(a: i32, b: i32) -> i32 {
-  if (b == 0 || b == -1) { return 0; }
-  return a % b;
+  if (b == 0) { return 0; }
+  let r = bitcast<i32>(bitcast<u32>(abs(a)) % bitcast<u32>(abs(b)));
+  return select(r, -r, a < 0);
+}
+fn mod_i(a: i32, b: i32) -> i32 {
+  let r = fmod_i(a, b);
+  return select(r, r + b, r != 0 && (r < 0) != (b < 0));
 }
 fn div_u(a: u32, b: u32) -> u32 { if (b == 0u) { return 0u; } return a / b; }
 fn mod_u(a: u32, b: u32) -> u32 { if (b == 0u) { return 0u; } return a % b; }
