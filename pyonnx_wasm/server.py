@@ -3,8 +3,11 @@
 `http.server` sends neither the isolation headers nor ranges, and guesses types from the machine's registry.
 """
 
+import ipaddress
 import re
+import socket
 import threading
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,6 +35,7 @@ TYPES = {
 ISOLATION = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)$")
 _CHUNK = 1 << 20
+_REMEMBERED = 4096  # transfers
 
 
 @dataclass
@@ -51,8 +55,10 @@ class Server:
         host, port: where to listen; port 0 takes a free one.
         isolated: send the headers that give a page `SharedArrayBuffer`.
 
-    Files outside the directories, by `..` or by a link, are not found. Raises NotADirectoryError for a root that is none, OSError
-    for a port that cannot be had.
+    Files outside the directories, by `..` or by a link, are not found. Pages of other origins may not read what is served. A request
+    must name the server by an address, as localhost, as `host` or as this machine is called: another name that leads here is one
+    that a foreign page made up, to be of this origin. Raises NotADirectoryError for a root that is none, OSError for a port that
+    cannot be had.
     """
 
     def __init__(self, root: Path | str | Mapping[str, Path | str], host: str = "127.0.0.1", port: int = 0, isolated: bool = True) -> None:
@@ -62,7 +68,8 @@ class Server:
             if not path.is_dir():
                 raise NotADirectoryError(f"{path} is not a directory to serve")
         self.isolated = isolated
-        self.transfers: list[Transfer] = []
+        self.host = host
+        self.transfers: deque[Transfer] = deque(maxlen=_REMEMBERED)
         try:
             self._http = _HTTPServer((host, port), _Handler)
         except OSError as error:
@@ -74,6 +81,18 @@ class Server:
     def url(self) -> str:
         host, port = self._http.server_address[:2]
         return f"http://{host!s}:{port}/"
+
+    def answers_to(self, name: str) -> bool:
+        """Whether a `Host` header names this server."""
+        try:
+            found = urlsplit(f"//{name}").hostname or ""
+        except ValueError:
+            return False
+        try:
+            ipaddress.ip_address(found)
+        except ValueError:
+            return found in ("localhost", self.host.lower(), socket.gethostname().lower()) or found.endswith(".localhost")
+        return True
 
     def locate(self, path: str) -> Path | None:
         """The file or directory behind a URL path, or None."""
@@ -128,6 +147,10 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _answer(self, body: bool) -> None:
         path = unquote(urlsplit(self.path).path)
+        name = self.headers.get("Host", "")
+        if not self.server.site.answers_to(name):
+            text = f"this server is not {name!r}: ask for it by its address\n".encode()
+            return self._reply(HTTPStatus.MISDIRECTED_REQUEST, {"Content-Type": TYPES[".txt"]}, [text] if body else [], len(text))
         found = self.server.site.locate(path)
         if found is not None and found.is_dir():
             if not path.endswith("/"):
@@ -172,8 +195,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_header(name, value)
         if status != HTTPStatus.NOT_MODIFIED:
             self.send_header("Content-Length", str(size))
-        self.send_header("Cross-Origin-Resource-Policy", "cross-origin")
-        self.send_header("Access-Control-Allow-Origin", "*")
+        self.send_header("Cross-Origin-Resource-Policy", "same-origin")
         self.send_header("X-Content-Type-Options", "nosniff")
         for name, value in ISOLATION.items() if site.isolated else ():
             self.send_header(name, value)

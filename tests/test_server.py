@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from pyonnx_wasm import server
 from pyonnx_wasm.server import Server
 
 
@@ -26,8 +27,8 @@ def site(tmp_path: Path) -> Iterator[Server]:
         yield server
 
 
-def request(server: Server, path: str, method: str = "GET", **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
-    host, port = server.url.removeprefix("http://").rstrip("/").split(":")
+def request(site: Server, path: str, method: str = "GET", **headers: str) -> tuple[http.client.HTTPResponse, bytes]:
+    host, port = site.url.removeprefix("http://").rstrip("/").split(":")
     connection = http.client.HTTPConnection(host, int(port), timeout=5)
     connection.request(method, path, headers={name.replace("_", "-"): value for name, value in headers.items()})
     response = connection.getresponse()
@@ -42,7 +43,8 @@ def test_file_with_headers(site: Server) -> None:
     assert response.headers["Content-Length"] == "256"
     assert response.headers["Cross-Origin-Opener-Policy"] == "same-origin"
     assert response.headers["Cross-Origin-Embedder-Policy"] == "require-corp"
-    assert response.headers["Cross-Origin-Resource-Policy"] == "cross-origin"
+    assert response.headers["Cross-Origin-Resource-Policy"] == "same-origin"
+    assert not [name for name in response.headers if name.startswith("Access-Control")]
     assert site.transfers[-1].sent == 256
 
 
@@ -115,6 +117,42 @@ def test_other_methods_are_refused(site: Server) -> None:
     assert request(site, "/a.bin", "DELETE")[0].status == 501
 
 
+@pytest.mark.parametrize(
+    "host", ["localhost", "LOCALHOST:8000", "127.0.0.1:1", "[::1]:8000", "192.168.1.7", "pages.localhost", socket.gethostname()]
+)
+def test_names_of_this_machine_are_answered(site: Server, host: str) -> None:
+    assert request(site, "/a.bin", Host=host)[0].status == 200
+
+
+@pytest.mark.parametrize(
+    "host", ["evil.example", "evil.example:8000", "localhost.evil.example", "127.0.0.1.evil.example", "", "[::1", "a b"]
+)
+@pytest.mark.parametrize("method", ["GET", "HEAD"])
+def test_names_that_were_made_to_lead_here_are_refused(site: Server, host: str, method: str) -> None:
+    response, body = request(site, "/a.bin", method, Host=host)
+    assert response.status == 421
+    assert bytes(range(256)) not in body
+
+
+def test_a_request_without_a_host_is_refused(site: Server) -> None:
+    host, port = site.url.removeprefix("http://").rstrip("/").split(":")
+    with socket.create_connection((host, int(port)), timeout=5) as client:
+        client.sendall(b"GET /a.bin HTTP/1.1\r\nConnection: close\r\n\r\n")
+        assert b" 421 " in client.recv(1024).split(b"\r\n")[0]
+
+
+def test_it_listens_where_no_other_machine_reaches(site: Server) -> None:
+    assert site.url.startswith("http://127.0.0.1:")
+
+
+def test_what_was_answered_is_remembered_within_bounds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "_REMEMBERED", 3)
+    with Server(tmp_path) as served:
+        for n in range(5):
+            request(served, f"/{n}")
+        assert [t.path for t in served.transfers] == ["/2", "/3", "/4"]
+
+
 def test_not_isolated(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("a")
     with Server(tmp_path, isolated=False) as server:
@@ -140,7 +178,7 @@ def test_client_that_leaves_early(tmp_path: Path, capfd: pytest.CaptureFixture[s
     with Server(tmp_path) as server:
         host, port = server.url.removeprefix("http://").rstrip("/").split(":")
         with socket.create_connection((host, int(port)), timeout=5) as leaver:
-            leaver.sendall(b"GET /large.bin HTTP/1.1\r\nHost: test\r\n\r\n")
+            leaver.sendall(b"GET /large.bin HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
             assert leaver.recv(1024)
         assert request(server, "/small.bin")[1] == b"small"
     assert capfd.readouterr().err == ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from collections.abc import Awaitable
 from typing import Any
 
 from jupyter_core.utils import ensure_async
@@ -20,6 +21,8 @@ from tornado import web
 from .worker import JobError, Worker
 
 LIMIT = 120.0  # seconds of one job
+RUNS = 2  # processes that run models at a time
+WAITING = 16  # runs that may wait for their turn
 
 
 class _Handler(APIHandler):
@@ -47,8 +50,8 @@ class _Handler(APIHandler):
             raise web.HTTPError(404, f"there is no file {path}")
         return found
 
-    async def answer(self, worker: Worker, method: str, **arguments: Any) -> None:
-        self.job = asyncio.ensure_future(worker.call(method, LIMIT, **arguments))
+    async def answer(self, job: Awaitable[Any]) -> None:
+        self.job = asyncio.ensure_future(job)
         try:
             result = await self.job
         except JobError as error:
@@ -68,14 +71,14 @@ class GraphHandler(_Handler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        await self.answer(self.shared, "graph", path=await self.resolve(self.get_query_argument("path")))
+        await self.answer(self.shared.call("graph", LIMIT, path=await self.resolve(self.get_query_argument("path"))))
 
 
 class ShapesHandler(_Handler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        await self.answer(self.shared, "shapes", path=await self.resolve(self.get_query_argument("path")))
+        await self.answer(self.shared.call("shapes", LIMIT, path=await self.resolve(self.get_query_argument("path"))))
 
 
 class WeightHandler(_Handler):
@@ -83,7 +86,7 @@ class WeightHandler(_Handler):
     @authorized
     async def get(self) -> None:
         path, name = await self.resolve(self.get_query_argument("path")), self.get_query_argument("name", strip=False)
-        await self.answer(self.shared, "weight", path=path, name=name)
+        await self.answer(self.shared.call("weight", LIMIT, path=path, name=name))
 
 
 class RunHandler(_Handler):
@@ -99,11 +102,37 @@ class RunHandler(_Handler):
                 inputs[str(name)] = {"file": await self.resolve(given["file"])} if "file" in given else {"fill": str(given["fill"])}
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise web.HTTPError(400, f"the request is malformed: {type(error).__name__}: {error}") from None
-        worker = Worker()
+        await self.answer(self.turn(path=path, sizes=sizes, inputs=inputs, threads=os.cpu_count() or 1))
+
+    async def turn(self, **arguments: Any) -> Any:
+        """A run in a process of its own, when fewer than :data:`RUNS` others are under way."""
+        turns: Turns = self.settings["pyonnx_wasm_turns"]
+        async with turns:
+            worker = Worker()
+            try:
+                return await worker.call("run", LIMIT, **arguments)
+            finally:
+                worker.close()
+
+
+class Turns:
+    """Lets :data:`RUNS` in at a time and :data:`WAITING` wait; refuses the others."""
+
+    def __init__(self) -> None:
+        self.free = asyncio.Semaphore(RUNS)
+        self.waiting = 0
+
+    async def __aenter__(self) -> None:
+        if self.waiting >= WAITING:
+            raise JobError(f"{WAITING} runs are waiting already: try again when they are done")
+        self.waiting += 1
         try:
-            await self.answer(worker, "run", path=path, sizes=sizes, inputs=inputs, threads=os.cpu_count() or 1)
+            await self.free.acquire()
         finally:
-            worker.close()
+            self.waiting -= 1
+
+    async def __aexit__(self, *_: object) -> None:
+        self.free.release()
 
 
 def _jupyter_server_extension_points() -> list[dict[str, str]]:
@@ -112,7 +141,7 @@ def _jupyter_server_extension_points() -> list[dict[str, str]]:
 
 def _load_jupyter_server_extension(app: Any) -> None:
     settings = app.web_app.settings
-    settings["pyonnx_wasm_worker"] = Worker()
+    settings["pyonnx_wasm_worker"], settings["pyonnx_wasm_turns"] = Worker(), Turns()
     at = {"graph": GraphHandler, "shapes": ShapesHandler, "weight": WeightHandler, "run": RunHandler}
     base = settings["base_url"]
     app.web_app.add_handlers(".*$", [(url_path_join(base, "pyonnx-wasm", name), handler) for name, handler in at.items()])

@@ -42,7 +42,7 @@ class Opened:
         inputs = [(name, str(a.dtype), a.shape, a.ravel().tolist()) for name, a in feeds.items()]
         found = self.page.evaluate(RUN, [model, inputs])
         assert (found["backend"], found["isolated"]) == ("wasm", self.isolated)
-        # WebKitGTK gives a module worker no shared memory: the player stays on one thread there, and says so.
+        # WebKitGTK has no SharedArrayBuffer in isolated pages either: the player stays on one thread there, and says so.
         assert found["threads"] == (2 if self.isolated and self.page.version.startswith("Firefox") else 1)
         return [np.array(o["data"], np.float32).reshape(o["dims"]) for o in found["outputs"]]
 
