@@ -16,7 +16,11 @@ from .widget import BACKENDS, KERNEL, Model, ModelWidget
 
 
 class Playground(ModelWidget):
-    """Tries a model out: inputs and outputs to play with, made from its signature. Runs in the browser; nothing travels to Python unasked.
+    """Tries a model out: inputs and outputs to play with, made from its signature. Runs in the browser.
+
+    What the user gives (a photo, a camera's frame, a drawing, text) stays in the browser, results too: they travel to Python by ``sync``,
+    ``await w.result()`` or the button, feeds where ``cpu`` among the backends runs the model, and with ``still=True`` a picture of the
+    widget, with whatever it shows, goes into the notebook and is saved with it.
 
     ``Playground("digits.onnx", preprocess=Preprocess(resize=(8, 8), color="L"), labels="0123456789")``
 
@@ -29,6 +33,7 @@ class Playground(ModelWidget):
         dims: sizes of open dims to begin with.
         backends: where to run, in order of preference: ``webgpu`` and ``wasm`` in the browser, ``cpu`` in the kernel.
         sync: see below.
+        still: keep a picture of the widget in the notebook, for whoever opens it without a kernel.
         title: shown above; by default the file's name.
     Attributes:
         value: the results by output name, as numpy arrays; those of the latest run if ``sync``, else of the latest that was asked for, by
@@ -54,13 +59,14 @@ class Playground(ModelWidget):
         dims: Mapping[str, int] | None = None,
         backends: Sequence[str] = BACKENDS,
         sync: bool = False,
+        still: bool = False,
         title: str | None = None,
     ) -> None:
         unknown = set(backends) - {*BACKENDS, KERNEL}
         if unknown or not backends:
             raise ValueError(f"backends {list(backends)}: choose from 'webgpu', 'wasm' and 'cpu'")
         self._choices = Choices(inputs or {}, outputs or {}, preprocess, [str(v) for v in labels], tokenizer, examples)
-        super().__init__(model, "playground", {"dims": dict(dims or {})}, tuple(backends), title)
+        super().__init__(model, "playground", {"dims": dict(dims or {})}, tuple(backends), title, still)
         panels, shows = choose(*self._signature(), self._choices, self._keep)
         self.set_trait("spec", {**self.spec, "panels": panels, "shows": shows})
         self.sync = sync

@@ -44,7 +44,9 @@ class ModelWidget(anywidget.AnyWidget):
     _channel = traitlets.Unicode().tag(sync=True)
     spec = traitlets.Dict(read_only=True).tag(sync=True)
 
-    def __init__(self, model: Model, module: str, spec: Mapping[str, Any], backends: tuple[str, ...], title: str | None) -> None:
+    def __init__(
+        self, model: Model, module: str, spec: Mapping[str, Any], backends: tuple[str, ...], title: str | None, still: bool = True
+    ) -> None:
         self._compiled = _compiled(model)
         self._session: InferenceSession | None = None
         self._blob = feed.model(self._compiled)
@@ -57,6 +59,7 @@ class ModelWidget(anywidget.AnyWidget):
             "inputs": [described(s) for s in inputs],
             "outputs": [described(s) for s in outputs],
             "backends": list(backends),
+            "still": still,
             **spec,
         }
         line = channel()
@@ -91,7 +94,9 @@ class ModelWidget(anywidget.AnyWidget):
         return Reply(None, [Tensor.of(a, n, dtypes[n]) for n, a in zip(names, results, strict=True)])
 
     def _still(self, request: Request) -> None:
-        """Puts the picture that the page made into the notebook."""
+        """Puts the picture that the page made into the notebook, if it is to have one."""
+        if not self.spec["still"]:
+            raise PermissionError("this widget keeps no picture: still=False")
         (png,) = request.buffers
         width = request.json.get("width") if isinstance(request.json, dict) else None
         if bytes(png[:8]) != b"\x89PNG\r\n\x1a\n" or len(png) > _LARGEST_STILL or not isinstance(width, int):

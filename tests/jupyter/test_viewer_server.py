@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -19,6 +20,7 @@ import pytest
 from viewer import viewer_lab
 from viewer_models import blocks, hostile
 
+from pyonnx_wasm.lab import server
 from pyonnx_wasm.testing.lab import Lab
 
 ROOT = Path(__file__).parents[2]
@@ -145,3 +147,37 @@ def test_a_request_that_is_given_up_ends_its_process(lab: Lab) -> None:
 def test_a_symbolic_link_in_the_folder_is_followed_as_the_contents_manager_does(lab: Lab) -> None:
     os.symlink(lab.home / "outside.onnx", lab.folder / "linked.onnx")
     assert ask(lab, "graph", path="linked.onnx")[0] == 200
+
+
+def test_runs_wait_for_their_turn_and_too_many_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server, "RUNS", 2)
+    monkeypatch.setattr(server, "WAITING", 3)
+
+    async def go() -> tuple[int, int, int]:
+        turns, inside, most, refused = server.Turns(), 0, 0, 0
+        done = asyncio.Event()
+
+        async def run() -> None:
+            nonlocal inside, most, refused
+            try:
+                async with turns:
+                    inside += 1
+                    most = max(most, inside)
+                    await done.wait()
+                    inside -= 1
+            except server.JobError as error:
+                assert "3 runs are waiting already" in str(error)
+                refused += 1
+
+        tasks = [asyncio.ensure_future(run()) for _ in range(9)]
+        await asyncio.sleep(0)
+        tasks[3].cancel()  # one that waits gives its place up
+        await asyncio.sleep(0)
+        tasks.append(asyncio.ensure_future(run()))
+        await asyncio.sleep(0)
+        waiting = turns.waiting
+        done.set()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        return most, refused, waiting
+
+    assert asyncio.run(go()) == (2, 4, 3)

@@ -1,5 +1,7 @@
 """The widgets: JupyterLab, a kernel and Chromium, all real."""
 
+import base64
+import io
 import json
 import secrets
 import subprocess
@@ -383,12 +385,34 @@ def test_two_widgets_reload_and_close(desk: Desk) -> None:
     expect(best(first)).to_have_text("1")
 
 
-def test_saved_notebook_keeps_a_picture(desk: Desk) -> None:
+def grey_of(png: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(png)).convert("L")
+
+
+def test_what_the_user_gives_does_not_get_into_the_notebook_unasked(desk: Desk) -> None:
     notebook = desk.open(PLAYGROUND)
     view = widget(notebook)
     view.locator("input[type=file]").set_input_files(desk.models / "one.png")
     expect(best(view)).to_have_text("1")
+    notebook.page.wait_for_timeout(3000)  # three times the pause after which a picture would go
+    assert not any("image/png" in o.get("data", {}) for o in notebook.outputs(0))
+    notebook.save()
+    until(lambda: "widget-view+json" in desk.path.read_text())
+    text = desk.path.read_text()
+    assert "image/png" not in text
+    assert base64.b64encode((desk.models / "one.png").read_bytes()[:90]).decode() not in text
+
+
+def test_saved_notebook_keeps_a_picture_that_is_asked_for(desk: Desk) -> None:
+    notebook = desk.open(PLAYGROUND.replace("labels=", "still=True, labels="))
+    view = widget(notebook)
+    view.locator("input[type=file]").set_input_files(desk.models / "one.png")
+    expect(best(view)).to_have_text("1")
     until(lambda: any("image/png" in o.get("data", {}) for o in notebook.outputs(0)))
+    (kept,) = [o["data"]["image/png"] for o in notebook.outputs(0) if "image/png" in o.get("data", {})]
+    grey = np.asarray(grey_of(base64.b64decode(kept)))
+    dark = np.flatnonzero((grey < 10).sum(0) > 40) / grey.shape[1]  # columns with much of the photo's black
+    assert 0.2 < dark.max() < 0.35, "the photo is in the middle of its half, as in the widget"
     expect(notebook.output(0).locator(".jp-RenderedImage")).to_be_hidden()
     notebook.save()
     path = desk.path

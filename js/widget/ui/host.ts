@@ -36,6 +36,4 @@ export interface Host {
   load(backend: string, report: Report, signal: AbortSignal): Promise<Runnable>;
   /** Gives Python what its trait `value` takes. */
   send?(results: Tensors): Promise<void>;
-  /** Gives Python the picture that a saved notebook keeps. */
-  still?(png: Blob, width: number): void;
 }

@@ -19,13 +19,20 @@ export interface View {
   readonly rpc: Rpc;
   readonly host: PageHost;
   readonly signal: AbortSignal;
-  /** The widget looks different: after a pause, a picture of it goes to the notebook. */
+  /** The widget looks different: after a pause, a picture of it goes to the notebook, where the notebook is to have one. */
   settled(element: HTMLElement): void;
 }
 
 interface Ref {
   readonly sha256: string;
   readonly bytes: number;
+}
+
+interface Spec {
+  readonly model: Ref;
+  readonly backends: readonly string[];
+  /** Whether the notebook may keep a picture of the widget, with what its user put in. */
+  readonly still: boolean;
 }
 
 /** An anywidget module whose views are made by `make`; `answer` is told of the connection before there is any view. */
@@ -53,8 +60,8 @@ export function widget(css: string, make: (view: View) => HTMLElement, answer: (
       const style = document.createElement("style");
       style.textContent = css;
       const connected = connect(model);
-      const settled = stills(connected, css, signal);
-      const { model: ref, backends } = model.get!("spec") as { model: Ref; backends: readonly string[] };
+      const { model: ref, backends, still } = model.get!("spec") as Spec;
+      const settled = still ? stills(connected, css, signal) : () => {};
       el.append(style, make({ model, rpc: connected, host: hostOf(connected, ref, backends), signal, settled }));
       return () => controller.abort(new Error("the widget was closed"));
     },

@@ -107,6 +107,7 @@ function imageOf(canvas: HTMLCanvasElement, like: HTMLElement): HTMLImageElement
   const image = document.createElement("img");
   image.className = like.className;
   image.style.cssText = like.style.cssText;
+  image.hidden = like.hidden;
   image.src = canvas.toDataURL();
   return image;
 }
