@@ -29,7 +29,8 @@ Code = Sequence[tuple[Any, ...]]  # name, operand type, dst, a, b, c
 
 def bits(dtype: str, value: float) -> int:
     """An immediate as ``const`` takes it."""
-    return int(struct.unpack("<q", struct.pack("<d", value))[0]) if dtype.startswith("float") else int(value)
+    raw = struct.pack("<d", value) if dtype.startswith("float") else struct.pack("<Q", int(value) & (1 << 64) - 1)
+    return int(struct.unpack("<q", raw)[0])
 
 
 def tail(views: Sequence[tuple[int, Sequence[int]]], code: Code) -> list[int]:

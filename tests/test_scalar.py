@@ -35,7 +35,7 @@ def special(dtype: str) -> np.ndarray[Any, Any]:
         return np.unique(np.array([*some, *([-1, -2, -3, -7] if info.min else [])], dtype))
     f = np.finfo(dtype)
     some = [0, 1, 0.5, 2, 3, 2.5, 1.5, 88.8, 1e-3, 1e30, f.max, f.tiny, np.inf, 2**31, 2**53, 0.1]
-    return np.array([*some, *(-x for x in some), np.nan], dtype)
+    return np.array([*some, *(-x for x in some), -0.0, np.nan], dtype)
 
 
 def defined(name: str, dtype: str) -> bool:

@@ -26,16 +26,15 @@ def simplify(graph: Graph) -> None:
             if node.kernel is not MAP or not node.params["code"]:
                 continue
             before = expression.of(node)
-            after = expression.rebuild(before, _simplified)
+            after = expression.rebuild(before, simplified)
             if after is not before:
                 rewriter.replace([node], [computing(node, after, node.ins["x"])])
 
 
-def _simplified(e: Expression) -> Expression:
-    for rule in RULES:
-        found = rule(e)
-        if found is not None:
-            return found
+def simplified(e: Expression) -> Expression:
+    """The expression without what rules can say about its last operation."""
+    while (found := next((f for rule in RULES if (f := rule(e)) is not None), None)) is not None:
+        e = found
     return e
 
 
@@ -177,7 +176,7 @@ def _clamp(e: Expression) -> Expression | None:
     if below is not None and (below[2] <= limit if e.name == "min" else below[2] >= limit):
         x, edge, _ = below
         return e.make("clamp", e.dtype, x, *((edge, bound) if e.name == "min" else (bound, edge)))
-    return e.make("relu", e.dtype, inner) if e.name == "max" and limit == 0 else None
+    return e.make("relu", e.dtype, inner) if e.name == "max" and limit == 0 and math.copysign(1, limit) > 0 else None
 
 
 def _bounded(e: Expression) -> tuple[Expression, Expression, float] | None:
