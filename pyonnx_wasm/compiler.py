@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -11,7 +13,9 @@ import numpy as np
 from . import passes
 from .gpu.lower import lower_gpu, on_core
 from .onnxfile import reader
-from .program import Compiled, Signature, lower, partition
+from .program import Compiled, Signature
+from .program.lower import lower, partition
+from .trace import trace
 
 Progress = Callable[[str, float], None]  # phase, share done in [0, 1]
 
@@ -39,19 +43,18 @@ def compile(
         reader.ReadError: the file is no ONNX model that can be read.
         ir.IRError: the model cannot be compiled; names the node.
     """
-    from .trace import trace
-
     tell = progress or (lambda phase, share: None)
     tell("read", 0.0)
-    model = reader.read(source)
-    tell("trace", 0.1)
-    graph = trace(model, shapes=shapes, constants=constants, outputs=outputs)
-    tell("optimise", 0.6)
-    passes.run(graph, passes.PIPELINE if optimise else passes.PLAIN)
-    tell("lower", 0.8)
-    parts = partition(graph)
-    core = lower(parts, optimise)
-    on_gpu = lower_gpu(parts) if gpu else None
+    with _uncollected():
+        model = reader.read(source)
+        tell("trace", 0.1)
+        graph = trace(model, shapes=shapes, constants=constants, outputs=outputs)
+        tell("optimise", 0.6)
+        passes.run(graph, passes.PIPELINE if optimise else passes.PLAIN)
+        tell("lower", 0.8)
+        parts = partition(graph)
+        core = lower(parts, optimise)
+        on_gpu = lower_gpu(parts) if gpu else None
     tell("done", 1.0)
     return Compiled(
         [_signature(n, v) for n, v in graph.inputs],
@@ -71,6 +74,18 @@ def compile(
         on_gpu,
         on_core(graph) if gpu else "",
     )
+
+
+@contextmanager
+def _uncollected() -> Iterator[None]:
+    """Without garbage collections: a graph grows and stays whole until it is lowered, and each collection would walk all of it."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def _signature(name: str, value: Any) -> Signature:

@@ -6,7 +6,7 @@ import numpy as np
 
 from .dtypes import to_numpy
 from .ir import Graph, Value
-from .program import lower, partition
+from .program.lower import lower, partition
 from .runtimes.cpu import Executor
 
 

@@ -11,8 +11,9 @@ from . import passes
 from .ir import Graph
 from .ir.text import print_graph
 from .onnxfile import reader
-from .program import SHAPE_OPS, Program, ProgramView, lower, partition
+from .program import SHAPE_OPS, Program, ProgramView
 from .program import file as ponnx
+from .program.lower import lower, partition
 from .session import is_compiled
 
 _KINDS = ("arena", "weight", "input", "output")

@@ -110,7 +110,6 @@ class Kernel:
         self.outputs = tuple(b for b in self.buffers if b.output)
         self.input_names = tuple(b.name for b in self.inputs)
         self._names = {b.name for b in self.outputs}, set(self.input_names), {p.name for p in self.params}
-        self.needed = tuple((b.name, b.output) for b in self.buffers if not b.optional and not b.variadic)
         if KERNELS.get(name, self).text != self.text:
             raise ValueError(f"kernel {name} is declared twice")
         KERNELS[name] = self

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import math
 import os
@@ -16,7 +15,6 @@ from typing import Any
 
 import numpy as np
 
-from . import compiler
 from .dtypes import DType, from_numpy, to_numpy
 from .ir import NeedsContent, NeedsShape
 from .onnxfile.tensor import pack, unpack
@@ -119,7 +117,9 @@ class InferenceSession:
         if is_compiled(self._source):
             return ponnx.load(self._source)
         optimise, gpu = self._options.enable_optimisation, self._provider in ("gpu", "webgpu", "browser")
-        return compiler.compile(self._source, constants=constants, shapes=shapes, optimise=optimise, gpu=gpu)
+        from .compiler import compile
+
+        return compile(self._source, constants=constants, shapes=shapes, optimise=optimise, gpu=gpu)
 
     def _executor(self, compiled: Compiled) -> Runtime:
         if compiled.on_core and self._provider in ("gpu", "webgpu"):
@@ -229,6 +229,8 @@ class InferenceSession:
         """Like :meth:`run`, without blocking the event loop; in Pyodide, whose only thread it is, after what is due in the loop."""
         if self._provider == "webgpu":
             return await self._run_on_webgpu(output_names, input_feed)
+        import asyncio
+
         if WASM:
             await asyncio.sleep(0)
             return self.run(output_names, input_feed, run_options)

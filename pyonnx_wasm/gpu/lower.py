@@ -9,8 +9,9 @@ from typing import Any
 from ..ir import Graph, Node, Storage, Value, dims
 from ..ir.dims import DimLike
 from ..op import Kernel
-from ..program import ARENA, OUTPUT, GpuProgram, GpuSection, Parts
+from ..program import ARENA, OUTPUT, GpuProgram, GpuSection
 from ..program.assemble import Assembler, Span, Step
+from ..program.lower import Parts
 from ..program.section import MOST_WORKGROUPS
 from . import Call, Case, cases_of, wgsl
 from .halves import read_halves, reads_halves

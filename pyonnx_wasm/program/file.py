@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import mmap
 import os
@@ -144,12 +143,19 @@ def _bytes(data: Any) -> Any:
 
 def abi() -> str:
     """Hash of all kernel declarations."""
+    import hashlib
+
+    from .. import ops
+
+    ops.load_all()
     return hashlib.sha256("\n".join(KERNELS[k].text for k in sorted(KERNELS)).encode()).hexdigest()[:16]
 
 
 def _digest(compiled: Compiled) -> str:
     if not compiled.files or not compiled.files[0] or not os.path.exists(compiled.files[0]):
         return ""
+    import hashlib
+
     with open(compiled.files[0], "rb") as f:
         return hashlib.file_digest(f, "sha256").hexdigest()
 
