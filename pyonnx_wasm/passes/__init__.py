@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from ..ir import Graph
+from ..ir import Graph, Node
 from .attention import fuse_attention
 from .concat import write_through
 from .copies import drop_copies
@@ -48,9 +48,10 @@ def run(graph: Graph, passes: Sequence[Pass] = PIPELINE, watch: Callable[[str, G
     Args:
         watch: called with the name of each pass and the graph after it.
     """
+    known: set[Node] = set()
     for each in passes:
         with graph:
             each(graph)
-        verify(graph, each.__name__)
+        verify(graph, each.__name__, known)
         if watch:
             watch(each.__name__, graph)

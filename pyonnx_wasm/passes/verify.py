@@ -5,18 +5,27 @@ from __future__ import annotations
 from ..ir import Graph, Node, Storage, Value, dims
 
 
-def verify(graph: Graph, after: str) -> None:
-    """Raises AssertionError, naming the pass and the call, when something does not hold of a graph. Takes time linear in its size."""
+def verify(graph: Graph, after: str, known: set[Node] | None = None) -> None:
+    """Raises AssertionError, naming the pass and the call, when something does not hold of a graph. Takes time linear in its size.
+
+    Args:
+        known: calls that were found sound by themselves before, and need not be looked into again, since a call never changes;
+            those of this graph are added.
+    """
+    known = set() if known is None else known
     written: set[Storage] = set()
-    at = "the inputs"
+    at: Node | str = "the inputs"
     try:
         for name, value in graph.inputs:
             if value.storage.kind != "input" or not value.whole or value.storage in written:
                 raise AssertionError(f"{name}: {value} is none")
             written.add(value.storage)
         for node in graph.nodes:
-            at = f"{node.kernel.name} ({node.origin})"
-            _buffers(node)
+            at = node
+            if node not in known:
+                _buffers(node)
+                _views(node)
+                known.add(node)
             _operands(node, written)
             _results(node, written)
         at = "the result"
@@ -25,7 +34,8 @@ def verify(graph: Graph, after: str) -> None:
                 raise AssertionError(f"{name} is never written")
             _inside(value)
     except AssertionError as error:
-        raise AssertionError(f"after {after}: {at}: {error}") from None
+        where = at if isinstance(at, str) else f"{at.kernel.name} ({at.origin})"
+        raise AssertionError(f"after {after}: {where}: {error}") from None
 
 
 def _buffers(node: Node) -> None:
@@ -42,20 +52,27 @@ def _buffers(node: Node) -> None:
         raise AssertionError(f"has no {sorted({*node.ins, *node.outs} - {spec.name for spec in node.kernel.buffers})}")
 
 
-def _operands(node: Node, written: set[Storage]) -> None:
-    """What a call reads was written before; what runs in init reads constants and depends on no size."""
+def _views(node: Node) -> None:
+    """Views lie inside their storages; what runs in init depends on no size."""
     together = "elementwise" in node.kernel.traits
+    for value in node.inputs():
+        if together and value.shape != node.out.shape and not _alike(value, node.out):
+            raise AssertionError(f"reads {value} of another shape than {node.out}")
+        _inside(value)
+    for value in node.outs.values():
+        _inside(value)
+    if node.const and not node.fixed():
+        raise AssertionError("runs in init and depends on sizes")
+
+
+def _operands(node: Node, written: set[Storage]) -> None:
+    """What a call reads was written before; what runs in init reads constants."""
     for value in node.inputs():
         storage = value.storage
         if storage not in written and storage.kind != "const":
             raise AssertionError(f"reads {value} before it is written")
         if node.const and not storage.const:
             raise AssertionError(f"runs in init and reads {value}, which does not")
-        if together and value.shape != node.out.shape and not _alike(value, node.out):
-            raise AssertionError(f"reads {value} of another shape than {node.out}")
-        _inside(value)
-    if node.const and not node.fixed():
-        raise AssertionError("runs in init and depends on sizes")
 
 
 def _results(node: Node, written: set[Storage]) -> None:
@@ -68,7 +85,6 @@ def _results(node: Node, written: set[Storage]) -> None:
             raise AssertionError(f"writes {value}, which has been written")
         if storage.producer is not node:
             raise AssertionError(f"writes {value}, which names another producer")
-        _inside(value)
         written.add(storage)
 
 
