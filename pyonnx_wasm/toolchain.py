@@ -34,8 +34,8 @@ BUILD = ROOT / "build"
 LIB = Path(__file__).resolve().parent / "lib"
 
 FLAGS = ("-std=c++20", "-O3", "-fno-exceptions", "-fno-rtti", "-ffp-contract=fast", "-fno-math-errno", "-fvisibility=hidden",
-         "-ffunction-sections", "-fdata-sections", "-Wall", "-Wextra", "-Wno-c99-designator", "-Wno-missing-field-initializers",
-         "-Werror")  # fmt: skip
+         "-ffunction-sections", "-fdata-sections", "-Wall", "-Wextra", "-Wshorten-64-to-32", "-Wno-c99-designator",
+         "-Wno-missing-field-initializers", "-Werror")  # fmt: skip
 WASM_FEATURES = "generic+simd128+atomics+bulk_memory+nontrapping_fptoint"
 WASM_LINK = ("-mexec-model=reactor", "-Wl,--no-entry", "-Wl,--import-memory", "-Wl,--shared-memory", "-Wl,--initial-memory=4194304",
              "-Wl,--max-memory=4294901760", "-Wl,-z,stack-size=1048576",

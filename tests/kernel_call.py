@@ -59,7 +59,7 @@ def run(
     """One call. ``outs`` holds (dtype, shape), ``"bfloat16"`` included; None leaves a buffer absent. Checks what surrounds the outputs."""
     a = Asm()
     arrays = [x if isinstance(x, BF16) else np.ascontiguousarray(x).reshape(np.shape(x)) for x in ins if x is not None]
-    bufs, results, raws = [], [], []
+    bufs, results, raws, before = [], [], [], []
     for out in outs:
         if out is None:
             bufs.append(-1)
@@ -71,8 +71,10 @@ def run(
         raws.append(raw)
         results.append(raw[GAP : GAP + n].view(dtype).reshape(out[1]))
         code = DType.bfloat16 if is_bf16 else from_numpy(dtype)
-        bufs.append(a.buffer(a.storage(OUTPUT, n, len(results) - 1), code))
+        storage = a.storage(OUTPUT, n, len(results) - 1)
+        bufs.append(a.buffer(storage, code))
         a.output(out[1], bufs[-1], code)
+        before.append((a.buffer(storage, DType.uint8), n))
     at = 0
     for x in ins:
         if x is None:
@@ -83,6 +85,12 @@ def run(
         a.inputs[at][2] = a.buffer(a.storage(INPUT, array.nbytes, at), dtype_of(array))
         bufs.append(a.inputs[at][2])
         at += 1
+    # The elements that the kernel leaves alone keep what an earlier step wrote.
+    arrays.append(np.full(max(n for _, n in before), SENTINEL, np.uint8))
+    a.input(DType.uint8, 1)
+    a.inputs[-1][2] = a.buffer(a.storage(INPUT, arrays[-1].nbytes, len(arrays) - 1), DType.uint8)
+    for buffer, n in before:
+        a.copy(buffer, a.inputs[-1][2], n)
     a.step(kernel, bufs, words(kernel, params))
     c = Core(a.pack(), [], [], ["node"], threads=threads)
     c.bind([d for x in arrays for d in x.shape], arrays)

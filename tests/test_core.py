@@ -365,6 +365,7 @@ def test_memory_that_cannot_be_had() -> None:
     a = chain()
     a.storages[1][2] = a.reg(1 << 46)
     c = start(a)
+    c.limit(max_memory=1 << 47)
     with pytest.raises(CoreError, match="no memory") as caught:
         c.bind([4], [])
     assert caught.value.code == core.NO_MEMORY

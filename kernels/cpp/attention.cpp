@@ -12,29 +12,32 @@ constexpr i64 PANEL = NR * W;
 i64 round_up(i64 n, i64 to) { return (n + to - 1) / to * to; }
 i64 least(i64 a, i64 b) { return a < b ? a : b; }
 
-const char* check(const Call& call) {
+const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const AttentionParams*>(call.params);
   const auto& b = *reinterpret_cast<const AttentionBufs*>(call.bufs);
   for (const Buf* buf : {&b.y, &b.q, &b.k, &b.v, &b.mask})
-    if (*buf && buf->dtype != F32) return "attention: only float32";
-  if (p.rep < 1) return "attention: rep must be positive";
-  if (p.past > HUGE_COUNT || p.past < -HUGE_COUNT) return "attention: past out of range";
+    if (*buf && buf->dtype != F32) return "only float32";
+  if (p.rep < 1) return "rep must be positive";
+  if (p.past > HUGE_COUNT || p.past < -HUGE_COUNT) return "past out of range";
   const i64 sizes[] = {p.batch, p.heads, p.sq, p.sk, p.d, p.dv};
   for (i64 s : sizes)
-    if (s < 0 || s > HUGE_COUNT) return "attention: bad size";
-  const i64 packed[] = {p.sk + PANEL, p.d + p.dv + ROWS + W};
-  if (product(packed, 2) < 0 || product(sizes, 3) < 0) return "attention: sizes too large";
+    if (s < 0 || s > HUGE_COUNT) return "bad size";
+  const Size rows = Size(p.batch) * p.heads * p.sq;
+  if (!rows.within(HUGE_COUNT)) return "sizes too large";
   i64 kv = (p.heads + p.rep - 1) / p.rep;
   const i64 q_shape[] = {p.batch, p.heads, p.sq, p.d}, q_stride[] = {p.q_b, p.q_h, p.q_s, 1};
   const i64 k_shape[] = {p.batch, kv, p.sk, p.d}, k_stride[] = {p.k_b, p.k_h, p.k_s, p.k_d};
   const i64 v_shape[] = {p.batch, kv, p.sk, p.dv}, v_stride[] = {p.v_b, p.v_h, p.v_s, 1};
   const i64 m_shape[] = {p.batch, p.heads, p.sq, p.sk}, m_stride[] = {p.m_b, p.m_h, p.m_q, p.m_k};
   const i64 y_shape[] = {p.batch, p.heads, p.sq, p.dv}, y_stride[] = {p.y_b, p.y_h, p.y_s, 1};
-  if (!view_fits(4, q_shape, q_stride, p.qoff, b.q.count())) return "attention: q leaves its buffer";
-  if (!view_fits(4, k_shape, k_stride, p.koff, b.k.count())) return "attention: k leaves its buffer";
-  if (!view_fits(4, v_shape, v_stride, p.voff, b.v.count())) return "attention: v leaves its buffer";
-  if (b.mask && !view_fits(4, m_shape, m_stride, p.moff, b.mask.count())) return "attention: mask leaves its buffer";
-  if (!view_fits(4, y_shape, y_stride, p.yoff, b.y.count())) return "attention: y leaves its buffer";
+  if (!view_fits(4, q_shape, q_stride, p.qoff, b.q.count())) return "q leaves its buffer";
+  if (!view_fits(4, k_shape, k_stride, p.koff, b.k.count())) return "k leaves its buffer";
+  if (!view_fits(4, v_shape, v_stride, p.voff, b.v.count())) return "v leaves its buffer";
+  if (b.mask && !view_fits(4, m_shape, m_stride, p.moff, b.mask.count())) return "mask leaves its buffer";
+  if (!view_fits(4, y_shape, y_stride, p.yoff, b.y.count())) return "y leaves its buffer";
+  const Size pairs = Size(p.batch) * p.heads * p.sk;  // of a head and a key, packed for every block of rows in the worst case
+  proof.operations = (rows + 1) * p.sk * (Size(p.d) + p.dv + 1) + rows * p.dv + pairs * (Size(p.d) + p.dv);
+  proof.writes(0, dense(4, y_shape, y_stride, p.yoff));
   return nullptr;
 }
 
@@ -42,22 +45,24 @@ const char* check(const Call& call) {
 bool packs(const AttentionParams& p) { return p.sq >= MR; }
 
 struct Layout {  // of one thread's scratch, in floats
-  i64 score_stride, out_stride, keys, values, scores, out, total;
+  Size score_stride, out_stride, keys, values, scores, out, total;
+  explicit Layout(const AttentionParams& p)
+      : score_stride(::round_up(Size(p.sk), PANEL)), out_stride(::round_up(Size(p.dv), W)), keys(0),
+        values(packs(p) ? score_stride * p.d : Size(0)), scores(values + (p.dv % W ? out_stride * p.sk : Size(0))),
+        out(scores + score_stride * ROWS), total(::round_up(out + out_stride * ROWS, 16)) {}
 };
-Layout layout(const AttentionParams& p) {
-  Layout l{};
-  l.score_stride = round_up(p.sk, PANEL);
-  l.out_stride = round_up(p.dv, W);
-  l.values = packs(p) ? l.score_stride * p.d : 0;
-  l.scores = l.values + (p.dv % W ? p.sk * l.out_stride : 0);
-  l.out = l.scores + ROWS * l.score_stride;
-  l.total = round_up(l.out + ROWS * l.out_stride, 16);
-  return l;
+
+Size scratch(const Call& call, int threads) {
+  return Layout(*reinterpret_cast<const AttentionParams*>(call.params)).total * sizeof(float) * threads;
 }
 
-i64 scratch(const Call& call, int threads) {
-  return threads * layout(*reinterpret_cast<const AttentionParams*>(call.params)).total * i64(sizeof(float));
-}
+// The layout once it is proved to be small enough.
+struct Places {
+  i64 score_stride, out_stride, keys, values, scores, out, total;
+  explicit Places(const Layout& l)
+      : score_stride(l.score_stride.value()), out_stride(l.out_stride.value()), keys(l.keys.value()), values(l.values.value()),
+        scores(l.scores.value()), out(l.out.value()), total(l.total.value()) {}
+};
 
 // c[M, N vectors] = a[M, k] * b[k, N vectors]. LDB: b's stride when it is known, else 0.
 template <int M, int N, i64 LDB> void micro(i64 k, const float* a, i64 lda, const float* b, i64 ldb, float* c, i64 ldc) {
@@ -186,7 +191,7 @@ float weigh(float* s, i64 n, const float* mask, i64 mask_step, float scale, floa
 
 struct Head {
   const AttentionParams& p;
-  const Layout l;
+  const Places l;
   const float *q, *k, *v, *mask;
   float *y, *scratch;
   i64 v_step;
@@ -252,20 +257,22 @@ void run(Call& call) {
   const auto& b = *reinterpret_cast<const AttentionBufs*>(call.bufs);
   i64 heads = p.batch * p.heads;
   if (heads == 0 || p.sq == 0 || p.dv == 0) return;
-  Layout l = layout(p);
+  const Places l{Layout(p)};
   // Whole heads share one packing of the keys; they are split only to keep all threads busy.
   i64 threads = pool_threads(call.pool), pieces = (2 * threads + heads - 1) / heads;
   i64 span = threads == 1 || heads >= 2 * threads ? p.sq : round_up((p.sq + pieces - 1) / pieces, ROWS);
   pieces = (p.sq + span - 1) / span;
-  i64 work = least(span, p.sq) * (p.sk + 1) * (p.d + p.dv + 16) / 16;
-  parallel_for(call.pool, heads * pieces, 8192 / (work + 1) + 1, [&](i64 begin, i64 end, int thread) {
+  const double work = double(least(span, p.sq)) * double(p.sk + 1) * double(p.d + p.dv + 16) / 16;
+  // Views of nothing may have any strides and offsets.
+  const bool no_k = !p.sk || !p.d, no_v = !p.sk, no_mask = !b.mask || !p.sk, no_q = !p.d;
+  parallel_for(call.pool, heads * pieces, i64(8192 / (work + 1)) + 1, [&](i64 begin, i64 end, int thread) {
     for (i64 t = begin; t < end; t++) {
       i64 piece = t % pieces, h = t / pieces % p.heads, n = t / pieces / p.heads, kv = h / p.rep;
       Head head{p, l,
-                b.q.as<float>() + p.qoff + n * p.q_b + h * p.q_h,
-                b.k.as<float>() + p.koff + n * p.k_b + kv * p.k_h,
-                b.v.as<float>() + p.voff + n * p.v_b + kv * p.v_h,
-                b.mask ? b.mask.as<float>() + p.moff + n * p.m_b + h * p.m_h : nullptr,
+                no_q ? nullptr : b.q.as<float>() + p.qoff + n * p.q_b + h * p.q_h,
+                no_k ? nullptr : b.k.as<float>() + p.koff + n * p.k_b + kv * p.k_h,
+                no_v ? nullptr : b.v.as<float>() + p.voff + n * p.v_b + kv * p.v_h,
+                no_mask ? nullptr : b.mask.as<float>() + p.moff + n * p.m_b + h * p.m_h,
                 b.y.as<float>() + p.yoff + n * p.y_b + h * p.y_h,
                 reinterpret_cast<float*>(call.scratch) + thread * l.total, 0};
       head.rows(piece * span, least(p.sq, (piece + 1) * span));

@@ -20,29 +20,36 @@ struct Args {
 };
 
 constexpr i64 MAX_REACH = i64(1) << 30;  // sizes and windows in elements, so that positions fit 32 bits
+constexpr i64 MAX_TAPS = i64(1) << 24;   // of a kernel, so that a panel of as many rows has an index of 32 bits
 
-const char* check(const Call& call) {
+const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
   const int32_t t = b.y.dtype;
-  if (t != F32 && t != F64) return "conv: only float32 and float64";
+  if (t != F32 && t != F64) return "only float32 and float64";
   if (b.x.dtype != t || b.w.dtype != t || (b.bias && b.bias.dtype != t) || (b.residual && b.residual.dtype != t))
-    return "conv: the operands must have one element type";
-  if (!act_known(p.act) || (act_of(p.act) > Act::CLIP && t != F32)) return "conv: unknown activation";
-  if (p.n < 0 || p.c < 0 || p.m < 0 || p.group < 1 || p.c % p.group || p.m % p.group) return "conv: channels do not divide into groups";
+    return "the operands must have one element type";
+  if (!act_known(p.act) || (act_of(p.act) > Act::CLIP && t != F32)) return "unknown activation";
+  if (p.n < 0 || p.c < 0 || p.m < 0 || p.group < 1 || p.c % p.group || p.m % p.group) return "channels do not divide into groups";
   for (int d = 0; d < 3; d++) {
     for (i64 v : {p.in[d], p.out[d], p.kernel[d], p.stride[d], p.dilation[d], p.pad[d] < 0 ? -(p.pad[d] + 1) : p.pad[d]})
-      if (v < 0 || v >= MAX_REACH) return "conv: a size is out of range";
+      if (v < 0 || v >= MAX_REACH) return "a size is out of range";
     if (p.kernel[d] < 1 || p.stride[d] < 1 || p.dilation[d] < 1 || p.kernel[d] * p.dilation[d] + p.out[d] * p.stride[d] >= MAX_REACH)
-      return "conv: a window parameter is out of range";
+      return "a window parameter is out of range";
   }
   const i64 x[5] = {p.n, p.c, p.in[0], p.in[1], p.in[2]}, y[5] = {p.n, p.m, p.out[0], p.out[1], p.out[2]};
   const i64 w[5] = {p.m, p.c / p.group, p.kernel[0], p.kernel[1], p.kernel[2]};
   const i64 nx = product(x, 5), ny = product(y, 5), nw = product(w, 5);
-  if (nx < 0 || nx > b.x.count()) return "conv: x does not fit its buffer";
-  if (ny < 0 || ny > b.y.count()) return "conv: y does not fit its buffer";
-  if (nw < 0 || nw > b.w.count()) return "conv: w does not fit its buffer";
-  if (b.bias && b.bias.count() < p.m) return "conv: bias does not fit its buffer";
-  if (b.residual && b.residual.count() < ny) return "conv: residual does not fit its buffer";
+  if (nx < 0 || nx > b.x.count()) return "x does not fit its buffer";
+  if (ny < 0 || ny > b.y.count()) return "y does not fit its buffer";
+  if (nw < 0 || nw > b.w.count()) return "w does not fit its buffer";
+  if (b.bias && b.bias.count() < p.m) return "bias does not fit its buffer";
+  if (b.residual && b.residual.count() < ny) return "residual does not fit its buffer";
+  const Size taps = Size(p.kernel[0]) * p.kernel[1] * p.kernel[2], depth = taps * (p.c / p.group);
+  if (!taps.within(MAX_TAPS)) return "a kernel of more than 2^24 taps";
+  for (Size s : {Size(p.n), Size(p.c), Size(p.m), depth, Size(p.in[0]) * p.in[1] * p.in[2], Size(p.out[0]) * p.out[1] * p.out[2]})
+    if (!s.within(MAX_EXTENT)) return "a size is out of range";
+  proof.operations = Size(ny) * (depth + 1);
+  proof.writes(0, {0, ny});
   return nullptr;
 }
 
@@ -50,10 +57,10 @@ struct Shape {
   isize c, m;  // per group
   isize in[3], kernel[3], stride[3], dilation[3], pad[3], out[3];
   isize taps, image, pixels;
-  explicit Shape(const ConvParams& p) : c(isize(p.c / p.group)), m(isize(p.m / p.group)) {
+  explicit Shape(const ConvParams& p) : c(proven(p.c / p.group)), m(proven(p.m / p.group)) {
     for (int d = 0; d < 3; d++) {
-      in[d] = isize(p.in[d]), kernel[d] = isize(p.kernel[d]), stride[d] = isize(p.stride[d]);
-      dilation[d] = isize(p.dilation[d]), pad[d] = isize(p.pad[d]), out[d] = isize(p.out[d]);
+      in[d] = proven(p.in[d]), kernel[d] = proven(p.kernel[d]), stride[d] = proven(p.stride[d]);
+      dilation[d] = proven(p.dilation[d]), pad[d] = proven(p.pad[d]), out[d] = proven(p.out[d]);
     }
     taps = kernel[0] * kernel[1] * kernel[2];
     image = in[0] * in[1] * in[2];
@@ -73,6 +80,7 @@ struct PackWindows {
   const float* x;
 
   void operator()(isize k0, isize kc, isize j, isize columns, float* out) const {
+    if (kc == 0) return;
     for (isize n; columns > 0; columns -= n, j += n) {
       n = gemm::panel_columns(columns);
       const isize width = gemm::round_up(n, W);
@@ -107,7 +115,7 @@ struct PackWindows {
           const isize c1 = whole ? s.c : k0 + kc <= tap ? 0 : (k0 + kc - tap + s.taps - 1) / s.taps;
           const isize from = w0 + kw * s.dilation[2];
           const gemm::Span in = inside ? gemm::Span(from, s.stride[2], s.in[2], n) : gemm::Span(0, 1, 0, n);
-          const float* src = x + c0 * s.image + (d * s.in[1] + h) * s.in[2] + from + in.lo * s.stride[2];
+          const float* src = in.lo < in.hi ? x + c0 * s.image + (d * s.in[1] + h) * s.in[2] + from + in.lo * s.stride[2] : x;
           float* dst = out + (c0 * s.taps + tap - k0) * width;
           copy(src, dst, in, n, c1 - c0, step);
         }
@@ -138,7 +146,8 @@ struct PackWindows {
 bool depthwise(const ConvParams& p, const Shape& s) {
   const bool flat = s.in[0] == 1 && s.kernel[0] == 1 && s.out[0] == 1 && s.pad[0] == 0;
   return flat && s.c == 1 && p.group > 1 && s.kernel[2] <= dw::MAX_COLUMNS && s.kernel[1] * s.dilation[1] <= 64 &&
-         s.kernel[2] * s.dilation[2] <= 1024 && s.stride[2] <= 8 && s.out[2] <= 8192;
+         s.kernel[2] * s.dilation[2] <= 1024 && s.stride[1] <= 8 && s.stride[2] <= 8 &&
+         s.out[2] <= 8192;
 }
 
 gemm::Product product(const Shape& s) {
@@ -156,7 +165,7 @@ dw::Shape plane(const Shape& s) {
 }
 
 winograd::Shape image(const ConvParams& p, const Shape& s) {
-  return {isize(p.n), s.c, s.m, s.in[1], s.in[2], s.out[1], s.out[2], s.pad[1], s.pad[2]};
+  return {proven(p.n), s.c, s.m, s.in[1], s.in[2], s.out[1], s.out[2], s.pad[1], s.pad[2]};
 }
 
 // 3 x 3 in two dimensions with unit stride, and large enough.
@@ -169,15 +178,15 @@ bool by_winograd(const ConvParams& p, const Shape& s) {
 
 bool empty(const ConvParams& p, const Shape& s) { return !p.n || !p.m || !s.pixels; }
 
-i64 scratch(const Call& call, int threads) {
+Size scratch(const Call& call, int threads) {
   const auto [p, b] = Args(call);
   const Shape s(p);
   if (b.y.dtype != F32 || empty(p, s)) return 0;
-  if (depthwise(p, s)) return i64(dw::scratch_floats(plane(s))) * 4 * threads;
+  if (depthwise(p, s)) return Size(dw::scratch_floats(plane(s))) * 4 * threads;
   if (by_winograd(p, s)) return winograd::scratch_bytes(image(p, s), threads);
   const gemm::Product q = product(s);
   if (s.pointwise()) return gemm::scratch_bytes(q, threads);
-  return i64(gemm::blocks(q.m, q.n, q.k, most(s.taps, 2)).packed_floats) * 4 * threads;
+  return Size(gemm::blocks(q.m, q.n, q.k, most(s.taps, 2)).packed_floats) * 4 * threads;
 }
 
 void plain(Call& call) {
@@ -192,13 +201,13 @@ void plain(Call& call) {
   auto clamp = [&](double v) { return act == Act::NONE ? v : v < low ? low : v > high ? high : v; };
   parallel_for(call.pool, p.n * p.m, 1, [&, &p = p](i64 begin, i64 end, int) {
     for (i64 plane = begin; plane < end; plane++) {
-      const isize image = isize(plane / p.m), m = isize(plane % p.m), first = m / s.m * s.c;
-      for (isize d = 0, at = isize(plane) * s.pixels; d < s.out[0]; d++)
+      const isize image = proven(plane / p.m), m = proven(plane % p.m), first = m / s.m * s.c, start = proven(plane * s.pixels);
+      for (isize d = 0, at = start; d < s.out[0]; d++)
         for (isize h = 0; h < s.out[1]; h++)
           for (isize v = 0; v < s.out[2]; v++, at++) {
             double sum = bias ? bias[m] : 0;
             for (isize c = 0; c < s.c; c++) {
-              const double* xc = x + (image * isize(p.c) + first + c) * s.image;
+              const double* xc = x + (image * p.c + first + c) * s.image;
               const double* wc = w + (m * s.c + c) * s.taps;
               for (isize kd = 0; kd < s.kernel[0]; kd++)
                 for (isize kh = 0; kh < s.kernel[1]; kh++)
@@ -231,12 +240,12 @@ void run(Call& call) {
   q.e.res_rs = s.pixels;
   if (b.residual) q.e.res = b.residual.as<float>();
   if (b.bias) q.e.bias = b.bias.as<float>(), q.e.bias_ms = 1;
-  if (depthwise(p, s)) return dw::run(call, plane(s), isize(p.n), isize(p.c), s.m, q.b, q.a, q.y, q.e);
+  if (depthwise(p, s)) return dw::run(call, plane(s), proven(p.n), proven(p.c), s.m, q.b, q.a, q.y, q.e);
   if (by_winograd(p, s)) return winograd::run(call, image(p, s), q.b, q.a, q.y, q.e);
   gemm::Batch batch;
-  const isize out = s.m * s.pixels, groups = isize(p.group);
-  batch.add(isize(p.n), 0, isize(p.c) * s.image, groups * out, groups * out, 0);
-  batch.add(groups, s.m * q.k, s.c * s.image, out, out, s.m);
+  const i64 out = s.m * s.pixels;
+  batch.add(p.n, 0, p.c * s.image, p.group * out, p.group * out, 0);
+  batch.add(p.group, s.m * q.k, s.c * s.image, out, out, s.m);
   if (s.pointwise()) return gemm::run(call, q, batch);
   gemm::run_packed(call, q, batch, most(s.taps, 2), [&](const gemm::Product& at) { return PackWindows{s, at.b}; });
 }

@@ -17,30 +17,38 @@ struct Args {
       : p(*reinterpret_cast<const ConvTransposeParams*>(call.params)), b(*reinterpret_cast<const ConvTransposeBufs*>(call.bufs)) {}
 };
 
-constexpr i64 MAX_REACH = i64(1) << 30;
+constexpr i64 MAX_REACH = i64(1) << 30, MAX_TAPS = i64(1) << 24;  // as in conv.cpp
 
-const char* check(const Call& call) {
+const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
   const int32_t t = b.y.dtype;
-  if (t != F32 && t != F64) return "conv_transpose: only float32 and float64";
-  if (b.x.dtype != t || b.w.dtype != t || (b.bias && b.bias.dtype != t)) return "conv_transpose: the operands must have one element type";
+  if (t != F32 && t != F64) return "only float32 and float64";
+  if (b.x.dtype != t || b.w.dtype != t || (b.bias && b.bias.dtype != t)) return "the operands must have one element type";
   if (p.n < 0 || p.c < 0 || p.m < 0 || p.group < 1 || p.c % p.group || p.m % p.group)
-    return "conv_transpose: channels do not divide into groups";
+    return "channels do not divide into groups";
   for (int d = 0; d < 3; d++) {
     for (i64 v : {p.in[d], p.out[d], p.kernel[d], p.stride[d], p.dilation[d], p.pad[d] < 0 ? -(p.pad[d] + 1) : p.pad[d]})
-      if (v < 0 || v >= MAX_REACH) return "conv_transpose: a size is out of range";
+      if (v < 0 || v >= MAX_REACH) return "a size is out of range";
     if (p.kernel[d] < 1 || p.stride[d] < 1 || p.dilation[d] < 1 || p.kernel[d] * p.dilation[d] + p.in[d] * p.stride[d] >= MAX_REACH)
-      return "conv_transpose: a window parameter is out of range";
+      return "a window parameter is out of range";
   }
   const i64 x[5] = {p.n, p.c, p.in[0], p.in[1], p.in[2]}, y[5] = {p.n, p.m, p.out[0], p.out[1], p.out[2]};
   const i64 w[5] = {p.c, p.m / p.group, p.kernel[0], p.kernel[1], p.kernel[2]};
   const i64 nx = product(x, 5), ny = product(y, 5), nw = product(w, 5);
-  if (nx < 0 || nx > b.x.count()) return "conv_transpose: x does not fit its buffer";
-  if (ny < 0 || ny > b.y.count()) return "conv_transpose: y does not fit its buffer";
-  if (nw < 0 || nw > b.w.count()) return "conv_transpose: w does not fit its buffer";
-  if (b.bias && b.bias.count() < p.m) return "conv_transpose: bias does not fit its buffer";
+  if (nx < 0 || nx > b.x.count()) return "x does not fit its buffer";
+  if (ny < 0 || ny > b.y.count()) return "y does not fit its buffer";
+  if (nw < 0 || nw > b.w.count()) return "w does not fit its buffer";
+  if (b.bias && b.bias.count() < p.m) return "bias does not fit its buffer";
+  const Size taps = Size(p.kernel[0]) * p.kernel[1] * p.kernel[2], image = Size(p.in[0]) * p.in[1] * p.in[2], rows = taps * (p.m / p.group);
+  if (!taps.within(MAX_TAPS)) return "a kernel of more than 2^24 taps";
+  for (Size s : {Size(p.n), Size(p.c), Size(p.m), image, rows, Size(p.out[0]) * p.out[1] * p.out[2]})
+    if (!s.within(MAX_EXTENT)) return "a size is out of range";
+  proof.operations = Size(ny) + Size(p.n) * p.c * rows * image;
+  proof.writes(0, {0, ny});
   return nullptr;
 }
+
+constexpr isize BLOCK = 1 << 16;  // values of a product: they stay in a level-2 cache until they are added up
 
 struct Shape {
   isize c, m;  // per group
@@ -48,30 +56,31 @@ struct Shape {
   isize taps, image, pixels;
   isize channels;  // output channels of a work item
   isize block;     // input pixels of a product
-  explicit Shape(const ConvTransposeParams& p) : c(isize(p.c / p.group)), m(isize(p.m / p.group)) {
+  bool idle() const { return !c || !image; }  // there is nothing to add to the bias
+  explicit Shape(const ConvTransposeParams& p) : c(proven(p.c / p.group)), m(proven(p.m / p.group)) {
     for (int d = 0; d < 3; d++) {
-      in[d] = isize(p.in[d]), kernel[d] = isize(p.kernel[d]), stride[d] = isize(p.stride[d]);
-      dilation[d] = isize(p.dilation[d]), pad[d] = isize(p.pad[d]), out[d] = isize(p.out[d]);
+      in[d] = proven(p.in[d]), kernel[d] = proven(p.kernel[d]), stride[d] = proven(p.stride[d]);
+      dilation[d] = proven(p.dilation[d]), pad[d] = proven(p.pad[d]), out[d] = proven(p.out[d]);
     }
     taps = kernel[0] * kernel[1] * kernel[2];
     image = in[0] * in[1] * in[2];
     pixels = out[0] * out[1] * out[2];
     channels = least(m, most(64 / taps, 1));
-    block = least(gemm::round_up(image, W), most((isize(1) << 16) / (channels * taps) / gemm::NR, 1) * gemm::NR);
+    block = least(gemm::round_up(image, W), most(BLOCK / (channels * taps) / gemm::NR, 1) * gemm::NR);
   }
 };
 
 gemm::Blocks blocks(const Shape& s) { return gemm::blocks(s.channels * s.taps, s.block, s.c, 1); }
-isize scratch_floats(const Shape& s) {
+Size scratch_floats(const Shape& s) {
   const gemm::Blocks b = blocks(s);
-  return b.packed_floats + b.rows_floats + gemm::round_up(s.channels * s.taps * s.block, 16);
+  return Size(b.packed_floats) + b.rows_floats + round_up(Size(s.channels) * s.taps * s.block, 16);
 }
 bool empty(const ConvTransposeParams& p, const Shape& s) { return !p.n || !p.m || !s.pixels; }
 
-i64 scratch(const Call& call, int threads) {
+Size scratch(const Call& call, int threads) {
   const auto [p, b] = Args(call);
   const Shape s(p);
-  return b.y.dtype != F32 || empty(p, s) || !s.image || !s.c ? 0 : i64(scratch_floats(s)) * 4 * threads;
+  return b.y.dtype != F32 || empty(p, s) || s.idle() ? Size(0) : scratch_floats(s) * 4 * threads;
 }
 
 // y[i * stride] += v[i]
@@ -117,13 +126,13 @@ void plain(Call& call) {
   const Shape s(p);
   parallel_for(call.pool, p.n * p.m, 1, [&, &p = p, &b = b](i64 begin, i64 end, int) {
     for (i64 plane = begin; plane < end; plane++) {
-      const isize image = isize(plane / p.m), o = isize(plane % p.m), first = o / s.m * s.c;
-      double* y = b.y.as<double>() + isize(plane) * s.pixels;
+      const isize image = proven(plane / p.m), o = proven(plane % p.m), first = o / s.m * s.c;
+      double* y = b.y.as<double>() + plane * s.pixels;
       start(s, b.bias, o, y);
       for (isize c = 0; c < s.c; c++)
         each_tap<double>(s, [&](isize t, const isize* tap) {
           const double w = b.w.as<double>()[((first + c) * s.m + o % s.m) * s.taps + t];
-          const double* x = b.x.as<double>() + (image * isize(p.c) + first + c) * s.image;
+          const double* x = b.x.as<double>() + (image * p.c + first + c) * s.image;
           for (isize q = 0; q < s.image; q++) {
             const double v = w * x[q];
             scatter(s, &v, q, q + 1, tap, y);
@@ -138,18 +147,18 @@ void run(Call& call) {
   const Shape s(p);
   if (empty(p, s)) return;
   if (b.y.dtype == F64) return plain(call);
-  const gemm::Blocks cut = blocks(s);
-  const isize each = scratch_floats(s), parts = (s.m + s.channels - 1) / s.channels, groups = isize(p.group);
+  const gemm::Blocks cut = s.idle() ? gemm::Blocks{} : blocks(s);
+  const isize each = s.idle() ? 0 : proven(scratch_floats(s).value()), parts = (s.m + s.channels - 1) / s.channels, groups = proven(p.group);
   parallel_for(call.pool, p.n * groups * parts, 1, [&, &b = b](i64 begin, i64 end, int thread) {
     float* packed = reinterpret_cast<float*>(call.scratch) + thread * each;
     float* rows = packed + cut.packed_floats;
     float* values = rows + cut.rows_floats;
     for (i64 at = begin; at < end; at++) {
-      const isize part = isize(at) % parts, group = isize(at) / parts % groups, image = isize(at) / parts / groups;
+      const isize part = proven(at % parts), group = proven(at / parts % groups), image = proven(at / parts / groups);
       const isize first = part * s.channels, count = least(s.channels, s.m - first);
       float* y = b.y.as<float>() + ((image * groups + group) * s.m + first) * s.pixels;
       for (isize o = 0; o < count; o++) start(s, b.bias, group * s.m + first + o, y + o * s.pixels);
-      if (!s.c) continue;
+      if (s.idle()) continue;
       gemm::Product q{};
       q.m = count * s.taps, q.k = s.c;
       q.a = b.w.as<float>() + (group * s.c * s.m + first) * s.taps;

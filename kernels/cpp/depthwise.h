@@ -143,11 +143,12 @@ inline void run_planes(Call& call, const Shape& s, isize n, isize c, isize multi
   const bool dense = s.sh == 1 && s.sw == 1 && s.dh == 1 && s.dw == 1;
   isize offset[MAX_COLUMNS];
   for (isize t = 0; t < s.kw; t++) offset[t] = t * s.dw % s.sw * b.phase + t * s.dw / s.sw;
-  parallel_for(call.pool, n * c, gemm::MIN_FLOPS / (2 * pixels * taps * multiplier + 1) + 1, [&](i64 begin, i64 end, int thread) {
+  const double flops = 2.0 * double(pixels * taps) * double(multiplier);
+  parallel_for(call.pool, i64(n) * c, i64(gemm::MIN_FLOPS / (flops + 1)) + 1, [&](i64 begin, i64 end, int thread) {
     float* in = reinterpret_cast<float*>(call.scratch) + thread * (each + extra);
     const auto p = planes(in + each);
-    isize image = isize(begin) / c, channel = isize(begin) % c;
-    for (isize at = isize(begin); at < isize(end); at++) {
+    isize image = proven(begin / c), channel = proven(begin % c);
+    for (isize at = proven(begin), last = proven(end); at < last; at++) {
       for (isize r0 = 0; r0 < s.oh; r0 += b.rows) {
         const isize count = least(b.rows, s.oh - r0), inputs = (count - 1) * s.sh + (s.kh - 1) * s.dh + 1;
         for (isize i = 0; i < inputs; i++) {

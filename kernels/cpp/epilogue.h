@@ -5,8 +5,6 @@
 #include "simd.h"
 #include "vmath.h"
 
-using isize = ptrdiff_t;
-
 using Act = Activation;
 
 // The parameter `act`: a member, with a flag where it comes after the residual.

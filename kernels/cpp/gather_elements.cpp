@@ -4,7 +4,7 @@
 
 namespace {
 
-const char* check(const Call& call) {
+const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const GatherElementsParams*>(call.params);
   auto& b = *reinterpret_cast<const GatherElementsBufs*>(call.bufs);
   if (p.rank < 1 || p.rank > MAX_RANK || p.axis < 0 || p.axis >= p.rank) return "rank or axis out of range";
@@ -13,6 +13,8 @@ const char* check(const Call& call) {
   const i64 have = product(p.xshape, p.rank), want = product(p.ishape, p.rank);
   if (have < 0 || have > b.x.count()) return "x is too small";
   if (want < 0 || want > b.indices.count() || want > b.y.count()) return "y or indices are too small";
+  proof.operations = want;
+  proof.writes(0, {0, want});
   for (i64 d = 0; d < p.rank; d++)
     if (want > 0 && d != p.axis && p.ishape[d] > p.xshape[d]) return "indices are larger than x";
   return nullptr;
@@ -30,7 +32,7 @@ template <class T, class I> void gather(Call& call, const Nest& t, i64 n, i64 st
       for (i64 k = 0; k < width; k++) {
         const i64 i = indices[k] < 0 ? indices[k] + n : indices[k];
         if (i >= 0 && i < n) y[k] = x[k * xs + i * stride];
-        else __atomic_store_n(&call.error, "index out of range", __ATOMIC_RELAXED);
+        else call.fail("index out of range");
       }
     }
   });
@@ -40,6 +42,7 @@ void run(Call& call) {
   const auto& p = *reinterpret_cast<const GatherElementsParams*>(call.params);
   auto& b = *reinterpret_cast<const GatherElementsBufs*>(call.bufs);
   if (product(p.ishape, p.rank) == 0) return;
+  if (p.xshape[p.axis] == 0) return call.fail("index out of range");
   i64 xs[MAX_RANK], ys[MAX_RANK], stride = 0;
   for (i64 d = p.rank, x = 1, y = 1; d-- > 0; x *= p.xshape[d], y *= p.ishape[d]) {
     xs[d] = d == p.axis ? 0 : x, ys[d] = y;

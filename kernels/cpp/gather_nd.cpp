@@ -5,7 +5,7 @@
 
 namespace {
 
-const char* check(const Call& call) {
+const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const GatherNdParams*>(call.params);
   auto& b = *reinterpret_cast<const GatherNdBufs*>(call.bufs);
   if (b.x.dtype != b.y.dtype || !dtype_size(b.x.dtype)) return "dtypes differ or are packed";
@@ -19,6 +19,8 @@ const char* check(const Call& call) {
   if (n_indices < 0 || n_indices > b.indices.count()) return "indices are too few";
   if (want < 0 || want > b.y.count()) return "y is too small";
   if (want > 0 && product(p.xdims, p.depth) < 0) return "x is too large";
+  proof.operations = Size(want) + n_indices;
+  proof.writes(0, {0, want});
   return nullptr;
 }
 
@@ -26,12 +28,13 @@ void run(Call& call) {
   const auto& p = *reinterpret_cast<const GatherNdParams*>(call.params);
   auto& b = *reinterpret_cast<const GatherNdBufs*>(call.bufs);
   if (p.batch == 0 || p.count == 0 || p.inner == 0) return;
+  if (product(p.xdims, p.depth) == 0) return call.fail("index out of range");
   const i64 size = dtype_size(b.x.dtype), row = p.inner * size, per_batch = product(p.xdims, p.depth);
   parallel_for(call.pool, p.batch * p.count, 1 + (1 << 14) / row, [&](i64 at, i64 end, int) {
     for (; at < end; at++) {
       const i64 place = place_of(b.indices, at * p.depth, p.depth, p.xdims);
       if (place >= 0) copy_row(b.y.data + at * row, b.x.data + (at / p.count * per_batch + place) * row, row);
-      else __atomic_store_n(&call.error, "index out of range", __ATOMIC_RELAXED);
+      else call.fail("index out of range");
     }
   });
 }

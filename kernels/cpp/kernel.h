@@ -1,9 +1,6 @@
 // What a kernel is to the executor: a name, a proof that it stays inside its buffers, a scratch need, and a run.
 #pragma once
-#include <cstddef>
-#include <cstdint>
-
-using i64 = int64_t;
+#include "size.h"
 
 // TensorProto.DataType codes.
 enum DType : int32_t {
@@ -41,16 +38,41 @@ struct Call {
   i64 n_bufs;
   char* scratch;       // 64-byte aligned, of the size that `scratch` returned; run time only
   Pool* pool;
-  const char* error;   // run time: set to a static text when data is wrong (an index out of range); the run stops
+  const char* error;   // run time: a static text when data is wrong (an index out of range); the run stops
+  // From any thread.
+  void fail(const char* text) { __atomic_store_n(&error, text, __ATOMIC_RELAXED); }
+};
+
+// Elements [begin, begin + count) of a buffer.
+struct Range {
+  i64 begin, count;
+};
+
+// What `check` tells besides.
+struct Proof {
+  static constexpr int MAX_RANGES = 16;
+  struct Written {
+    int buffer;
+    Range range;
+  };
+  Size operations;  // elementary ones (a multiply-add, a copied element) of a run, roughly
+  Written written[MAX_RANGES];
+  int n_written = 0;
+
+  // A run writes all of these elements of that output. What is not told, or beyond MAX_RANGES, does not count as written.
+  [[gnu::noinline]] void writes(int buffer, Range range) {
+    if (range.count && n_written < MAX_RANGES) written[n_written++] = {buffer, range};
+  }
 };
 
 // `check` returns nullptr or a static text saying what is wrong. It must bound every access from params and buffer sizes alone,
 // without overflow (params are untrusted), and reject dtypes that the kernel does not know.
 // `scratch` is called after `check` passed: bytes of scratch for a run on `threads` threads.
+// `run` is called when both are within the limits; it sees proven values only.
 struct Kernel {
   const char* name;
-  const char* (*check)(const Call&);
-  i64 (*scratch)(const Call&, int threads);
+  const char* (*check)(const Call&, Proof&);
+  Size (*scratch)(const Call&, int threads);
   void (*run)(Call&);
 };
 
@@ -66,16 +88,15 @@ template <class F> inline void parallel_for(Pool* pool, i64 n, i64 grain, F&& f)
 
 inline double as_f64(i64 bits) { double d; __builtin_memcpy(&d, &bits, 8); return d; }
 
-// ---- helpers for `check`: all saturate instead of overflowing ----
-constexpr i64 HUGE_COUNT = i64(1) << 47;  // no tensor has more elements or bytes
+// ---- helpers for `check`, never inlined: they need not be fast ----
 inline bool mul_over(i64 a, i64 b, i64* r) { return __builtin_mul_overflow(a, b, r); }
 
-// The product of n sizes, or -1 when one is negative or the product passes HUGE_COUNT.
-inline i64 product(const i64* sizes, i64 n) {
+// The product of n sizes, or -1 when one is negative or passes HUGE_COUNT, or the product does.
+[[gnu::noinline]] inline i64 product(const i64* sizes, i64 n) {
   i64 p = 1;
   bool zero = false;
   for (i64 i = 0; i < n; i++) {
-    if (sizes[i] < 0) return -1;
+    if (sizes[i] < 0 || sizes[i] > HUGE_COUNT) return -1;
     if (sizes[i] == 0) zero = true;
   }
   if (zero) return 0;
@@ -85,7 +106,7 @@ inline i64 product(const i64* sizes, i64 n) {
 }
 
 // True when every element `offset + sum(index[d] * stride[d])` of a strided view lies in [0, count). Empty views pass.
-inline bool view_fits(i64 rank, const i64* shape, const i64* stride, i64 offset, i64 count) {
+[[gnu::noinline]] inline bool view_fits(i64 rank, const i64* shape, const i64* stride, i64 offset, i64 count) {
   i64 p = product(shape, rank);
   if (p < 0) return false;
   if (p == 0) return true;
@@ -98,6 +119,27 @@ inline bool view_fits(i64 rank, const i64* shape, const i64* stride, i64 offset,
   return lo >= 0 && hi < count;
 }
 
+// The elements of a strided view where it covers a range without gaps, in whatever order; else none.
+[[gnu::noinline]] inline Range dense(i64 rank, const i64* shape, const i64* stride, i64 offset) {
+  if (product(shape, rank) <= 0) return {0, 0};
+  i64 count = 1, begin = offset;
+  uint64_t left = 0;
+  for (i64 d = 0; d < rank; d++)
+    if (shape[d] > 1) left |= uint64_t(1) << d;
+  while (left) {
+    i64 d = rank - 1;
+    while (d >= 0 && !(left >> d & 1 && (stride[d] == count || stride[d] == -count))) d--;
+    if (d < 0) return {0, 0};
+    if (stride[d] < 0) begin -= (shape[d] - 1) * count;
+    count *= shape[d];
+    left &= ~(uint64_t(1) << d);
+  }
+  return {begin, count};
+}
+
+// Bits of a count: how often it can be halved. Sorting n elements costs n times that.
+inline i64 depth_of(i64 n) { return 64 - __builtin_clzll(uint64_t(n < 0 ? 0 : n) | 1); }
+
 // Each kernels/cpp/<name>.cpp ends in KERNEL(name, check, scratch, run); the toolchain collects them by file name.
 #define KERNEL(name, check, scratch, run) extern const Kernel kernel_##name; const Kernel kernel_##name{#name, check, scratch, run};
-inline i64 no_scratch(const Call&, int) { return 0; }
+inline Size no_scratch(const Call&, int) { return 0; }

@@ -45,31 +45,34 @@ int32_t result_type(const Word& w, const int32_t* regs, i64 rank) {
   return op == ISNAN || op == ISINF || (op >= EQ && op <= LE) ? BOOL : type;
 }
 
-const char* check(const Call& call) {
+const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const MapParams*>(call.params);
-  if (p.rank < 0 || p.rank > MAX_RANK) return "map: rank must be 0..8";
-  if (p.n_in < 0 || p.n_in > MAX_INPUTS || p.n_in != call.n_bufs - 1) return "map: wrong number of inputs";
-  if (p.n_code < 0 || p.n_code > MAX_CODE) return "map: more than 64 instructions";
-  if (call.n_params != i64(sizeof(MapParams) / 8) + p.n_in * (1 + MAX_RANK) + p.n_code * 6) return "map: wrong number of parameters";
+  if (p.rank < 0 || p.rank > MAX_RANK) return "rank must be 0..8";
+  if (p.n_in < 0 || p.n_in > MAX_INPUTS || p.n_in != call.n_bufs - 1) return "wrong number of inputs";
+  if (p.n_code < 0 || p.n_code > MAX_CODE) return "more than 64 instructions";
+  if (call.n_params != i64(sizeof(MapParams) / 8) + p.n_in * (1 + MAX_RANK) + p.n_code * 6) return "wrong number of parameters";
   const Buf& y = call.bufs[0];
-  if (!cast::known(y.dtype)) return "map: unsupported dtype";
-  if (!view_fits(p.rank, p.shape, p.ystride, p.yoff, y.count())) return "map: output view leaves its buffer";
+  if (!cast::known(y.dtype)) return "unsupported dtype";
+  if (!view_fits(p.rank, p.shape, p.ystride, p.yoff, y.count())) return "output view leaves its buffer";
   int32_t regs[MAX_REGISTERS] = {};
   for (i64 i = 0; i < p.n_in; i++) {
     const Buf& x = call.bufs[1 + i];
     const i64* view = p.tail + i * (1 + MAX_RANK);
-    if (!cast::known(x.dtype)) return "map: unsupported dtype";
-    if (!view_fits(p.rank, p.shape, view + 1, view[0], x.count())) return "map: input view leaves its buffer";
+    if (!cast::known(x.dtype)) return "unsupported dtype";
+    if (!view_fits(p.rank, p.shape, view + 1, view[0], x.count())) return "input view leaves its buffer";
     regs[i] = x.dtype;
   }
   const Word* code = code_of(call);
   int32_t last = regs[0];
   for (i64 i = 0; i < p.n_code; i++) {
     last = result_type(code[i], regs, p.rank);
-    if (!last) return "map: malformed instruction";
+    if (!last) return "malformed instruction";
     regs[code[i].dst] = last;
   }
-  return last == y.dtype ? nullptr : "map: the result's type is not the output's";
+  if (last != y.dtype) return "the result's type is not the output's";
+  proof.operations = Size(product(p.shape, p.rank)) * (p.n_code + 1);
+  proof.writes(0, dense(p.rank, p.shape, p.ystride, p.yoff));
+  return nullptr;
 }
 
 // A strided operand: an input, the coordinate of an axis (whose "address" is its value), or the output.
@@ -397,10 +400,10 @@ class Worker {
   i64 held_[MAX_VIEWS];  // base of what the input's slot holds
 };
 
-i64 scratch(const Call& call, int threads) {
+Size scratch(const Call& call, int threads) {
   Plan plan;
   plan_steps(call, plan);
-  return threads * plan.n_slots * plan.tile * SLOT;
+  return Size(threads) * plan.n_slots * plan.tile * SLOT;
 }
 
 void run(Call& call) {

@@ -1,7 +1,6 @@
 // Non-maximum suppression per batch and class: boxes in the order of their scores, without those that overlap one taken before.
-#include <algorithm>
-
 #include "params.h"
+#include "sort.h"
 
 namespace {
 
@@ -21,7 +20,7 @@ bool overlaps(const Box& a, const Box& b, double threshold) {
   return both > 0 && common / both > float(threshold);
 }
 
-const char* check(const Call& call) {
+const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const NmsParams*>(call.params);
   auto& b = *reinterpret_cast<const NmsBufs*>(call.bufs);
   if (b.boxes.dtype != F32 || b.scores.dtype != F32) return "boxes or scores are not float32";
@@ -30,12 +29,16 @@ const char* check(const Call& call) {
   if (product(boxes, 3) < 0 || product(boxes, 3) > b.boxes.count()) return "boxes are too few";
   if (product(scores, 3) < 0 || product(scores, 3) > b.scores.count()) return "scores are too few";
   if (product(out, 4) < 0 || product(out, 4) > b.selected.count() || b.n.count() < 1) return "y is too small";
+  const Size lists = Size(p.batches) * p.classes;
+  proof.operations = lists * p.boxes * (Size(p.most < p.boxes ? p.most : p.boxes) + depth_of(p.boxes)) + lists * p.most * 3;
+  proof.writes(0, {0, product(out, 4)});
+  proof.writes(1, {0, 1});
   return nullptr;
 }
 
-i64 scratch(const Call& call, int) {
+Size scratch(const Call& call, int) {
   const auto& p = *reinterpret_cast<const NmsParams*>(call.params);
-  return 8 * p.boxes + i64(sizeof(Box)) * p.boxes;
+  return p.batches && p.classes ? Size(p.boxes) * (8 + sizeof(Box)) : Size(0);
 }
 
 void run(Call& call) {
@@ -43,14 +46,14 @@ void run(Call& call) {
   auto& b = *reinterpret_cast<const NmsBufs*>(call.bufs);
   const double overlap = p.overlap, least = p.least;
   i64 *order = reinterpret_cast<i64*>(call.scratch), *out = b.selected.as<i64>(), total = 0;
-  Box* taken = reinterpret_cast<Box*>(order + p.boxes);
+  Box* taken = reinterpret_cast<Box*>(order + (p.batches && p.classes ? p.boxes : 0));
   for (i64 batch = 0; batch < p.batches; batch++)
     for (i64 c = 0; c < p.classes; c++) {
       const float* score = b.scores.as<float>() + (batch * p.classes + c) * p.boxes;
       i64 n = 0, kept = 0;
       for (i64 i = 0; i < p.boxes; i++)
         if (score[i] > float(least)) order[n++] = i;
-      std::sort(order, order + n, [&](i64 i, i64 j) { return score[i] > score[j] || (score[i] == score[j] && i < j); });
+      sort_inside(order, order + n, [&](i64 i, i64 j) { return score[i] > score[j] || (score[i] == score[j] && i < j); });
       for (i64 k = 0; k < n && kept < p.most; k++) {
         const Box box = box_of(b.boxes.as<float>() + (batch * p.boxes + order[k]) * 4, p.centre != 0);
         bool free = true;

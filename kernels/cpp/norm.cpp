@@ -4,21 +4,26 @@
 #include "simd.h"
 
 namespace {
-const char* check(const Call& call) {
+const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const NormParams*>(call.params);
   const auto& b = *reinterpret_cast<const NormBufs*>(call.bufs);
   for (const Buf* buf : {&b.y, &b.mean, &b.inv_std, &b.x, &b.scale, &b.bias})
-    if (*buf && (buf->dtype != b.x.dtype || (buf->dtype != F32 && buf->dtype != F64))) return "norm: only float32 and float64";
+    if (*buf && (buf->dtype != b.x.dtype || (buf->dtype != F32 && buf->dtype != F64))) return "only float32 and float64";
   const i64 sizes[] = {p.rows, p.n};
   i64 count = product(sizes, 2);
-  if (count < 0 || count > b.x.count() || count > b.y.count()) return "norm: buffer too small";
-  if ((b.mean && b.mean.count() < p.rows) || (b.inv_std && b.inv_std.count() < p.rows)) return "norm: statistics buffer too small";
-  if (p.row_mod < 1 || p.row_mul < 0 || p.inner < 1) return "norm: bad row_mod, row_mul or inner";
+  if (count < 0 || count > b.x.count() || count > b.y.count()) return "buffer too small";
+  if ((b.mean && b.mean.count() < p.rows) || (b.inv_std && b.inv_std.count() < p.rows)) return "statistics buffer too small";
+  if (p.rows > MAX_BYTES) return "too many rows";
+  if (p.row_mod < 1 || p.row_mul < 0 || p.inner < 1) return "bad row_mod, row_mul or inner";
+  proof.operations = (Size(count) + p.rows) * 2;
+  proof.writes(0, {0, count});
+  if (b.mean) proof.writes(1, {0, p.rows});
+  if (b.inv_std) proof.writes(2, {0, p.rows});
   i64 row = p.row_mod < p.rows ? p.row_mod : p.rows, last;
   if (count == 0) return nullptr;
-  if (mul_over(row - 1, p.row_mul, &last) || __builtin_add_overflow(last, (p.n - 1) / p.inner, &last)) return "norm: scale index overflows";
+  if (mul_over(row - 1, p.row_mul, &last) || __builtin_add_overflow(last, (p.n - 1) / p.inner, &last)) return "scale index overflows";
   for (const Buf* buf : {&b.scale, &b.bias})
-    if (*buf && buf->count() <= last) return "norm: scale or bias too small";
+    if (*buf && buf->count() <= last) return "scale or bias too small";
   return nullptr;
 }
 
@@ -92,7 +97,7 @@ template <class T> void rows(const NormParams& p, const NormBufs& b, i64 begin, 
     double inv = 1 / __builtin_sqrt(left.second / double(p.n) - off * off + p.eps);
     if (b.mean) b.mean.as<T>()[row] = T(double(m) + off);
     if (b.inv_std) b.inv_std.as<T>()[row] = T(inv);
-    i64 first = (row % p.row_mod) * p.row_mul;
+    i64 first = p.n ? (row % p.row_mod) * p.row_mul : 0;
     Affine<T> a{m, T(off), T(inv), b.scale ? b.scale.as<T>() + first : nullptr, b.bias ? b.bias.as<T>() + first : nullptr};
     if (p.inner == 1) a.each(x, y, p.n);
     else

@@ -8,7 +8,7 @@ namespace {
 using enum Padding;
 constexpr i64 OUTSIDE = INT64_MIN;
 
-const char* check(const Call& call) {
+const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const PadParams*>(call.params);
   auto& b = *reinterpret_cast<const PadBufs*>(call.bufs);
   if (!known(p.mode)) return "unknown mode";
@@ -23,12 +23,15 @@ const char* check(const Call& call) {
     const i64 low = p.before[d] < 0 ? -p.before[d] : 0;
     if (p.mode != CONSTANT && n > 0 && low >= p.xshape[d]) return "nothing to pad from";
   }
+  proof.operations = n;
+  for (i64 d = 0; d < p.rank && n > 0; d++) proof.operations += p.yshape[d];
+  proof.writes(0, {0, n});
   return nullptr;
 }
 
-i64 scratch(const Call& call, int) {
+Size scratch(const Call& call, int) {
   const auto& p = *reinterpret_cast<const PadParams*>(call.params);
-  i64 n = 0;
+  Size n;
   if (product(p.yshape, p.rank) == 0) return 0;
   for (i64 d = 0; d < p.rank; d++) n += p.yshape[d];
   return n * 8;
@@ -64,6 +67,7 @@ template <class T> void pad(Call& call, T fill) {
   auto& b = *reinterpret_cast<const PadBufs*>(call.bufs);
   const i64* table[MAX_RANK];
   i64* end = reinterpret_cast<i64*>(call.scratch);
+  const bool nothing = product(p.xshape, p.rank) == 0;  // whose strides and offset may be any
   i64 low = 0, high = 0;
   for (i64 d = 0; d < p.rank; d++) {
     low = p.before[d] < 0 ? -p.before[d] : 0;
@@ -72,7 +76,7 @@ template <class T> void pad(Call& call, T fill) {
     table[d] = end;
     for (i64 i = 0; i < p.yshape[d]; i++) {
       const i64 at = source(p.mode, i, p.before[d], low, high);
-      *end++ = at < 0 ? OUTSIDE : at * p.xstride[d];
+      *end++ = at < 0 || nothing ? OUTSIDE : at * p.xstride[d];
     }
   }
   const i64 last = p.rank - 1, width = p.yshape[last], stride = p.xstride[last];
@@ -86,7 +90,7 @@ template <class T> void pad(Call& call, T fill) {
     for (; at < to; at++, w.next()) {
       T* y = b.y.as<T>() + at * width;
       i64 off = p.xoff;
-      bool outside = false;
+      bool outside = nothing;
       for (i64 d = 0; d < last; d++) {
         const i64 t = table[d][w.at[d]];
         if (t == OUTSIDE) outside = true;

@@ -113,7 +113,7 @@ i64 span(const PoolParams& p) { return (p.out[2] - 1) * p.stride[2] + (p.kernel[
 // One element more than the windows cover: vectors of every second element read it.
 i64 row_bytes(const PoolParams& p, i64 size) { return ((span(p) + 1) * size + 63) & ~i64(63); }
 
-const char* check(const Call& call) {
+const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const PoolParams*>(call.params);
   auto& b = *reinterpret_cast<const PoolBufs*>(call.bufs);
   if (!known(p.op)) return "unknown op";
@@ -132,14 +132,20 @@ const char* check(const Call& call) {
     if (p.pad[d] < -LIMIT || p.pad[d] > LIMIT || p.pad_end[d] < -LIMIT || p.pad_end[d] > LIMIT) return "padding out of range";
     if ((p.out[d] - 1) * p.stride[d] + (p.kernel[d] - 1) * p.dilation[d] > HUGE_COUNT / 64) return "window out of range";
   }
+  auto taps = [&](int d) { return Size(p.kernel[d] < p.in[d] ? p.kernel[d] : p.in[d]); };  // at most those are inside
+  const Size lines = Size(p.planes) * p.out[0] * p.out[1], window = taps(0) * taps(1);
+  proof.operations = b.indices ? Size(n_out) * (window * taps(2) + 1) : lines * (window * p.in[2] + Size(p.out[2]) * p.kernel[2] + 1);
+  if (p.op == AVERAGE) proof.operations += p.out[2];
+  proof.writes(0, {0, n_out});
+  if (b.indices) proof.writes(1, {0, n_out});
   return nullptr;
 }
 
-i64 scratch(const Call& call, int threads) {
+Size scratch(const Call& call, int threads) {
   const auto& p = *reinterpret_cast<const PoolParams*>(call.params);
   auto& b = *reinterpret_cast<const PoolBufs*>(call.bufs);
   if (b.indices || span(p) <= 0) return 0;
-  return row_bytes(p, dtype_size(b.x.dtype)) * threads + (p.op == AVERAGE ? p.out[2] * 8 : 0);
+  return Size(row_bytes(p, dtype_size(b.x.dtype))) * threads + (p.op == AVERAGE ? Size(p.out[2]) * 8 : Size(0));
 }
 
 // The taps [begin, end) of a window at `start` that fall into [low, high).
@@ -180,7 +186,7 @@ struct Pooling {
     if (td.count() * th.count() == 0 || begin == end) return;
     const i64 d = od * p.stride[0] - p.pad[0] + td.begin * p.dilation[0], h = oh * p.stride[1] - p.pad[1] + th.begin * p.dilation[1];
     const char* x = plane + (d * area + h * w + begin - p.pad[2]) * size;
-    const Grid g{td.count(), p.dilation[0] * area, th.count(), p.dilation[1] * w};
+    const Grid g{td.count(), td.count() > 1 ? p.dilation[0] * area : 0, th.count(), th.count() > 1 ? p.dilation[1] * w : 0};
     if (p.op != LP) return rows.combine(to, x, g, 1, end - begin);
     for (i64 a = 0; a < g.n; a++)
       for (i64 b = 0; b < g.m; b++) rows.add_power(to, x + (a * g.step + b * g.inner_step) * size, p.p, end - begin);
@@ -218,14 +224,14 @@ void run(Call& call) {
   const auto& p = *reinterpret_cast<const PoolParams*>(call.params);
   auto& b = *reinterpret_cast<const PoolBufs*>(call.bufs);
   const i64 lines = p.out[0] * p.out[1], width = p.out[2], plane = p.in[0] * p.in[1] * p.in[2];
-  if (p.planes * lines * width == 0) return;
+  if (p.planes == 0 || lines == 0 || width == 0) return;
   const i64 size = dtype_size(b.x.dtype), bytes = row_bytes(p, size);
   const Pooling pooling{p, *find_rows(p.op, b.x.dtype), size};
-  const i64 cost = span(p) * (p.kernel[0] * p.kernel[1] + p.kernel[2]);
+  const double cost = double(span(p)) * (double(p.kernel[0]) * double(p.kernel[1]) + double(p.kernel[2]));
   double* counts = reinterpret_cast<double*>(call.scratch + bytes * pool_threads(call.pool));
   if (p.op == AVERAGE)
     for (i64 i = 0; i < width; i++) counts[i] = double(pooling.divisor(2, i));
-  parallel_for(call.pool, p.planes * lines, cost > 1 << 15 ? 1 : (1 << 15) / (cost + 1), [&](i64 at, i64 end, int thread) {
+  parallel_for(call.pool, p.planes * lines, 1 + i64((1 << 15) / (cost + 1)), [&](i64 at, i64 end, int thread) {
     char* row = call.scratch + thread * bytes;
     i64 which = at / lines, od = at % lines / p.out[1], oh = at % p.out[1];
     for (; at < end; at++) {

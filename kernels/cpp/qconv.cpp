@@ -23,39 +23,45 @@ constexpr i64 MAX_TAPS = 250;            // of a sum of products of bytes that f
 
 bool is_byte(int32_t dtype) { return dtype == U8 || dtype == I8; }
 
-const char* check(const Call& call) {
+const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
-  if (!is_byte(b.x.dtype) || !is_byte(b.w.dtype)) return "qconv: the operands must be int8 or uint8";
+  if (!is_byte(b.x.dtype) || !is_byte(b.w.dtype)) return "the operands must be int8 or uint8";
   if ((b.xzero && b.xzero.dtype != b.x.dtype) || (b.wzero && b.wzero.dtype != b.w.dtype))
-    return "qconv: a zero point must have the operand's element type";
+    return "a zero point must have the operand's element type";
   const bool sum = b.y.dtype == I32;
-  if (!sum && b.y.dtype != F32 && !is_byte(b.y.dtype)) return "qconv: the result must be int32, float32, int8 or uint8";
-  if (sum ? b.scale || b.bias || b.residual || act_of(p.act) != Act::NONE : !b.scale) return "qconv: a scale belongs to results that are no int32";
+  if (!sum && b.y.dtype != F32 && !is_byte(b.y.dtype)) return "the result must be int32, float32, int8 or uint8";
+  if (sum ? b.scale || b.bias || b.residual || act_of(p.act) != Act::NONE : !b.scale) return "a scale belongs to results that are no int32";
   for (const Buf& f : {b.scale, b.bias, b.residual, b.yscale})
-    if (f && f.dtype != F32) return "qconv: scale, bias and residual must be float32";
+    if (f && f.dtype != F32) return "scale, bias and residual must be float32";
   if (is_byte(b.y.dtype) ? !b.yscale || b.yscale.count() < 1 || (b.yzero && (b.yzero.dtype != b.y.dtype || b.yzero.count() < 1))
                          : b.yscale || b.yzero)
-    return "qconv: a quantised result, and no other, needs its scale";
-  if (!act_known(p.act)) return "qconv: unknown activation";
-  if (p.n < 0 || p.c < 0 || p.m < 0 || p.group < 1 || p.c % p.group || p.m % p.group) return "qconv: channels do not divide into groups";
+    return "a quantised result, and no other, needs its scale";
+  if (!act_known(p.act)) return "unknown activation";
+  if (p.n < 0 || p.c < 0 || p.m < 0 || p.group < 1 || p.c % p.group || p.m % p.group) return "channels do not divide into groups";
   for (int d = 0; d < 3; d++) {
     for (i64 v : {p.in[d], p.out[d], p.kernel[d], p.stride[d], p.dilation[d], p.pad[d] < 0 ? -(p.pad[d] + 1) : p.pad[d]})
-      if (v < 0 || v >= MAX_REACH) return "qconv: a size is out of range";
+      if (v < 0 || v >= MAX_REACH) return "a size is out of range";
     if (p.kernel[d] < 1 || p.stride[d] < 1 || p.dilation[d] < 1 || p.kernel[d] * p.dilation[d] + p.out[d] * p.stride[d] >= MAX_REACH)
-      return "qconv: a window parameter is out of range";
+      return "a window parameter is out of range";
   }
   const i64 x[5] = {p.n, p.c, p.in[0], p.in[1], p.in[2]}, y[5] = {p.n, p.m, p.out[0], p.out[1], p.out[2]};
   const i64 w[5] = {p.m, p.c / p.group, p.kernel[0], p.kernel[1], p.kernel[2]};
   const i64 nx = product(x, 5), ny = product(y, 5), nw = product(w, 5);
-  if (nx < 0 || nx > b.x.count()) return "qconv: x does not fit its buffer";
-  if (ny < 0 || ny > b.y.count()) return "qconv: y does not fit its buffer";
-  if (nw < 0 || nw > b.w.count()) return "qconv: w does not fit its buffer";
+  if (nx < 0 || nx > b.x.count()) return "x does not fit its buffer";
+  if (ny < 0 || ny > b.y.count()) return "y does not fit its buffer";
+  if (nw < 0 || nw > b.w.count()) return "w does not fit its buffer";
   auto one_each = [&p = p](i64 step, i64 count) { return step == 0 ? count >= 1 : step == 1 && count >= p.m; };
-  if (b.xzero && b.xzero.count() < 1) return "qconv: xzero does not fit its buffer";
-  if (b.wzero && !one_each(p.wzero_ms, b.wzero.count())) return "qconv: wzero does not fit its buffer";
-  if (b.scale && !one_each(p.scale_ms, b.scale.count())) return "qconv: scale does not fit its buffer";
-  if (b.bias && b.bias.count() < p.m) return "qconv: bias does not fit its buffer";
-  if (b.residual && b.residual.count() < ny) return "qconv: residual does not fit its buffer";
+  if (b.xzero && b.xzero.count() < 1) return "xzero does not fit its buffer";
+  if (b.wzero && !one_each(p.wzero_ms, b.wzero.count())) return "wzero does not fit its buffer";
+  if (b.scale && !one_each(p.scale_ms, b.scale.count())) return "scale does not fit its buffer";
+  if (b.bias && b.bias.count() < p.m) return "bias does not fit its buffer";
+  if (b.residual && b.residual.count() < ny) return "residual does not fit its buffer";
+  const Size depth = Size(p.kernel[0]) * p.kernel[1] * p.kernel[2] * (p.c / p.group);
+  if (!(Size(p.kernel[0]) * p.kernel[1] * p.kernel[2]).within(qgemm::MAX_DEPTH) || !depth.within(qgemm::MAX_DEPTH)) return "a sum of more than 2^24 terms";
+  for (Size s : {Size(p.n), Size(p.c), Size(p.m), Size(p.in[0]) * p.in[1] * p.in[2], Size(p.out[0]) * p.out[1] * p.out[2]})
+    if (!s.within(MAX_EXTENT)) return "a size is out of range";
+  proof.operations = Size(ny) * (depth + 1);
+  proof.writes(0, {0, ny});
   return nullptr;
 }
 
@@ -63,10 +69,10 @@ struct Shape {
   isize c, m;  // per group
   isize in[3], kernel[3], stride[3], dilation[3], pad[3], out[3];
   isize taps, image, pixels, depth;
-  explicit Shape(const QconvParams& p) : c(isize(p.c / p.group)), m(isize(p.m / p.group)) {
+  explicit Shape(const QconvParams& p) : c(proven(p.c / p.group)), m(proven(p.m / p.group)) {
     for (int d = 0; d < 3; d++) {
-      in[d] = isize(p.in[d]), kernel[d] = isize(p.kernel[d]), stride[d] = isize(p.stride[d]);
-      dilation[d] = isize(p.dilation[d]), pad[d] = isize(p.pad[d]), out[d] = isize(p.out[d]);
+      in[d] = proven(p.in[d]), kernel[d] = proven(p.kernel[d]), stride[d] = proven(p.stride[d]);
+      dilation[d] = proven(p.dilation[d]), pad[d] = proven(p.pad[d]), out[d] = proven(p.out[d]);
     }
     taps = kernel[0] * kernel[1] * kernel[2];
     image = in[0] * in[1] * in[2];
@@ -87,7 +93,7 @@ struct Shape {
 bool depthwise(const QconvParams& p, const Shape& s) {
   const bool flat = s.in[0] == 1 && s.kernel[0] == 1 && s.out[0] == 1 && s.pad[0] == 0;
   return flat && s.c == 1 && p.group > 1 && s.kernel[2] <= dw::MAX_COLUMNS && s.kernel[1] * s.dilation[1] <= 64 && s.taps <= MAX_TAPS &&
-         s.kernel[2] * s.dilation[2] <= 1024 && s.stride[2] <= 8 && s.out[2] <= 8192;
+         s.kernel[2] * s.dilation[2] <= 1024 && s.stride[1] <= 8 && s.stride[2] <= 8 && s.out[2] <= 8192;
 }
 
 // Gathers the bytes that the taps of output pixels read, a zero point where they read padding, and packs them.
@@ -98,6 +104,7 @@ struct PackWindows {
   uint8_t* rows;  // [depth, NR]
 
   void operator()(isize j, isize columns, isize width, isize unit, uint8_t* out) const {
+    if (!s.depth) return;
     if (s.pointwise()) return qgemm::pack_panel(x + j, s.image, 1, s.depth, columns, width, unit, flip, out);
     isize w = j % s.out[2], h = j / s.out[2] % s.out[1], d = j / s.out[2] / s.out[1];
     for (isize done = 0; done < columns;) {  // runs of pixels of one output row
@@ -120,7 +127,7 @@ struct PackWindows {
         for (isize kw = 0; kw < s.kernel[2]; kw++, tap++) {
           const isize from = w0 + kw * s.dilation[2];
           const gemm::Span in = inside ? gemm::Span(from, stride, s.in[2], n) : gemm::Span(0, 1, 0, n);
-          const uint8_t* src = x + (d * s.in[1] + h) * s.in[2] + from;
+          const uint8_t* src = in.lo < in.hi ? x + (d * s.in[1] + h) * s.in[2] + from : x;
           uint8_t* dst = out + tap * gemm::NR;
           for (isize c = 0; c < s.c; c++, src += s.image, dst += step) {
             for (isize i = 0; i < in.lo; i++) dst[i] = zero;
@@ -142,10 +149,10 @@ qgemm::Product product(const Args& args, const Shape& s) {
   q.a = b.w.as<uint8_t>(), q.b = b.x.as<uint8_t>();
   q.a_rs = q.k, q.a_cs = 1, q.b_rs = s.image, q.b_cs = 1;
   q.a_signed = b.w.dtype == I8, q.b_signed = b.x.dtype == I8;
-  if (b.wzero) q.za = b.wzero.as<uint8_t>(), q.za_s = isize(p.wzero_ms);
+  if (b.wzero) q.za = b.wzero.as<uint8_t>(), q.za_s = proven(p.wzero_ms);
   if (b.xzero) q.zb = b.xzero.as<uint8_t>();
   q.dtype = b.y.dtype, q.y = b.y.data, q.y_rs = s.pixels;
-  if (b.scale) q.scale = b.scale.as<float>(), q.scale_ms = isize(p.scale_ms);
+  if (b.scale) q.scale = b.scale.as<float>(), q.scale_ms = proven(p.scale_ms);
   if (b.yscale) q.set_result(b.yscale.as<float>(), !b.yzero ? 0 : b.y.dtype == I8 ? *b.yzero.as<int8_t>() : *b.yzero.as<uint8_t>());
   q.e.set_act(p.act, p.act_a, p.act_b);
   q.e.res_rs = s.pixels;
@@ -154,17 +161,17 @@ qgemm::Product product(const Args& args, const Shape& s) {
   return q;
 }
 
-i64 scratch(const Call& call, int threads) {
+Size scratch(const Call& call, int threads) {
   const auto [p, b] = Args(call);
   const Shape s(p);
   if (!p.n || !p.m || !s.pixels) return 0;
   if (depthwise(p, s)) {
     const dw::Shape plane = s.plane();
-    const i64 floats = dw::scratch_floats(plane) + gemm::round_up(plane.iw, 16) + gemm::round_up(dw::band(plane).rows * plane.ow, 16);
-    return floats * 4 * threads + gemm::round_up(isize(p.m) * s.taps, 16) * 4;
+    const Size floats = Size(dw::scratch_floats(plane)) + gemm::round_up(plane.iw, 16) + gemm::round_up(dw::band(plane).rows * plane.ow, 16);
+    return floats * 4 * threads + round_up(Size(p.m) * s.taps, 16) * 4;
   }
   const isize extra = s.pointwise() ? 0 : gemm::round_up(s.depth * gemm::NR, 64);
-  return qgemm::scratch_bytes(s.m, s.depth, threads) + i64(extra) * threads;
+  return qgemm::scratch_bytes(s.m, s.depth, threads) + Size(extra) * threads;
 }
 
 // Planes of bytes, less their zero point, as floats; sums on the way back.
@@ -197,14 +204,14 @@ struct Bytes {
 
 void run_depthwise(Call& call, const QconvParams& p, const Shape& s, const qgemm::Product& q) {
   const dw::Shape plane = s.plane();
-  const isize m = isize(p.m), line = gemm::round_up(plane.iw, 16), sums = gemm::round_up(dw::band(plane).rows * plane.ow, 16);
+  const isize m = proven(p.m), line = gemm::round_up(plane.iw, 16), sums = gemm::round_up(dw::band(plane).rows * plane.ow, 16);
   float* w = reinterpret_cast<float*>(call.scratch) + (dw::scratch_floats(plane) + line + sums) * pool_threads(call.pool);
   for (isize o = 0; o < m; o++)
     for (isize t = 0; t < s.taps; t++) {
       const uint8_t v = q.a[o * s.taps + t];
       w[o * s.taps + t] = float((q.a_signed ? int8_t(v) : v) - q.zero_a(o));
     }
-  dw::run_planes(call, plane, isize(p.n), isize(p.c), s.m, w, line + sums, [&](float* memory) { return Bytes{q, plane, m, memory, memory + line}; });
+  dw::run_planes(call, plane, proven(p.n), proven(p.c), s.m, w, line + sums, [&](float* memory) { return Bytes{q, plane, m, memory, memory + line}; });
 }
 
 void run(Call& call) {
@@ -214,9 +221,9 @@ void run(Call& call) {
   if (!p.n || !p.m || !s.pixels) return;
   const qgemm::Product q = product(args, s);
   if (depthwise(p, s)) return run_depthwise(call, p, s, q);
-  const isize groups = isize(p.group), out = s.m * s.pixels, each = q.dtype == I32 || q.dtype == F32 ? 4 : 1;
-  auto at = [&](isize batch) {
-    const isize image = batch / groups, g = batch % groups;
+  const isize groups = proven(p.group), out = s.m * s.pixels, each = q.dtype == I32 || q.dtype == F32 ? 4 : 1;
+  auto at = [&](i64 batch) {
+    const isize image = proven(batch / groups), g = proven(batch % groups);
     qgemm::Product r = q;
     r.a += g * s.m * s.depth;
     if (r.za) r.za += g * s.m * r.za_s;
@@ -228,7 +235,7 @@ void run(Call& call) {
     return r;
   };
   const isize extra = s.pointwise() ? 0 : gemm::round_up(s.depth * gemm::NR, 64);
-  qgemm::run(call, isize(p.n) * groups, q, extra, at, [&](const qgemm::Product& r, char* memory) {
+  qgemm::run(call, p.n * groups, q, extra, at, [&](const qgemm::Product& r, char* memory) {
     return PackWindows{s, r.b, r.zb ? *r.zb : uint8_t(0), uint8_t(r.b_signed ? 0 : 0x80), reinterpret_cast<uint8_t*>(memory)};
   });
 }

@@ -29,6 +29,7 @@ constexpr int ROWS = 3;
 #endif
 constexpr isize A_BYTES = 192 << 10;  // a packed block of `a`, which every panel passes over: stays in a level-2 cache
 constexpr isize GROUP = 8 * NR;       // columns of one item of work
+constexpr i64 MAX_DEPTH = i64(1) << 24;  // terms of a sum, so that packed panels have an index of 32 bits
 
 // Two rows of b, W columns, side by side as int16; and a step that adds a[0] * b[0][j] + a[1] * b[1][j], the pair of `a` given as one word.
 #if defined(__wasm__)
@@ -252,7 +253,7 @@ inline Layout layout(isize m, isize k) {
   s.bytes = s.a_bytes + s.b_bytes + s.sums_bytes + halves;
   return s;
 }
-inline i64 scratch_bytes(isize m, isize k, int threads) { return i64(layout(m, k).bytes) * threads; }
+inline Size scratch_bytes(isize m, isize k, int threads) { return Size(layout(m, k).bytes) * threads; }
 
 // Packs rows [i0, i1) of a; sums[i - i0] becomes the sum of a row less its zero point, where `sum` asks for it.
 inline void pack_rows(const Product& p, const Layout& s, isize i0, isize i1, char* out, i32* sums, bool sum) {
@@ -534,17 +535,18 @@ template <class Pack> void range(const Product& p, const Pack& pack, const Layou
 
 // Runs `batches` products on the pool: product_at(batch) and pack_at(product, memory) give each, the latter with `extra` bytes for packing.
 template <class At, class PackAt>
-void run(Call& call, isize batches, const Product& size, isize extra, const At& product_at, const PackAt& pack_at) {
+void run(Call& call, i64 batches, const Product& size, isize extra, const At& product_at, const PackAt& pack_at) {
   const Layout s = layout(size.m, size.k);
-  const isize groups = (size.n + GROUP - 1) / GROUP, threads = pool_threads(call.pool);
-  const isize wanted = threads == 1 ? 1 : 4 * threads, items = batches * groups;
-  const isize parts = least((wanted + items - 1) / most(items, 1), (size.m + 31) / 32);
+  const int threads = pool_threads(call.pool), wanted = threads == 1 ? 1 : 4 * threads;
+  const isize groups = (size.n + GROUP - 1) / GROUP;
+  const i64 items = batches * groups;
+  const isize parts = least(proven((wanted + items - 1) / items), (size.m + 31) / 32);
   const isize part = round_up((size.m + parts - 1) / most(parts, 1), ROWS), splits = (size.m + part - 1) / part;
   const double flops = 2.0 * double(least(part, size.m)) * double(least(GROUP, size.n)) * double(size.k);
-  parallel_for(call.pool, batches * splits * groups, isize(gemm::MIN_FLOPS / (flops + 1)) + 1, [&](i64 begin, i64 end, int thread) {
+  parallel_for(call.pool, batches * splits * groups, i64(gemm::MIN_FLOPS / (flops + 1)) + 1, [&](i64 begin, i64 end, int thread) {
     char* scratch = call.scratch + thread * (s.bytes + extra);
-    for (isize i = isize(begin); i < isize(end);) {
-      const isize g = i % groups, run = least(isize(end) - i, groups - g), row = i / groups % splits * part;
+    for (i64 i = begin; i < end;) {
+      const isize g = proven(i % groups), run = proven(std::min<i64>(end - i, groups - g)), row = proven(i / groups % splits * part);
       const Product p = product_at(i / groups / splits);
       range(p, pack_at(p, scratch + s.bytes), s, row, least(row + part, p.m), g * GROUP, least((g + run) * GROUP, p.n), scratch);
       i += run;

@@ -21,79 +21,92 @@ bool fits(const QmatmulParams& p, const i64* batch_stride, i64 rows, i64 row_str
   return view_fits(p.nb + 2, shape, stride, offset, count);
 }
 
+// Products to compute, 0 when y is empty.
+i64 batches(const QmatmulParams& p) { return p.m && p.n ? product(p.batch, p.nb) : 0; }
+
+// The elements of y, where they have no gaps.
+Range written(const QmatmulParams& p) {
+  i64 shape[8], stride[8];
+  for (i64 d = 0; d < p.nb; d++) shape[d] = p.batch[d], stride[d] = p.ybatch[d];
+  shape[p.nb] = p.m, stride[p.nb] = p.y_rs;
+  shape[p.nb + 1] = p.n, stride[p.nb + 1] = 1;
+  return dense(p.nb + 2, shape, stride, p.yoff);
+}
+
 bool is_byte(int32_t dtype) { return dtype == U8 || dtype == I8; }
 
-const char* check(const Call& call) {
+const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
-  if (!is_byte(b.a.dtype) || !is_byte(b.b.dtype)) return "qmatmul: the operands must be int8 or uint8";
+  if (!is_byte(b.a.dtype) || !is_byte(b.b.dtype)) return "the operands must be int8 or uint8";
   if ((b.azero && b.azero.dtype != b.a.dtype) || (b.bzero && b.bzero.dtype != b.b.dtype))
-    return "qmatmul: a zero point must have the operand's element type";
+    return "a zero point must have the operand's element type";
   const bool sum = b.y.dtype == I32;
-  if (!sum && b.y.dtype != F32 && !is_byte(b.y.dtype)) return "qmatmul: the result must be int32, float32, int8 or uint8";
-  if (sum ? b.scale || b.bias || b.residual || p.act || p.alpha != 1 : !b.scale) return "qmatmul: a scale belongs to results that are no int32";
+  if (!sum && b.y.dtype != F32 && !is_byte(b.y.dtype)) return "the result must be int32, float32, int8 or uint8";
+  if (sum ? b.scale || b.bias || b.residual || p.act || p.alpha != 1 : !b.scale) return "a scale belongs to results that are no int32";
   for (const Buf& f : {b.scale, b.bias, b.residual, b.yscale})
-    if (f && f.dtype != F32) return "qmatmul: scale, bias and residual must be float32";
+    if (f && f.dtype != F32) return "scale, bias and residual must be float32";
   if (is_byte(b.y.dtype) ? !b.yscale || b.yscale.count() < 1 || (b.yzero && (b.yzero.dtype != b.y.dtype || b.yzero.count() < 1))
                          : b.yscale || b.yzero)
-    return "qmatmul: a quantised result, and no other, needs its scale";
-  if (p.nb < 0 || p.nb > 6) return "qmatmul: at most 6 batch dimensions";
-  if (!act_known(p.act)) return "qmatmul: unknown activation";
-  if (p.m < 0 || p.n < 0 || p.k < 0) return "qmatmul: a size is negative";
-  if (!fits(p, p.ybatch, p.m, p.y_rs, p.n, 1, p.yoff, b.y.count())) return "qmatmul: y does not fit its buffer";
-  if (!fits(p, p.abatch, p.m, p.a_rs, p.k, p.a_cs, p.aoff, b.a.count())) return "qmatmul: a does not fit its buffer";
-  if (!fits(p, p.bbatch, p.k, p.b_rs, p.n, p.b_cs, p.boff, b.b.count())) return "qmatmul: b does not fit its buffer";
-  if (b.azero && !fits(p, nullptr, p.m, p.azero_ms, 1, 0, 0, b.azero.count())) return "qmatmul: azero does not fit its buffer";
-  if (b.bzero && !fits(p, nullptr, 1, 0, p.n, p.bzero_ns, 0, b.bzero.count())) return "qmatmul: bzero does not fit its buffer";
-  if (b.scale && !fits(p, nullptr, p.m, p.scale_ms, p.n, p.scale_ns, 0, b.scale.count())) return "qmatmul: scale does not fit its buffer";
-  if (b.bias && !fits(p, nullptr, p.m, p.bias_ms, p.n, p.bias_ns, 0, b.bias.count())) return "qmatmul: bias does not fit its buffer";
+    return "a quantised result, and no other, needs its scale";
+  if (p.nb < 0 || p.nb > 6) return "at most 6 batch dimensions";
+  if (!act_known(p.act)) return "unknown activation";
+  if (p.m < 0 || p.n < 0 || p.k < 0) return "a size is negative";
+  if (!fits(p, p.ybatch, p.m, p.y_rs, p.n, 1, p.yoff, b.y.count())) return "y does not fit its buffer";
+  if (!fits(p, p.abatch, p.m, p.a_rs, p.k, p.a_cs, p.aoff, b.a.count())) return "a does not fit its buffer";
+  if (!fits(p, p.bbatch, p.k, p.b_rs, p.n, p.b_cs, p.boff, b.b.count())) return "b does not fit its buffer";
+  if (b.azero && !fits(p, nullptr, p.m, p.azero_ms, 1, 0, 0, b.azero.count())) return "azero does not fit its buffer";
+  if (b.bzero && !fits(p, nullptr, 1, 0, p.n, p.bzero_ns, 0, b.bzero.count())) return "bzero does not fit its buffer";
+  if (b.scale && !fits(p, nullptr, p.m, p.scale_ms, p.n, p.scale_ns, 0, b.scale.count())) return "scale does not fit its buffer";
+  if (b.bias && !fits(p, nullptr, p.m, p.bias_ms, p.n, p.bias_ns, 0, b.bias.count())) return "bias does not fit its buffer";
   if (b.residual && !fits(p, p.resbatch, p.m, p.res_rs, p.n, 1, p.res_off, b.residual.count()))
-    return "qmatmul: residual does not fit its buffer";
+    return "residual does not fit its buffer";
+  const i64 count = batches(p);
+  if (count == 0) return nullptr;
+  if (p.m > MAX_EXTENT || p.n > MAX_EXTENT || p.k > qgemm::MAX_DEPTH) return "a size is out of range";
+  proof.operations = Size(count) * p.m * p.n * (Size(p.k) + 1);
+  proof.writes(0, written(p));
   return nullptr;
 }
 
-i64 batches(const QmatmulParams& p) {
-  i64 n = 1;
-  for (i64 d = 0; d < p.nb; d++) n *= p.batch[d];
-  return n;
-}
-
-i64 scratch(const Call& call, int threads) {
+Size scratch(const Call& call, int threads) {
   const auto [p, b] = Args(call);
-  return p.m && p.n && batches(p) ? qgemm::scratch_bytes(isize(p.m), isize(p.k), threads) : 0;
+  return batches(p) ? qgemm::scratch_bytes(proven(p.m), proven(p.k), threads) : Size(0);
 }
 
 void run(Call& call) {
   const auto [p, b] = Args(call);
   const i64 count = batches(p);
-  if (!p.m || !p.n || !count) return;
+  if (!count) return;
   qgemm::Product q{};
-  q.m = isize(p.m), q.n = isize(p.n), q.k = isize(p.k);
-  q.a = b.a.as<uint8_t>() + p.aoff, q.b = b.b.as<uint8_t>() + p.boff;
-  q.a_rs = isize(p.a_rs), q.a_cs = isize(p.a_cs), q.b_rs = isize(p.b_rs), q.b_cs = isize(p.b_cs);
+  q.m = proven(p.m), q.n = proven(p.n), q.k = proven(p.k);
+  // Steps that are never made may be any.
+  auto step = [](i64 size, i64 stride, i64 instead) { return size > 1 ? proven(stride) : proven(instead); };
+  if (p.k) q.a = b.a.as<uint8_t>() + p.aoff, q.b = b.b.as<uint8_t>() + p.boff;
+  q.a_rs = step(p.k ? p.m : 0, p.a_rs, p.k), q.a_cs = step(p.k, p.a_cs, 1);
+  q.b_rs = step(p.k, p.b_rs, p.n), q.b_cs = step(p.k ? p.n : 0, p.b_cs, p.b_rs == 1 ? p.k : 1);
   q.a_signed = b.a.dtype == I8, q.b_signed = b.b.dtype == I8;
-  if (b.azero) q.za = b.azero.as<uint8_t>(), q.za_s = isize(p.azero_ms);
-  if (b.bzero) q.zb = b.bzero.as<uint8_t>(), q.zb_s = isize(p.bzero_ns);
-  q.dtype = b.y.dtype, q.y_rs = isize(p.y_rs);
+  if (b.azero) q.za = b.azero.as<uint8_t>(), q.za_s = step(p.m, p.azero_ms, 0);
+  if (b.bzero) q.zb = b.bzero.as<uint8_t>(), q.zb_s = step(p.n, p.bzero_ns, 0);
+  q.dtype = b.y.dtype, q.y_rs = step(p.m, p.y_rs, p.n);
   const isize each = b.y.dtype == I32 || b.y.dtype == F32 ? 4 : 1;
   q.y = b.y.data + p.yoff * each;
-  if (b.scale) q.scale = b.scale.as<float>(), q.scale_ms = isize(p.scale_ms), q.scale_ns = isize(p.scale_ns);
+  if (b.scale) q.scale = b.scale.as<float>(), q.scale_ms = step(p.m, p.scale_ms, 0), q.scale_ns = step(p.n, p.scale_ns, 0);
   if (b.yscale) q.set_result(b.yscale.as<float>(), !b.yzero ? 0 : b.y.dtype == I8 ? *b.yzero.as<int8_t>() : *b.yzero.as<uint8_t>());
   q.e.set_act(p.act, p.act_a, p.act_b);
   q.e.alpha = float(p.alpha);
-  q.e.res_rs = isize(p.res_rs);
-  if (b.bias) q.e.bias = b.bias.as<float>(), q.e.bias_ms = isize(p.bias_ms), q.e.bias_ns = isize(p.bias_ns);
-  if (b.residual) q.e.res = b.residual.as<float>() + p.res_off;
-  auto at = [&, &p = p](isize batch) {
+  if (b.bias) q.e.bias = b.bias.as<float>(), q.e.bias_ms = step(p.m, p.bias_ms, 0), q.e.bias_ns = step(p.n, p.bias_ns, 0);
+  if (b.residual) q.e.res = b.residual.as<float>() + p.res_off, q.e.res_rs = step(p.m, p.res_rs, 0);
+  auto at = [&, &p = p](i64 batch) {
     qgemm::Product r = q;
     for (i64 d = p.nb, rest = batch; d-- > 0; rest /= p.batch[d]) {
-      const isize c = isize(rest % p.batch[d]);
-      r.a += c * isize(p.abatch[d]), r.b += c * isize(p.bbatch[d]);
-      r.y = static_cast<char*>(r.y) + c * isize(p.ybatch[d]) * each;
-      if (r.e.res) r.e.res += c * isize(p.resbatch[d]);
+      const i64 c = rest % p.batch[d];
+      if (p.k) r.a += c * p.abatch[d], r.b += c * p.bbatch[d];
+      r.y = static_cast<char*>(r.y) + c * p.ybatch[d] * each;
+      if (r.e.res) r.e.res += c * p.resbatch[d];
     }
     return r;
   };
-  qgemm::run(call, isize(count), q, 0, at, [](const qgemm::Product& r, char*) { return qgemm::PackMatrix{r.b, r.b_rs, r.b_cs, r.k, r.b_signed}; });
+  qgemm::run(call, count, q, 0, at, [](const qgemm::Product& r, char*) { return qgemm::PackMatrix{r.b, r.b_rs, r.b_cs, r.k, r.b_signed}; });
 }
 
 }  // namespace

@@ -125,7 +125,7 @@ template <class C> void fill_tables(const ResizeParams& p, Axis& a) {
 
 i64 aligned(i64 bytes) { return (bytes + 63) & ~i64(63); }
 
-// Lays the tables out and returns their bytes; `base` may be null.
+// Lays the tables out and returns their bytes; `base` may be null. `check` bounds what one axis takes, so that they add up.
 i64 place_tables(const ResizeParams& p, Axes& axes, char* base) {
   i64 at = 0;
   for (i64 d = 0; d < axes.n; d++) {
@@ -292,7 +292,7 @@ template <class C> void interpolate(Call& call, const ResizeParams& p, const Axe
   });
 }
 
-const char* check(const Call& call) {
+const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const ResizeParams*>(call.params);
   auto& b = *reinterpret_cast<const ResizeBufs*>(call.bufs);
   if (p.rank < 0 || p.rank > MAX_RANK) return "rank out of range";
@@ -307,21 +307,29 @@ const char* check(const Call& call) {
   if (want < 0 || want > b.y.count()) return "y is too small";
   if (want == 0) return nullptr;
   if (have == 0) return "x is empty";
+  Size table;
   for (i64 d = 0; d < p.rank; d++) {
     const double scale = scale_of(p, d);
     if (!(scale > 1e-12 && scale < 1e12)) return "scale out of range";
     const i64 taps = count_taps(p, scale);
     i64 entries;
     if (taps > 16 * p.in[d] + 16 || mul_over(taps, p.out[d], &entries) || entries > HUGE_COUNT / 64) return "scale is too small";
+    table += entries;
   }
+  const Axes axes = find_axes(p);
+  const Axis& row = axes.at[axes.n - 1];
+  Size lines = 1, blended = 1;
+  for (i64 d = 0; d + 1 < axes.n; d++) lines *= axes.at[d].out, blended *= axes.at[d].taps;
+  proof.operations = table * 4 + lines * (p.mode == NEAREST ? Size(row.out) : blended * row.in + Size(row.out) * row.taps);
+  proof.writes(0, {0, want});
   return nullptr;
 }
 
-i64 scratch(const Call& call, int threads) {
+Size scratch(const Call& call, int threads) {
   const auto& p = *reinterpret_cast<const ResizeParams*>(call.params);
   if (product(p.out, p.rank) == 0) return 0;
   Axes axes = find_axes(p);
-  return place_tables(p, axes, nullptr) + (p.mode == NEAREST ? 0 : row_bytes(axes) * threads);
+  return Size(place_tables(p, axes, nullptr)) + (p.mode == NEAREST ? Size(0) : Size(row_bytes(axes)) * threads);
 }
 
 void run(Call& call) {

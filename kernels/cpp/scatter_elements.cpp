@@ -39,7 +39,7 @@ template <class T> void combine_integers(Scatter op, char* y, const char* u, i64
   }
 }
 
-const char* check(const Call& call) {
+const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const ScatterElementsParams*>(call.params);
   auto& b = *reinterpret_cast<const ScatterElementsBufs*>(call.bufs);
   if (p.rank < 1 || p.rank > MAX_RANK || p.axis < 0 || p.axis >= p.rank) return "rank or axis out of range";
@@ -49,6 +49,8 @@ const char* check(const Call& call) {
   const i64 n = product(p.xshape, p.rank), m = product(p.ishape, p.rank);
   if (n < 0 || n > b.x.count() || n > b.y.count()) return "x or y is too small";
   if (m < 0 || m > b.indices.count() || m > b.updates.count()) return "indices or updates are too few";
+  proof.operations = Size(n) + m;
+  proof.writes(0, {0, n});
   for (i64 d = 0; d < p.rank; d++)
     if (m > 0 && d != p.axis && p.ishape[d] > p.xshape[d]) return "indices are larger than x";
   return nullptr;
@@ -61,6 +63,7 @@ void run(Call& call) {
   const i64 bytes = product(p.xshape, p.rank) * size;
   if (bytes && b.y.data != b.x.data) __builtin_memcpy(b.y.data, b.x.data, size_t(bytes));
   if (product(p.ishape, p.rank) == 0) return;
+  if (dim == 0) return call.fail("index out of range");
   i64 xs[MAX_RANK], ys[MAX_RANK], stride = 0;
   for (i64 d = p.rank, x = 1, y = 1; d-- > 0; x *= p.xshape[d], y *= p.ishape[d]) {
     xs[d] = d == p.axis ? 0 : x, ys[d] = y;
@@ -73,10 +76,7 @@ void run(Call& call) {
     for (i64 k = row * width, e = k + width, at = w.x; k < e; k++, at += t.xs[last]) {
       i64 i = index_at(b.indices, k);
       if (i < 0) i += dim;
-      if (i < 0 || i >= dim) {
-        call.error = "index out of range";
-        return;
-      }
+      if (i < 0 || i >= dim) return call.fail("index out of range");
       char* y = b.y.data + (at + i * stride) * size;
       const char* u = b.updates.data + k * size;
       if (p.op != Scatter::NONE) combine(p.op, b.x.dtype, y, u, 1);

@@ -5,7 +5,7 @@
 
 namespace {
 
-const char* check(const Call& call) {
+const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const ScatterNdParams*>(call.params);
   auto& b = *reinterpret_cast<const ScatterNdBufs*>(call.bufs);
   if (b.x.dtype != b.y.dtype || b.updates.dtype != b.x.dtype || !dtype_size(b.x.dtype)) return "dtypes differ or are packed";
@@ -19,6 +19,8 @@ const char* check(const Call& call) {
   if (n < 0 || n > b.x.count() || n > b.y.count()) return "x or y is too small";
   if (n_indices < 0 || n_indices > b.indices.count()) return "indices are too few";
   if (n_updates < 0 || n_updates > b.updates.count()) return "updates are too few";
+  proof.operations = Size(n) + n_updates + n_indices;
+  proof.writes(0, {0, n});
   return nullptr;
 }
 
@@ -27,13 +29,11 @@ void run(Call& call) {
   auto& b = *reinterpret_cast<const ScatterNdBufs*>(call.bufs);
   const i64 row = p.inner * dtype_size(b.x.dtype), bytes = product(p.xdims, p.depth) * row;
   if (row == 0 || bytes < 0) return;
+  if (bytes == 0 && p.count) return call.fail("index out of range");
   if (bytes && b.y.data != b.x.data) __builtin_memcpy(b.y.data, b.x.data, size_t(bytes));
   for (i64 i = 0; i < p.count; i++) {
     const i64 place = place_of(b.indices, i * p.depth, p.depth, p.xdims);
-    if (place < 0) {
-      call.error = "index out of range";
-      return;
-    }
+    if (place < 0) return call.fail("index out of range");
     char* y = b.y.data + place * row;
     const char* u = b.updates.data + i * row;
     if (p.op == Scatter::NONE) copy_row(y, u, row);

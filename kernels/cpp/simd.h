@@ -31,7 +31,7 @@ inline VF4 load4(const float* p) { VF4 v; __builtin_memcpy(&v, p, sizeof v); ret
 inline void store4(float* p, VF4 v) { __builtin_memcpy(p, &v, sizeof v); }
 
 // The first n lanes (0 <= n <= W); the others read as zero, are not written, and their memory is never touched.
-inline VF load_part(const float* p, ptrdiff_t n) {
+inline VF load_part(const float* p, auto n) {
 #if defined(__AVX512F__)
   return (VF)_mm512_maskz_loadu_ps((__mmask16)((1u << n) - 1), p);
 #elif defined(__AVX__)
@@ -47,7 +47,7 @@ inline VF load_part(const float* p, ptrdiff_t n) {
 #endif
 }
 
-inline void store_part(float* p, VF v, ptrdiff_t n) {
+inline void store_part(float* p, VF v, auto n) {
 #if defined(__AVX512F__)
   _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
 #elif defined(__AVX__)

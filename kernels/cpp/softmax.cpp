@@ -3,13 +3,16 @@
 #include "vmath.h"
 
 namespace {
-const char* check(const Call& call) {
+const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const SoftmaxParams*>(call.params);
   const auto& b = *reinterpret_cast<const SoftmaxBufs*>(call.bufs);
-  if ((b.x.dtype != F32 && b.x.dtype != F64) || b.y.dtype != b.x.dtype) return "softmax: only float32 and float64";
+  if ((b.x.dtype != F32 && b.x.dtype != F64) || b.y.dtype != b.x.dtype) return "only float32 and float64";
   const i64 sizes[] = {p.outer, p.n, p.inner};
   i64 count = product(sizes, 3);
-  return count < 0 || count > b.x.count() || count > b.y.count() ? "softmax: buffer too small" : nullptr;
+  if (count < 0 || count > b.x.count() || count > b.y.count()) return "buffer too small";
+  proof.operations = Size(count) * 2;
+  proof.writes(0, {0, count});
+  return nullptr;
 }
 
 void row(const float* x, float* y, i64 n, bool log) {
@@ -77,7 +80,7 @@ void line64(const double* x, double* y, i64 n, i64 step, bool log) {
 void run(Call& call) {
   const auto& p = *reinterpret_cast<const SoftmaxParams*>(call.params);
   const auto& b = *reinterpret_cast<const SoftmaxBufs*>(call.bufs);
-  if (p.n == 0 || p.inner == 0) return;
+  if (p.outer == 0 || p.n == 0 || p.inner == 0) return;
   bool log = p.log != 0;
   i64 pieces = b.x.dtype == F64 ? p.inner : p.inner == 1 ? 1 : (p.inner + W - 1) / W;
   i64 work = p.n * (p.inner == 1 ? 1 : W);

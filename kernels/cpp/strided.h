@@ -91,5 +91,5 @@ template <class F> inline void with_bits(i64 size, F&& f) {
   }
 }
 
-// y[index] = x[index] over an index space that may be empty; `size` is the element's bytes. Defined in copy.cpp.
+// y[index] = x[index] over an index space that is not empty; `size` is the element's bytes. Defined in copy.cpp.
 void copy_view(Pool* pool, i64 size, char* y, const char* x, i64 rank, const i64* shape, const i64* xs, const i64* ys);

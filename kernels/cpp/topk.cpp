@@ -62,7 +62,7 @@ void sink(Entry* heap, i64 n, i64 at, Entry e) {
   heap[at] = e;
 }
 
-const char* check(const Call& call) {
+const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const TopkParams*>(call.params);
   auto& b = *reinterpret_cast<const TopkBufs*>(call.bufs);
   if (b.x.dtype != b.values.dtype || !find_keys(b.x.dtype)) return "dtype is not supported";
@@ -72,12 +72,15 @@ const char* check(const Call& call) {
   if (p.k < 0 || p.k > p.n) return "k is larger than the axis";
   if (have < 0 || have > b.x.count()) return "x is too small";
   if (want < 0 || want > b.values.count() || want > b.indices.count()) return "y is too small";
+  proof.operations = (Size(have) + want) * depth_of(p.k);
+  proof.writes(0, {0, want});
+  proof.writes(1, {0, want});
   return nullptr;
 }
 
-i64 scratch(const Call& call, int threads) {
+Size scratch(const Call& call, int threads) {
   const auto& p = *reinterpret_cast<const TopkParams*>(call.params);
-  return p.outer && p.inner ? p.k * i64(sizeof(Entry)) * threads : 0;
+  return p.outer && p.inner ? Size(p.k) * i64(sizeof(Entry)) * threads : 0;
 }
 
 void run(Call& call) {

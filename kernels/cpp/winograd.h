@@ -12,7 +12,7 @@ using gemm::most;
 using gemm::round_up;
 
 constexpr bool BUILT = W == 4;  // wider vectors would want wider transforms
-constexpr isize POINTS = 36, MAX_WEIGHTS = isize(4) << 20;
+constexpr int POINTS = 36, MAX_WEIGHTS = 4 << 20;
 
 struct Shape {
   isize n, c, m, ih, iw, oh, ow, ph, pw;
@@ -38,11 +38,12 @@ struct Cut {
 
 inline Cut cut(const Shape& s, isize threads) {
   Cut r;
-  const isize wide = most(((isize(128) << 10) / (POINTS * (s.c + s.m))) / gemm::NR, 2) * gemm::NR, tiles = s.tiles();
+  const isize wide = most((128 << 10) / (POINTS * (s.c + s.m)) / gemm::NR, 2) * gemm::NR, tiles = s.tiles();
   r.blocks = (tiles + wide - 1) / wide;
   r.block = round_up((tiles + r.blocks - 1) / r.blocks, W);
   r.blocks = (tiles + r.block - 1) / r.block;
-  const isize items = s.n * r.blocks, parts = threads == 1 ? 1 : least((2 * threads + items - 1) / items, (s.m + 31) / 32);
+  const i64 items = i64(s.n) * r.blocks;
+  const isize parts = threads == 1 ? 1 : least(proven((2 * threads + items - 1) / items), (s.m + 31) / 32);
   r.rows = round_up((s.m + parts - 1) / parts, 3);
   r.parts = (s.m + r.rows - 1) / r.rows;
   r.weights = round_up(POINTS * s.m * s.c, 16);
@@ -51,9 +52,9 @@ inline Cut cut(const Shape& s, isize threads) {
   return r;
 }
 
-inline i64 scratch_bytes(const Shape& s, int threads) {
+inline Size scratch_bytes(const Shape& s, int threads) {
   const Cut r = cut(s, threads);
-  return 4 * (i64(r.weights) + i64(threads) * (r.inputs + r.outputs));
+  return Size(4) * (Size(r.weights) + Size(threads) * (r.inputs + r.outputs));
 }
 
 inline void weight_points(VF4 a, VF4 b, VF4 c, VF4* out, int step) {
@@ -221,14 +222,16 @@ inline void run(Call& call, const Shape& s, const float* x, const float* w, floa
   const isize threads = pool_threads(call.pool);
   const Cut r = cut(s, threads);
   float* u = reinterpret_cast<float*>(call.scratch);
-  parallel_for(call.pool, s.m, (1 << 14) / (s.c * 9) + 1, [&](i64 begin, i64 end, int) { weights(s, w, isize(begin), isize(end), u); });
-  parallel_for(call.pool, s.n * r.blocks * r.parts, 1, [&](i64 begin, i64 end, int thread) {
+  parallel_for(call.pool, s.m, (1 << 14) / (s.c * 9) + 1, [&](i64 begin, i64 end, int) { weights(s, w, proven(begin), proven(end), u); });
+  parallel_for(call.pool, i64(s.n) * r.blocks * r.parts, 1, [&](i64 begin, i64 end, int thread) {
     float* v = u + r.weights + thread * (r.inputs + r.outputs);
     float* points = v + r.inputs;
-    isize transformed = -1;
-    for (isize item = isize(begin); item < isize(end); item++) {
-      const isize m0 = item % r.parts * r.rows, m1 = least(m0 + r.rows, s.m), block = item / r.parts, image = block / r.blocks;
-      const isize t0 = block % r.blocks * r.block, n = least(r.block, s.tiles() - t0);
+    i64 transformed = -1;
+    for (i64 item = begin; item < end; item++) {
+      const isize m0 = proven(item % r.parts) * r.rows, m1 = least(m0 + r.rows, s.m);
+      const i64 block = item / r.parts;
+      const isize image = proven(block / r.blocks);
+      const isize t0 = proven(block % r.blocks) * r.block, n = least(r.block, s.tiles() - t0);
       const float* xi = x + image * s.c * s.ih * s.iw;
       if (block != transformed) inputs(s, xi, t0, n, r.block, v);
       transformed = block;

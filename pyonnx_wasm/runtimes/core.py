@@ -7,6 +7,7 @@ import math
 import os
 import platform
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_char, c_int32, c_int64, c_size_t, c_void_p
@@ -21,7 +22,9 @@ from ..program.view import ProgramView
 from . import Allocate
 from .errors import BAD_BIND as BAD_BIND
 from .errors import BAD_DATA as BAD_DATA
+from .errors import CANCELLED as CANCELLED
 from .errors import CHECK_FAILED as CHECK_FAILED
+from .errors import LIMIT as LIMIT
 from .errors import MALFORMED as MALFORMED
 from .errors import MISUSE as MISUSE
 from .errors import MORE as MORE
@@ -33,6 +36,9 @@ from .errors import core_error, origin_of
 LIB = Path(__file__).resolve().parents[1] / "lib"
 API_VERSION = 2
 ISAS = {"x86_64": ("sse4", "avx2", "avx512"), "aarch64": ("neon",)}  # by what pwx_isa returns, from 1
+MAX_MEMORY, MAX_OPERATIONS = 1 << 40, 1 << 48  # what the core allows where nothing else is said
+MOST = (1 << 63) - 1
+LONG = 1 << 28  # operations of a run that may take longer than a user waits for Ctrl-C; a tenth of a second or so
 SUFFIX = {"darwin": "dylib", "win32": "dll"}.get(sys.platform, "so")
 
 
@@ -98,6 +104,9 @@ def open_library(path: Path) -> ctypes.CDLL:
         "pwx_storage": (c_void_p, [c_void_p, c_int64]),
         "pwx_output_dims": (i64s, [c_void_p]),
         "pwx_arena_bytes": (c_int64, [c_void_p]),
+        "pwx_operations": (c_int64, [c_void_p]),
+        "pwx_limit": (None, [c_void_p, c_int64, c_int64]),
+        "pwx_cancel": (None, [c_void_p, c_int32]),
         "pwx_run": (c_int32, [c_void_p, pointers, pointers, error]),
         "pwx_run_steps": (c_int32, [c_void_p, pointers, pointers, c_int32, c_int32, error]),
         "pwx_step_count": (c_int32, [c_void_p]),
@@ -213,7 +222,7 @@ class Core:
     ) -> None:
         """Repeats a call for as long as it stops for outputs whose shapes have become known."""
         ins, outs = self._arguments(inputs, outputs)
-        while (code := call(ins, outs)) == MORE:
+        while (code := self._interruptible(call, ins, outs)) == MORE:
             before = self._shapes
             self._read_shapes()
             for i, (shape, known) in enumerate(zip(self._shapes, before, strict=True)):
@@ -223,6 +232,25 @@ class Core:
                     outputs[i] = more(i, shape)  # type: ignore[index]
             ins, outs = self._arguments(inputs, outputs)
         self._check(code)
+
+    def _interruptible(self, call: Callable[[Any, Any], int], ins: Any, outs: Any) -> int:
+        """Calls what may take long; Ctrl-C ends it. Python hears of signals in the main thread only, not while that is inside the core."""
+        try:
+            if self.operations < LONG or threading.current_thread() is not threading.main_thread():
+                return call(ins, outs)
+            codes: list[int] = []
+            thread = threading.Thread(target=lambda: codes.append(call(ins, outs)), name="pyonnx-wasm-run")
+            thread.start()
+            try:
+                while thread.is_alive():
+                    thread.join(0.1)  # a wait without an end cannot be interrupted on Windows
+            except BaseException:
+                self.cancel()
+                thread.join()
+                raise
+            return codes[0]
+        finally:
+            self._lib.pwx_cancel(self._handle, 0)
 
     def evaluate(self, dims: Sequence[int], inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
         """Proves these sizes like ``bind`` and returns all ``count`` registers, int64. Takes no memory and leaves nothing bound."""
@@ -276,6 +304,25 @@ class Core:
     def arena_bytes(self) -> int:
         """Memory for intermediate tensors and scratch under the current binding; 0 without one."""
         return int(self._lib.pwx_arena_bytes(self._handle))
+
+    @property
+    def operations(self) -> int:
+        """An estimate of the elementary operations of a run under the current binding; 0 without one."""
+        return int(self._lib.pwx_operations(self._handle))
+
+    def limit(self, max_memory: int = MAX_MEMORY, max_operations: int = MAX_OPERATIONS) -> None:
+        """Bounds what later bindings may take; there is no binding afterwards.
+
+        Args:
+            max_memory: bytes of intermediate tensors, scratch and outputs.
+            max_operations: elementary operations of a run.
+        """
+        self._lib.pwx_limit(self._handle, min(max_memory, MOST), min(max_operations, MOST))
+        self._input_bytes, self._output_bytes = [], []
+
+    def cancel(self) -> None:
+        """From any thread: the run in progress, or else the next one, ends before its next step, with :class:`CoreError` ``CANCELLED``."""
+        self._lib.pwx_cancel(self._handle, 1)
 
     @property
     def steps(self) -> int:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..program import ProgramView
 
 MORE = -1  # no error: a run stopped where the sizes of further outputs became known
-MALFORMED, UNKNOWN_KERNEL, CHECK_FAILED, BAD_BIND, NO_MEMORY, BAD_DATA, MISUSE = range(1, 8)
+MALFORMED, UNKNOWN_KERNEL, CHECK_FAILED, BAD_BIND, NO_MEMORY, BAD_DATA, MISUSE, LIMIT, CANCELLED = range(1, 10)
 
 
 class CoreError(RuntimeError):

@@ -1,4 +1,6 @@
 // Binding: registers, sizes, proofs.
+#include <algorithm>
+
 #include "../half.h"
 #include "session.h"
 
@@ -9,10 +11,13 @@ int32_t Session::create(const int32_t* code, i64 words, void* const* w, const i6
     if (bytes[i] < -HUGE_COUNT || bytes[i] > HUGE_COUNT) return fail(e, MISUSE, -1, "weight ", i, " has ", bytes[i], " bytes");
   }
   if (int32_t err = load(p, code, words, weight_bytes.data, n_weights, e)) return err;
-  if (!planner.init(p.storages, p.n_storages, p.stages, p.n_stages) || !blocks.resize(p.n_stages) || !reads.resize(p.reads.size) || !stage_at.resize(3 * p.n_stages) || !key.resize(p.n_dims + p.elems.size) || !regs.resize(p.n_regs) || !input_bytes.resize(p.n_inputs) ||
+  if (!planner.init(p.storages, p.n_storages, p.stages, p.n_stages) || !blocks.resize(p.n_stages) || !reads.resize(p.reads.size) || !stage_at.resize(4 * p.n_stages) ||
+      !key.resize(p.n_dims + p.elems.size) || !regs.resize(p.n_regs) || !input_bytes.resize(p.n_inputs) ||
       !input_count.resize(p.n_inputs) || !out_bytes.resize(p.outputs.size) || !fixed_params.resize(p.fixed_params) ||
-      !fixed_bufs.resize(p.fixed_bufs) || !base.resize(p.n_storages))
+      !fixed_bufs.resize(p.fixed_bufs) || !base.resize(p.n_storages) || !touched.resize(p.n_storages) || !clear_ends.resize(p.n_stages) ||
+      !written.init(p.n_storages, 2 * (p.n_buffers + p.steps.size)) || !clears.resize(p.n_stages > 1 ? p.n_storages + p.n_buffers : 0))
     return no_memory(e);
+  std::fill(touched.begin(), touched.end(), int32_t(p.steps.size));
   for (i64 r = 0; r < p.n_regs; r++) {
     const Instr& c = p.code[r];
     regs[r] = c.op == CONST ? i64(uint64_t(uint32_t(c.b)) << 32 | uint32_t(c.a)) : 0;
@@ -20,11 +25,21 @@ int32_t Session::create(const int32_t* code, i64 words, void* const* w, const i6
   for (auto& b : base) b = nullptr;
   blocks[n_blocks++] = {nullptr, 0, -1};
   for (i64 i = 0; i < p.steps.size; i++) {
-    const Step& s = p.steps[i];
+    Step& s = p.steps[i];
+    for (int32_t k = 0; k < s.n_bufs; k++)
+      if (s.bufs[k] >= 0) touched[p.buffers[s.bufs[k]].storage] = std::min(touched[p.buffers[s.bufs[k]].storage], int32_t(i));
     if (!s.fixed) continue;
-    if (int32_t err = prove(s, i, fixed_bufs.data + s.buf_at, fixed_params.data + s.param_at, &fixed_scratch, e)) return err;
+    Proof proof;
+    if (int32_t err = prove(s, i, fixed_bufs.data + s.buf_at, fixed_params.data + s.param_at, proof, fixed, e)) return err;
+    s.whole = wholly(s, proof);
   }
   return 0;
+}
+
+void Session::limit(i64 memory, i64 operations) {
+  max_memory = memory, max_operations = operations;
+  for (Binding& b : bindings) b.valid = false;
+  current = resolved = nullptr;
 }
 
 // Element `index` as a register holds it: an integer, or the bits of an f64.
@@ -113,14 +128,14 @@ void Session::forget(Binding& b) {
 
 // Allocates the block on first use and divides it.
 bool Session::layout(Binding& b) {
-  static_assert(sizeof(Buf) == 24);
+  static_assert(sizeof(Buf) == 24 && sizeof(Clear) == 32);
   if (b.block.data) return true;
-  const i64 words = key.size + p.n_output_dims + p.n_buffers + 2 * p.n_storages + p.live_params + 3 * p.live_bufs;
+  const i64 words = key.size + p.n_output_dims + p.n_buffers + 2 * p.n_storages + p.live_params + 3 * p.live_bufs + 4 * p.n_storages;
   if (!b.block.resize(words)) return false;
   i64* at = b.block.data;
   auto take = [&](i64 n) { return (at += n) - n; };
   b.key = take(key.size), b.out_dims = take(p.n_output_dims), b.offset = take(p.n_buffers), b.place = take(p.n_storages), b.size = take(p.n_storages);
-  b.params = take(p.live_params), b.bufs = reinterpret_cast<Buf*>(at);
+  b.params = take(p.live_params), b.bufs = reinterpret_cast<Buf*>(take(3 * p.live_bufs)), b.clears = reinterpret_cast<Clear*>(at);
   return true;
 }
 
@@ -212,23 +227,132 @@ int32_t Session::ranges(Binding& b, i64 stage, Error* e) {
     if (offset < 0 || size < 0 || offset > room || size > room - offset)
       return fail(e, BAD_BIND, -1, "buffer ", i, " of ", size, " bytes at ", offset, " leaves its storage of ", room);
   }
-  i64* const plan = stage_at.data + 3 * stage;
+  i64* const plan = stage_at.data + 4 * stage;
   plan[0] = planner.plan(stage, b.size, b.place, plan + 2);
   if (plan[0] < 0) return fail(e, NO_MEMORY, -1, "these input shapes need an absurd amount of memory");
   return 0;
 }
 
 int32_t Session::steps(Binding& b, i64 stage, Error* e) {
-  i64 scratch = fixed_scratch;
+  auto unwritten = [&](i64 step) { return fail(e, BAD_BIND, int32_t(step), "step ", step, ": reads too many pieces that no step writes"); };
+  Demand demand = fixed;
+  if (stage) demand.operations = stage_at[4 * stage - 1];
+  if ((stage == 0 || written_stages != stage) && !replay(b, stage)) return unwritten(-1);
+  written_stages = -1;
+  if (stage) clear_ends[stage] = clear_ends[stage - 1];
+  else b.n_clears = clear_ends[0] = 0;
   for (i64 i = stage ? p.stages[stage - 1].steps : 0; i < p.stages[stage].steps; i++) {
-    const Step& s = p.steps[i];
-    if (s.fixed) continue;
-    if (int32_t err = prove(s, i, b.bufs + s.buf_at, b.params + s.param_at, &scratch, e)) return err;
+    Step& s = p.steps[i];
+    Proof proof;
+    if (!s.fixed) {
+      if (int32_t err = prove(s, i, b.bufs + s.buf_at, b.params + s.param_at, proof, demand, e)) return err;
+      s.whole = wholly(s, proof);
+    } else if (!s.whole) {
+      proof = prove_again(b, s);
+    }
+    if (!follow(b, stage, s, proof)) return unwritten(i);
   }
-  i64* const plan = stage_at.data + 3 * stage;
-  plan[1] = plan[0] + scratch;
+  if (stage + 1 < p.n_stages) {
+    for (i64 k = p.read_ends[stage]; k < p.read_ends[stage + 1]; k++)
+      if (!must_be_written(b, stage, p.reads[k].a)) return unwritten(-1);
+  } else {
+    for (i64 o = 0; o < p.outputs.size; o++)
+      if (!must_be_written(b, stage, p.outputs[o].buffer)) return unwritten(-1);
+  }
+  written_stages = stage + 1;
+  auto order = [](const Clear& x, const Clear& y) { return x.step < y.step; };
+  if (stage) std::sort(clears.data + clear_ends[stage - 1], clears.data + clear_ends[stage], order);
+  else std::sort(b.clears, b.clears + b.n_clears, order);
+  return within_limits(b, stage, demand, e);
+}
+
+// Sums up what a stage takes.
+int32_t Session::within_limits(Binding& b, i64 stage, Demand& demand, Error* e) {
+  auto over = [&](i64 step, auto... parts) {
+    const char* kernel = step < p.steps.size ? p.steps[step].kernel->name : "none";
+    return fail(e, LIMIT, int32_t(step), "step ", step, " (", kernel, "): ", parts...);
+  };
+  i64* const plan = stage_at.data + 4 * stage;
+  Size memory = Size(plan[0]) + demand.scratch;
+  plan[1] = memory.value();
+  for (const int32_t* at = planner.begin(stage); at < planner.end(stage); at++) demand.hold(touched[*at], b.size[*at]);
+  for (const int32_t* at = p.known_outputs.begin(0); at < p.known_outputs.end(stage); at++) memory += out_bytes[*at];
+  if (!memory.within(max_memory))
+    return over(demand.widest, "intermediate tensors and outputs of ", memory.value(), " bytes, most of them here; the limit is ", max_memory, " (max_memory)");
+  if (!demand.operations.within(max_operations))
+    return over(demand.busiest, demand.most_operations.value(), " of ", demand.operations.value(), " operations; the limit is ", max_operations, " (max_operations)");
+  b.operations = plan[3] = demand.operations.value();
   if (stage == 0) b.scratch_at = plan[0], b.arena = plan[1], b.until = plan[2];
   return 0;
+}
+
+// Whether a step writes all of the buffers that it writes to.
+bool Session::wholly(const Step& s, const Proof& proof) const {
+  for (int32_t o = 0; o < s.n_outputs && o < s.n_bufs; o++) {
+    if (s.bufs[o] < 0) continue;
+    const BufferRow& row = p.buffers[s.bufs[o]];
+    bool all = s.elsewhere || regs[row.size] == 0;
+    for (int r = 0; r < proof.n_written; r++) {
+      const Range range = proof.written[r].range;
+      all |= proof.written[r].buffer == o && range.begin == 0 && range.count * dtype_size(row.dtype) == regs[row.size];
+    }
+    if (!all) return false;
+  }
+  return true;
+}
+
+// What a proved step told.
+Proof Session::prove_again(Binding& b, const Step& s) {
+  Proof proof;
+  Buf* bufs = (s.fixed ? fixed_bufs.data : b.bufs) + s.buf_at;
+  if (!s.elsewhere) s.kernel->kernel->check({(s.fixed ? fixed_params.data : b.params) + s.param_at, s.n_params, bufs, s.n_bufs, nullptr, pool, nullptr}, proof);
+  return proof;
+}
+
+// `written` becomes what the steps of these stages wrote.
+bool Session::replay(Binding& b, i64 stages) {
+  written.clear();
+  bool fits = true;
+  for (i64 s = 0, i = 0; s < stages; s++)
+    for (; fits && i < p.stages[s].steps; i++) fits = follow(b, s, p.steps[i], p.steps[i].whole ? Proof() : prove_again(b, p.steps[i]), true);
+  return fits;
+}
+
+// Where nothing was proved to write a buffer that is read, its bytes are cleared: the whole storage before the first step that touches it
+// or, when that ran in an earlier stage, what is missing before this one. False when that is too much to remember. `again`: it is known.
+bool Session::must_be_written(Binding& b, i64 stage, i64 buffer, bool again) {
+  const i64 storage = p.buffers[buffer].storage, begin = b.offset[buffer], end = begin + regs[p.buffers[buffer].size];
+  if (p.storages[storage].kind != ARENA && p.storages[storage].kind != OUTPUT) return true;
+  while (!written.covers(storage, begin, end)) {
+    Range gap{0, b.size[storage]};
+    i64 step = touched[storage];
+    const i64 first = stage > 0 ? p.stages[stage - 1].steps : 0;
+    if (step < first) step = first, gap = written.gap(storage, begin, end);
+    if (!written.add(storage, gap.begin, gap.begin + gap.count)) return false;
+    if (again) continue;
+    const Clear clear{step, storage, gap.begin, gap.begin + gap.count};
+    if (stage == 0) b.clears[b.n_clears++] = clear;
+    else if (clear_ends[stage] == clears.size) return false;
+    else clears[clear_ends[stage]++] = clear;
+  }
+  return true;
+}
+
+// Goes on to the next step: what it reads must have been written, and what it writes is.
+bool Session::follow(Binding& b, i64 stage, const Step& s, const Proof& proof, bool again) {
+  for (int32_t k = s.n_outputs; k < s.n_bufs; k++)
+    if (s.bufs[k] >= 0 && !must_be_written(b, stage, s.bufs[k], again)) return false;
+  for (int32_t o = 0; o < s.n_outputs && o < s.n_bufs; o++) {
+    if (s.bufs[o] < 0) continue;
+    const BufferRow& row = p.buffers[s.bufs[o]];
+    const i64 begin = b.offset[s.bufs[o]], each = dtype_size(row.dtype);
+    if (s.whole || s.elsewhere) written.add(row.storage, begin, begin + regs[row.size]);
+    for (int r = 0; r < proof.n_written; r++) {
+      const Range range = proof.written[r].range;
+      if (proof.written[r].buffer == o) written.add(row.storage, begin + range.begin * each, begin + (range.begin + range.count) * each);
+    }
+  }
+  return true;
 }
 
 bool Session::overlaps(const BufferRow& a, const BufferRow& b, bool* equal) const {
@@ -245,7 +369,7 @@ bool Session::overlaps(const BufferRow& a, const BufferRow& b, bool* equal) cons
 }
 
 // Resolves a step's buffers and parameters and proves that its kernel stays inside them.
-int32_t Session::prove(const Step& s, i64 index, Buf* bufs, i64* params, i64* scratch, Error* e) {
+int32_t Session::prove(const Step& s, i64 index, Buf* bufs, i64* params, Proof& proof, Demand& demand, Error* e) {
   const KernelEntry& k = *s.kernel;
   auto wrong = [&](Code code, auto... parts) { return fail(e, code, int32_t(index), "step ", index, " (", k.name, "): ", parts...); };
   for (int32_t i = 0; i < s.n_params; i++) params[i] = regs[s.params[i]];
@@ -256,7 +380,7 @@ int32_t Session::prove(const Step& s, i64 index, Buf* bufs, i64* params, i64* sc
     }
     const BufferRow& row = p.buffers[s.bufs[i]];
     bufs[i] = {nullptr, regs[row.size], row.dtype};
-    if (bufs[i].bytes < 0 || bufs[i].bytes > HUGE_COUNT) return wrong(BAD_BIND, "a buffer of ", bufs[i].bytes, " bytes");
+    if (bufs[i].bytes < 0 || bufs[i].bytes > (s.elsewhere ? HUGE_COUNT : MAX_BYTES)) return wrong(BAD_BIND, "a buffer of ", bufs[i].bytes, " bytes");
   }
   for (int32_t o = 0; o < s.n_bufs && o < s.n_outputs; o++)
     for (int32_t i = o + 1; i < s.n_bufs && s.bufs[o] >= 0; i++) {
@@ -266,9 +390,9 @@ int32_t Session::prove(const Step& s, i64 index, Buf* bufs, i64* params, i64* sc
     }
   if (s.elsewhere) return 0;
   Call call{params, s.n_params, bufs, s.n_bufs, nullptr, pool, nullptr};
-  if (const char* text = k.kernel->check(call)) return wrong(BAD_BIND, text);
-  const i64 need = k.kernel->scratch(call, pool_threads(pool));
-  if (need < 0 || need > HUGE_COUNT) return wrong(NO_MEMORY, "needs an absurd amount of scratch memory");
-  if (need > *scratch) *scratch = need;
+  if (const char* text = k.kernel->check(call, proof)) return wrong(BAD_BIND, text);
+  const Size need = k.kernel->scratch(call, pool_threads(pool));
+  if (!need.within(MAX_BYTES)) return wrong(NO_MEMORY, "needs an absurd amount of scratch memory");
+  demand.add(index, proof.operations, need);
   return 0;
 }

@@ -94,6 +94,16 @@ EXPORT(pwx_arena_bytes) i64 pwx_arena_bytes(Session* s) {
   return bytes;
 }
 
+// Bounds what later bindings may take: bytes of intermediate tensors, scratch and outputs, and elementary operations of a run. Drops the
+// current binding.
+EXPORT(pwx_limit) void pwx_limit(Session* s, i64 max_memory, i64 max_operations) { s->limit(max_memory, max_operations); }
+
+// An estimate of the elementary operations of a run under the current binding; of a Program of several stages, of those that are known.
+EXPORT(pwx_operations) i64 pwx_operations(Session* s) { return s->current ? s->current->operations : 0; }
+
+// From any thread. 1: the run in progress, or else the next one, ends before its next step with code CANCELLED; 0: takes that back.
+EXPORT(pwx_cancel) void pwx_cancel(Session* s, int32_t on) { s->cancelled.store(on, std::memory_order_relaxed); }
+
 EXPORT(pwx_step_count) int32_t pwx_step_count(Session* s) { return int32_t(s->p.steps.size); }
 
 // Runs to the end (0), or to where the sizes of further outputs became known (-1): then their dims are >= 0, the caller gives memory for

@@ -8,7 +8,7 @@ struct Error {
   char text[240];
 };
 
-enum Code : int32_t { MALFORMED = 1, UNKNOWN_KERNEL = 2, CHECK_FAILED = 3, BAD_BIND = 4, NO_MEMORY = 5, BAD_DATA = 6, MISUSE = 7 };
+enum Code : int32_t { MALFORMED = 1, UNKNOWN_KERNEL = 2, CHECK_FAILED = 3, BAD_BIND = 4, NO_MEMORY = 5, BAD_DATA = 6, MISUSE = 7, LIMIT = 8, CANCELLED = 9 };
 
 struct Text {
   char* at;

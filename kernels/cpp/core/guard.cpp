@@ -34,7 +34,7 @@ void run_guarded(const Kernel& kernel, const Call& call, int n_outputs, const ch
   Copy* copies = static_cast<Copy*>(malloc(size_t(n + 1) * sizeof(Copy)));
   Buf* bufs = static_cast<Buf*>(malloc(size_t(n + 1) * sizeof(Buf)));
   int* same = static_cast<int*>(malloc(size_t(n + 1) * sizeof(int)));
-  const i64 scratch = kernel.scratch(call, pool_threads(call.pool));
+  const i64 scratch = kernel.scratch(call, pool_threads(call.pool)).value();
   for (int round = 0; round < 2; round++) {
     const bool at_end = round == 0;
     for (int i = 0; i < n; i++) {

@@ -37,6 +37,7 @@ struct Step {
   int32_t n_bufs, n_params, n_outputs;
   bool fixed;             // nothing in it depends on a binding
   bool elsewhere;         // a GPU runs it
+  bool whole;             // it writes all of its outputs' buffers
   i64 buf_at, param_at;   // where its resolved values lie among those of the fixed or of the other steps
 };
 

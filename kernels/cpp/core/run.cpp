@@ -7,6 +7,10 @@
 // Makes a block one of so many bytes.
 int32_t Session::reserve(Block& block, i64 bytes, Error* e) {
   if (bytes <= block.bytes) return 0;
+  Size all = bytes;
+  for (i64 i = 0; i < n_blocks; i++)
+    if (&blocks[i] != &block) all += blocks[i].bytes;
+  if (!all.within(max_memory)) return fail(e, LIMIT, -1, "intermediate tensors of ", all.value(), " bytes; the limit is ", max_memory, " (max_memory)");
   pwx_free(block.data);
   block.data = static_cast<char*>(allocate(bytes));
   block.bytes = block.data ? bytes : 0;
@@ -56,12 +60,13 @@ int32_t Session::advance(Error* e) {
   } else {
     for (const int32_t* at = p.known_outputs.begin(s); at < p.known_outputs.end(s); at++) tell(b, p.outputs[*at]);
   }
-  const i64* const plan = stage_at.data + 3 * s;
+  const i64* const plan = stage_at.data + 4 * s;
   Block* block;
   if (int32_t err = place(plan[1], p.stages[s - 1].steps, &block, e)) return current = nullptr, err;
   block->until = plan[2];
   scratch = block->data + plan[0];
   for (const int32_t* at = planner.begin(s); at < planner.end(s); at++) base[*at] = block->data + b.place[*at];
+  clear = clears.data + clear_ends[s - 1], clear_end = clears.data + clear_ends[s];
   stage = s;
   return p.known_outputs.begin(s) < p.known_outputs.end(s) ? MORE : 0;
 }
@@ -71,6 +76,11 @@ int32_t Session::go_on(void* const* inputs, void* const* outputs, Error* e) {
   const int32_t err = run(inputs, outputs, cursor, p.steps.size, e);
   if (err != MORE) cursor = 0;
   return err;
+}
+
+void Session::clear_until(i64 step) {
+  for (; clear < clear_end && clear->step <= step; clear++)
+    if (char* at = base[clear->storage]) __builtin_memset(at + clear->begin, 0, size_t(clear->end - clear->begin));
 }
 
 // Runs steps [first, last) and, with the last step, the stages behind it. `cursor` is the step where it stopped.
@@ -83,6 +93,8 @@ int32_t Session::run(void* const* inputs, void* const* outputs, i64 first, i64 l
   if (restart) {
     stage = 0;
     scratch = blocks[0].data + b.scratch_at;
+    clear = b.clears, clear_end = b.clears + b.n_clears;
+    while (clear < clear_end && clear->step < first) clear++;
     for (i64 i = 0; i < n_blocks; i++) blocks[i].until = i ? -1 : b.until;
   }
   for (i64 i = 0; i < p.n_storages; i++) {
@@ -101,6 +113,8 @@ int32_t Session::run(void* const* inputs, void* const* outputs, i64 first, i64 l
     while (stage + 1 < p.n_stages && i >= p.stages[stage].steps)
       if (int32_t err = advance(e)) return cursor = i, paused = err == MORE, err;
     if (i == last) break;
+    if (cancelled.load(std::memory_order_relaxed)) return fail(e, CANCELLED, int32_t(i), "the run was cancelled");
+    clear_until(i);
     const Step& s = p.steps[i];
     if (s.elsewhere) return fail(e, MISUSE, int32_t(i), "step ", i, " (", s.kernel->name, "): only a GPU runs it");
     Buf* bufs = (s.fixed ? fixed_bufs.data : b.bufs) + s.buf_at;
@@ -118,5 +132,6 @@ int32_t Session::run(void* const* inputs, void* const* outputs, i64 first, i64 l
 #endif
     if (call.error) return fail(e, BAD_DATA, int32_t(i), "step ", i, " (", s.kernel->name, "): ", call.error);
   }
+  if (last == p.steps.size) clear_until(last);
   return 0;
 }

@@ -1,11 +1,40 @@
 // A Program under way: its bindings, its stages, its memory.
 #pragma once
+#include <atomic>
+
 #include "memory.h"
 #include "plan.h"
 #include "pool.h"
+#include "written.h"
 
 constexpr int BINDINGS = 4;
 constexpr int32_t MORE = -1;  // a run stopped where the sizes of further outputs became known
+
+constexpr i64 MAX_MEMORY = i64(1) << 40;      // unless the host says otherwise
+constexpr i64 MAX_OPERATIONS = i64(1) << 48;  // about an hour of a fast processor
+
+// What steps need, and which of them need most.
+struct Demand {
+  Size operations, scratch;  // in all, at a time
+  Size most_operations, most_bytes;
+  i64 busiest = 0, widest = 0;
+
+  void add(i64 step, Size work, Size bytes) {
+    operations += work;
+    if (!bytes.within(scratch.value())) scratch = bytes;
+    if (!work.within(most_operations.value())) most_operations = work, busiest = step;
+    hold(step, bytes);
+  }
+  // Memory that is taken at a step.
+  void hold(i64 step, Size bytes) {
+    if (!bytes.within(most_bytes.value())) most_bytes = bytes, widest = step;
+  }
+};
+
+// Bytes of a storage that are cleared before a step, as something may read them that nothing was proved to write.
+struct Clear {
+  i64 step, storage, begin, end;
+};
 
 // What one set of input dims leads to; all arrays lie in one block.
 struct Binding {
@@ -14,7 +43,10 @@ struct Binding {
   uint64_t used = 0;
   i64 arena = 0, scratch_at = 0;  // bytes of stage 0 in all, of which scratch begins at
   i64 until = -1;                 // the last step of anything in it
+  i64 operations = 0;             // of the stages that are known
+  i64 n_clears = 0;               // of stage 0
   i64 *key, *out_dims, *offset, *place, *size, *params;
+  Clear* clears;
   Buf* bufs;
 };
 
@@ -35,7 +67,15 @@ struct Session {
   Array<i64> fixed_params;
   Array<Buf> fixed_bufs;
   Array<char*> base;  // per storage, while running
-  i64 fixed_scratch = 0;
+  Demand fixed;                   // of the fixed steps, whatever their stage
+  Array<int32_t> touched;         // per storage: the first step that touches it; without one, the number of steps
+  Written written;                // by the steps of `written_stages` stages
+  i64 written_stages = 0;
+  Array<Clear> clears;            // of stages behind the first
+  Array<i64> clear_ends;          // per stage
+  const Clear *clear = nullptr, *clear_end = nullptr;  // of the stage that runs, what is still to be done
+  i64 max_memory = MAX_MEMORY, max_operations = MAX_OPERATIONS;
+  std::atomic<int32_t> cancelled{0};
   Binding bindings[BINDINGS];
   Binding* current = nullptr;
   uint64_t clock = 0;
@@ -47,7 +87,7 @@ struct Session {
   i64 cursor = 0;                 // the step that the next run begins with
   bool paused = false;            // it stopped at a stage's begin
   Binding* resolved = nullptr;    // that the registers belong to
-  Array<i64> stage_at;            // per stage: where scratch begins, what it needs in all, the last step of what it holds
+  Array<i64> stage_at;            // per stage: where scratch begins, what it needs in all, the last step of what it holds, operations up to its end
   char* scratch = nullptr;        // of the stage that runs
 
   ~Session() {
@@ -58,6 +98,7 @@ struct Session {
   int32_t bind(const i64* dims, void* const* inputs, bool fresh, Error* e);
   int32_t run(void* const* inputs, void* const* outputs, i64 first, i64 last, Error* e);
   int32_t go_on(void* const* inputs, void* const* outputs, Error* e);
+  void limit(i64 memory, i64 operations);
 
  private:
   int32_t read_key(const i64* dims, void* const* inputs, Error* e);
@@ -67,7 +108,14 @@ struct Session {
   int32_t steps(Binding& b, i64 stage, Error* e);
   int32_t advance(Error* e);
   int32_t read_all(i64 stage, bool* same, Error* e);
-  int32_t prove(const Step& s, i64 index, Buf* bufs, i64* params, i64* scratch, Error* e);
+  int32_t prove(const Step& s, i64 index, Buf* bufs, i64* params, Proof& proof, Demand& demand, Error* e);
+  int32_t within_limits(Binding& b, i64 stage, Demand& demand, Error* e);
+  bool wholly(const Step& s, const Proof& proof) const;
+  Proof prove_again(Binding& b, const Step& s);
+  bool follow(Binding& b, i64 stage, const Step& s, const Proof& proof, bool again = false);
+  bool must_be_written(Binding& b, i64 stage, i64 buffer, bool again = false);
+  bool replay(Binding& b, i64 stages);
+  void clear_until(i64 step);
   bool layout(Binding& b);
   void forget(Binding& b);
   const i64* tell(Binding& b, const Output& out);

@@ -86,7 +86,7 @@ struct Loader {
       i64 length = w[at + 1], words = (length + 3) / 4;
       if (length < 1 || length > 64 || at + 2 + words > n) return bad("kernel ", i, " has a bad name");
       char name[65] = {};
-      __builtin_memcpy(name, w + at + 2, length);
+      __builtin_memcpy(name, w + at + 2, size_t(length));
       const KernelEntry* k = entries;
       while (k->name && __builtin_strcmp(k->name, name)) k++;
       if (!k->name) return fail(e, UNKNOWN_KERNEL, -1, "unknown kernel ", name, ": the file needs a newer core");
@@ -222,7 +222,7 @@ struct Loader {
       if (n_bufs < 0 || n_params < 0 || at + 4 + n_bufs + n_params > n) return bad("step ", i, " leaves the program");
       if (w[at + 3] < 0) return bad("step ", i, " has a negative origin");
       Step& s = p.steps[i];
-      s = {p.kernels[kernel], w + at + 4, w + at + 4 + n_bufs, int32_t(n_bufs), int32_t(n_params), 0, true, elsewhere, 0, 0};
+      s = {p.kernels[kernel], w + at + 4, w + at + 4 + n_bufs, int32_t(n_bufs), int32_t(n_params), 0, true, elsewhere, false, 0, 0};
       if (int32_t err = step(i, s)) return err;
       (s.fixed ? p.fixed_bufs : p.live_bufs) += n_bufs;
       (s.fixed ? p.fixed_params : p.live_params) += n_params;

@@ -1,0 +1,99 @@
+// Copies of strided matrices into the layout that tiles read: panels of up to NR columns, row by row.
+#pragma once
+#include "gemm/tile.h"
+
+namespace gemm {
+
+inline void transpose4(const float* src, isize stride, float* dst, isize width) {
+  const VF4 a = load4(src), b = load4(src + stride), c = load4(src + 2 * stride), d = load4(src + 3 * stride);
+  const VF4 ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab1 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+  const VF4 cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd1 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+  store4(dst, __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5));
+  store4(dst + width, __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7));
+  store4(dst + 2 * width, __builtin_shufflevector(ab1, cd1, 0, 1, 4, 5));
+  store4(dst + 3 * width, __builtin_shufflevector(ab1, cd1, 2, 3, 6, 7));
+}
+
+inline void copy_floats(const float* src, float* dst, isize n) {
+  if (n < W) return store_part(dst, load_part(src, n), n);
+  for (isize i = 0; i + W < n; i += W) store(dst + i, load(src + i));
+  store(dst + n - W, load(src + n - W));
+}
+
+inline void fill_zero(float* dst, isize n) {
+  if (n < W) return store_part(dst, splat(0), n);
+  for (isize i = 0; i + W < n; i += W) store(dst + i, splat(0));
+  store(dst + n - W, splat(0));
+}
+
+// p[0], p[2], p[4], p[6], and nothing behind them.
+inline VF4 load4_even(const float* p) { return __builtin_shufflevector(load4(p), load4(p + 3), 0, 2, 5, 7); }
+
+// dst[i] = src[i * stride]
+inline void copy_strided(const float* src, isize stride, float* dst, isize n) {
+  if (stride == 1) return copy_floats(src, dst, n);
+  isize i = 0;
+  if (stride == 2)
+    for (; i + 4 <= n; i += 4) store4(dst + i, load4_even(src + 2 * i));
+  for (; i < n; i++) dst[i] = src[i * stride];
+}
+
+// The i in [0, n) for which from + i * stride lies in [0, size) are [lo, hi).
+struct Span {
+  isize lo, hi;
+  Span(isize from, isize stride, isize size, isize n) : lo(0), hi(n) {
+    if (from < 0) lo = least(n, stride == 1 ? -from : (-from + stride - 1) / stride);
+    if (from + (n - 1) * stride >= size) hi = from >= size ? lo : stride == 1 ? size - from : (size - from + stride - 1) / stride;
+    hi = most(hi, lo);
+  }
+};
+
+// dst[r * dst_rs + c] = src[r * rs + c * cs]
+inline void copy_matrix(const float* src, isize rs, isize cs, float* dst, isize dst_rs, isize rows, isize columns) {
+  if (cs == 1) {
+    for (isize r = 0; r < rows; r++) copy_floats(src + r * rs, dst + r * dst_rs, columns);
+    return;
+  }
+  isize r = 0;
+  if (rs == 1)
+    for (; r + 4 <= rows; r += 4) {
+      isize c = 0;
+      for (; c + 4 <= columns; c += 4) transpose4(src + r + c * cs, cs, dst + r * dst_rs + c, dst_rs);
+      for (; c < columns; c++)
+        for (isize i = 0; i < 4; i++) dst[(r + i) * dst_rs + c] = src[r + i + c * cs];
+    }
+  for (; r < rows; r++)
+    for (isize c = 0; c < columns; c++) dst[r * dst_rs + c] = src[r * rs + c * cs];
+}
+
+struct PackMatrix {
+  const float* b;
+  isize rs, cs;
+
+  void operator()(isize k0, isize kc, isize j, isize columns, float* out) const {
+    const float* src = b + k0 * rs + j * cs;
+    if (cs == 1) {
+      isize whole = 0;
+      while (panel_columns(columns - whole * NR) == NR) whole++;
+      for (isize k = 0; k < kc; k++)
+        for (isize p = 0; p < whole; p++) {
+          const float* s = src + k * rs + p * NR;
+          float* d = out + (p * kc + k) * NR;
+          for (int v = 0; v < NV; v++) store(d + v * W, load(s + v * W));
+        }
+      src += whole * NR;
+      out += whole * NR * kc;
+      columns -= whole * NR;
+    }
+    for (isize n; columns > 0; columns -= n) {
+      n = panel_columns(columns);
+      const isize width = round_up(n, W);
+      if (n < width) __builtin_memset(out, 0, size_t(width * kc) * 4);
+      copy_matrix(src, rs, cs, out, width, kc, n);
+      src += n * cs;
+      out += width * kc;
+    }
+  }
+};
+
+}  // namespace gemm

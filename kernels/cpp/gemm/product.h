@@ -1,0 +1,112 @@
+// A product in blocks that stay in cache: columns of b are packed a few panels at a time, and all rows of a block of a pass over them.
+#pragma once
+#include "gemm/pack.h"
+
+namespace gemm {
+
+struct Product {
+  isize m, n, k;
+  const float* a;
+  isize a_rs, a_cs;
+  const float* b;
+  isize b_rs, b_cs;
+  float* y;
+  isize y_rs;
+  Epilogue e;
+
+  // The same from row i on.
+  Product rows_from(isize i) const {
+    Product p = *this;
+    p.a += i * a_rs;
+    p.y += i * y_rs;
+    if (p.e.res) p.e.res += i * e.res_rs;
+    if (p.e.bias) p.e.bias += i * e.bias_ms;
+    return p;
+  }
+};
+
+// Rows [m0, m1) of one packed panel (columns [j, j + columns), rows [k0, k0 + kc) of b). p.a begins at column k0.
+inline void panel_product(const Product& p, const float* b, isize m0, isize m1, isize j, isize columns, isize k0, isize kc) {
+  const bool first = k0 == 0, final = k0 + kc == p.k, simple = p.e.simple();
+  const isize vectors = (columns + W - 1) / W;
+  Tile t{};
+  t.a_rs = p.a_rs;
+  t.b = b;
+  t.kc = kc;
+  t.y_rs = p.y_rs;
+  t.last = columns - (vectors - 1) * W;
+  t.clamp = final && simple && p.e.act != Act::NONE;
+  t.low = p.e.low();
+  t.high = p.e.high();
+  t.res_rs = p.e.res_rs;
+  if (!first) t.from_rs = p.y_rs;
+  else if (p.e.bias_first()) t.from_rs = p.e.bias_ms, t.from_splat = p.e.bias_ns == 0;
+  for (isize i = m0; i < m1;) {
+    t.a = p.a + i * p.a_rs;
+    t.y = p.y + i * p.y_rs + j;
+    if (!first) t.from = t.y;
+    else if (p.e.bias_first()) t.from = p.e.bias + i * p.e.bias_ms + j * p.e.bias_ns;
+    if (final && simple && p.e.res) t.res = p.e.res + i * p.e.res_rs + j;
+    const isize rows = vectors == 3 ? tile_rows<3>(t, m1 - i) : vectors == 2 ? tile_rows<2>(t, m1 - i) : tile_rows<1>(t, m1 - i);
+    if (final && !simple)
+      for (isize r = 0; r < rows; r++) p.e.finish(i + r, j, columns, t.y + r * p.y_rs);
+    i += rows;
+  }
+}
+
+// Splits k into equal blocks of at most KC, multiples of `unit` where they can be.
+inline isize block_depth(isize k, isize unit) {
+  if (k <= KC) return k;
+  const isize blocks = (k + KC - 1) / KC, even = round_up((k + blocks - 1) / blocks, 4);
+  return unit > 1 && unit <= KC ? least(round_up(even, unit), KC / unit * unit) : least(even, KC);
+}
+
+// What stays in cache: `rows` x `depth` of a, `depth` x `group` of b.
+struct Blocks {
+  isize depth, rows, group, packed_floats, rows_floats;
+};
+inline Blocks blocks(isize m, isize n, isize k, isize unit) {
+  Blocks s;
+  s.depth = block_depth(k, unit);
+  s.rows = most(round_up(MC_BYTES / 4 / most(s.depth, 1), 24), 24);
+  const isize most_columns = (unit == 1 ? 8 : 4) * NR, groups = (n + most_columns - 1) / most_columns;
+  s.group = round_up((n + groups - 1) / groups, W);
+  s.packed_floats = round_up(least(s.group, round_up(n, W)) * s.depth, 16);
+  s.rows_floats = round_up(least(s.rows, m) * s.depth, 16);
+  return s;
+}
+
+// Rows [m0, m1) and columns [n0, n1) of y. pack(k0, kc, j, columns, out) packs columns [j, j + columns) of b panel by panel.
+// Without a unit column stride in a, its blocks are copied to `rows`.
+template <class Pack>
+void product_range(const Product& p, const Pack& pack, isize m0, isize m1, isize n0, isize n1, const Blocks& s, float* packed,
+                   float* rows) {
+  for (isize mb = m0; mb < m1; mb += s.rows) {
+    const isize count = least(s.rows, m1 - mb);
+    Product q = p.rows_from(mb);
+    const float* a = q.a;
+    if (p.a_cs != 1) q.a_rs = s.depth;
+    isize k0 = 0;
+    do {
+      const isize kc = least(s.depth, p.k - k0);
+      q.a = a + k0 * p.a_cs;
+      if (p.a_cs != 1) {
+        copy_matrix(q.a, p.a_rs, p.a_cs, rows, s.depth, count, kc);
+        q.a = rows;
+      }
+      for (isize g = n0; g < n1; g += s.group) {
+        const isize ge = least(g + s.group, n1);
+        pack(k0, kc, g, ge - g, packed);
+        const float* b = packed;
+        for (isize j = g, n; j < ge; j += n) {
+          n = panel_columns(ge - j);
+          panel_product(q, b, 0, count, j, n, k0, kc);
+          b += round_up(n, W) * kc;
+        }
+      }
+      k0 += kc;
+    } while (k0 < p.k);
+  }
+}
+
+}  // namespace gemm
