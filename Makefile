@@ -106,6 +106,7 @@ $(WHEEL): $(PLAYER) hatch_build.py pyproject.toml README.md $(shell find pyonnx_
 	@rm -f dist/pyonnx_wasm-*.whl
 	@for kind in pure native; do PYONNX_WASM_WHEEL=$$kind $(BIN)/python -m build --wheel --no-isolation --outdir dist >/dev/null || exit 1; done
 	@rm -f js/dist/*.whl && cp dist/pyonnx_wasm-*-py3-none-any.whl js/dist/
+	@$(BIN)/python -m pyonnx_wasm.shim dist >/dev/null
 	@wc -c dist/pyonnx_wasm-*.whl | sed '$$d'
 	@touch $@
 

@@ -10,29 +10,71 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .compiler import compile
+    from .environment import (
+        disable_telemetry_events,
+        get_all_providers,
+        get_available_providers,
+        get_device,
+        set_default_logger_severity,
+        set_default_logger_verbosity,
+        set_seed,
+    )
+    from .options import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, ModelMetadata, RunOptions, SessionOptions
     from .program import Compiled
     from .program.file import load, save
-    from .session import InferenceSession, NodeArg, SessionOptions
+    from .session import InferenceSession, NodeArg
+    from .values import IOBinding, OrtValue, SparseTensor
 
     __version__: str
 
-__all__ = ["Compiled", "InferenceSession", "NodeArg", "SessionOptions", "compile", "get_available_providers", "load", "save"]
+__all__ = [
+    "Compiled",
+    "ExecutionMode",
+    "ExecutionOrder",
+    "GraphOptimizationLevel",
+    "IOBinding",
+    "InferenceSession",
+    "ModelMetadata",
+    "NodeArg",
+    "OrtValue",
+    "RunOptions",
+    "SessionOptions",
+    "SparseTensor",
+    "compile",
+    "disable_telemetry_events",
+    "get_all_providers",
+    "get_available_providers",
+    "get_device",
+    "load",
+    "save",
+    "set_default_logger_severity",
+    "set_default_logger_verbosity",
+    "set_seed",
+]
 _HOMES = {
     "Compiled": "program",
+    "ExecutionMode": "options",
+    "ExecutionOrder": "options",
+    "GraphOptimizationLevel": "options",
+    "IOBinding": "values",
     "InferenceSession": "session",
+    "ModelMetadata": "options",
     "NodeArg": "session",
-    "SessionOptions": "session",
+    "OrtValue": "values",
+    "RunOptions": "options",
+    "SessionOptions": "options",
+    "SparseTensor": "values",
     "compile": "compiler",
+    "disable_telemetry_events": "environment",
+    "get_all_providers": "environment",
+    "get_available_providers": "environment",
+    "get_device": "environment",
     "load": "program.file",
     "save": "program.file",
+    "set_default_logger_severity": "environment",
+    "set_default_logger_verbosity": "environment",
+    "set_seed": "environment",
 }
-
-
-def get_available_providers() -> list[str]:
-    """The backends that this installation can run, best first."""
-    from .session import available
-
-    return available()
 
 
 def _version() -> str:

@@ -19,6 +19,7 @@ from . import compiler, session
 from .dtypes import to_numpy
 from .ir import IRError
 from .onnxfile.reader import ReadError
+from .options import SessionOptions
 from .program import Compiled, Signature
 from .program import file as ponnx
 from .program.file import FileError
@@ -149,7 +150,7 @@ def _random(s: Signature, dims: dict[str, int], rng: np.random.Generator) -> np.
 
 
 def _run(args: argparse.Namespace) -> None:
-    options = session.SessionOptions(intra_op_num_threads=args.threads, enable_optimisation=not args.no_optimise)
+    options = SessionOptions(intra_op_num_threads=args.threads, enable_optimisation=not args.no_optimise)
     s = session.InferenceSession(args.model, options, [args.backend])
     given = dict(item.split("=", 1) for item in args.input)
     dims = {k: int(v) for k, v in (item.split("=", 1) for item in args.dim)}

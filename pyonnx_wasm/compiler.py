@@ -26,6 +26,8 @@ def compile(
     shapes: Mapping[str, Sequence[int | str | None]] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
     outputs: Sequence[str] | None = None,
+    sizes: Mapping[str, int] | None = None,
+    initializers: Mapping[str, np.ndarray] | None = None,
     optimise: bool = True,
     gpu: bool = False,
     progress: Progress | None = None,
@@ -37,6 +39,8 @@ def compile(
         shapes: input shapes that replace the declared ones; text names a symbol, None keeps an axis as declared.
         constants: input contents to fix at compile time, where structure depends on them.
         outputs: names of the values to give, intermediate ones too, in place of the model's outputs.
+        sizes: of symbolic dimensions by name; names that the model lacks are ignored.
+        initializers: arrays in the place of the model's own, by name.
         optimise: run the fusing passes; without them each operator is lowered as it stands.
         gpu: lower for GPUs as well.
     Raises:
@@ -48,7 +52,7 @@ def compile(
     with _uncollected():
         model = reader.read(source)
         tell("trace", 0.1)
-        graph = trace(model, shapes=shapes, constants=constants, outputs=outputs)
+        graph = trace(model, shapes=shapes, constants=constants, outputs=outputs, sizes=sizes, initializers=initializers)
         tell("optimise", 0.6)
         passes.run(graph, passes.PIPELINE if optimise else passes.PLAIN)
         tell("lower", 0.8)
@@ -67,6 +71,13 @@ def compile(
             "opset": dict(model.opsets),
             "ir_version": model.ir_version,
             "producer": model.producer,
+            "model": {
+                "graph": model.graph.name,
+                "domain": model.domain,
+                "description": model.description,
+                "version": model.version,
+                "metadata": model.metadata,
+            },
         },
         list(model.files),
         model,

@@ -7,9 +7,10 @@ import math
 import os
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
 
@@ -17,19 +18,22 @@ import numpy as np
 
 from .dtypes import DType, from_numpy, to_numpy
 from .ir import NeedsContent, NeedsShape
+from .onnxfile import reader
 from .onnxfile.tensor import pack, unpack
+from .options import ModelMetadata, RunOptions, SessionOptions
 from .program import Compiled, Signature
 from .program import file as ponnx
 from .runtimes import Runtime, call
 from .runtimes.cpu import Executor, load_weights
 from .runtimes.profile import Profile
 from .tensor import CONTENT_LIMIT
+from .values import IOBinding, OrtValue, plain, type_name
 
 WASM = sys.platform == "emscripten"  # Pyodide: the core is WebAssembly beside it
 PROVIDERS = ("wasm", "webgpu") if WASM else ("cpu", "gpu", "wasmtime")
 ELSEWHERE = () if WASM else ("browser",)  # of the user who displays the notebook
 VARIANTS = 4 if WASM else 64  # kept of a model whose structure depends on contents; in Pyodide each has weights of its own
-_ALIASES = {"CPUExecutionProvider": PROVIDERS[0]}
+_ALIASES = {"CPUExecutionProvider": PROVIDERS[0], "WebGpuExecutionProvider": PROVIDERS[1], "WasmExecutionProvider": PROVIDERS[0]}
 
 
 @dataclass(frozen=True)
@@ -41,30 +45,14 @@ class NodeArg:
     type: str
 
 
-@dataclass
-class SessionOptions:
-    """What a session may be told; names and meaning as in onnxruntime.
-
-    Attributes:
-        intra_op_num_threads: threads of one run; 0: one per core.
-        enable_optimisation: run the fusing passes.
-    """
-
-    intra_op_num_threads: int = 0
-    enable_optimisation: bool = True
-    log_severity_level: int = 2
-    free_dimension_overrides: dict[str, int] = field(default_factory=dict)
-
-    def add_free_dimension_override_by_name(self, name: str, size: int) -> None:
-        self.free_dimension_overrides[name] = size
-
-
 class InferenceSession:
     """Runs one model. Safe to share between threads (runs are serialised) and picklable (path and options travel, not weights).
 
     Args:
         path_or_bytes: an ``.onnx`` or ``.ponnx`` file, or its bytes.
         sess_options: see :class:`SessionOptions`.
+        provider_options: one mapping per provider, as onnxruntime takes them.
+        enable_fallback: a provider that cannot run the model makes way for the next one.
         providers: backends in order of preference; the first available is used. With ``["gpu", "cpu"]`` a model that the GPU
             cannot run, or no GPU at all, is a RuntimeWarning, and the cpu runs the model. ``("wasmtime", {"max_memory": bytes})``
             bounds what the model may take.
@@ -73,7 +61,9 @@ class InferenceSession:
         ValueError: no such provider.
     """
 
-    def __new__(cls, path_or_bytes: Any = None, sess_options: Any = None, providers: Any = None, **_: Any) -> InferenceSession:
+    def __new__(
+        cls, path_or_bytes: Any = None, sess_options: Any = None, providers: Any = None, provider_options: Any = None, **_: Any
+    ) -> InferenceSession:
         if cls is InferenceSession and _choose(providers) == "browser":
             from .jupyter.session import BrowserSession
 
@@ -85,12 +75,22 @@ class InferenceSession:
         path_or_bytes: str | os.PathLike[str] | bytes,
         sess_options: SessionOptions | None = None,
         providers: Sequence[str | tuple[str, Any]] | None = None,
-        **_: Any,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
+        *,
+        enable_fallback: bool = True,
+        disabled_optimizers: Sequence[str] | None = None,
     ) -> None:
+        if disabled_optimizers:
+            raise ValueError(f"disabled_optimizers {list(disabled_optimizers)}: onnxruntime's passes; here it is all or none of them")
+        providers = paired(providers, provider_options)
         self._source, self._options = path_or_bytes, sess_options or SessionOptions()
+        self._asked, self._enabled = providers, enable_fallback
         self._provider = _choose(providers)
+        self._traces: list[Profile] = []
+        self._began = time.time_ns()
+        self._model: dict[str, Any] | None = None
         self._settings = _settings(providers, self._provider)
-        self._spare = self._provider == "gpu" and "cpu" in (_ALIASES.get(n, n) for n in _names(providers))
+        self._spare = enable_fallback and self._provider == "gpu" and "cpu" in (_ALIASES.get(n, n) for n in _names(providers))
         #: Why the model does not run on the backend that was preferred.
         self.fallback: str | None = None
         self._lock = threading.Lock()
@@ -115,11 +115,18 @@ class InferenceSession:
 
     def _compile(self, constants: Mapping[str, np.ndarray], shapes: Mapping[str, Sequence[int | str | None]]) -> Compiled:
         if is_compiled(self._source):
-            return ponnx.load(self._source)
-        optimise, gpu = self._options.enable_optimisation, self._provider in ("gpu", "webgpu", "browser")
+            compiled = ponnx.load(self._source)
+            self._model = compiled.provenance
+            return compiled
         from .compiler import compile
 
-        return compile(self._source, constants=constants, shapes=shapes, optimise=optimise, gpu=gpu)
+        options, gpu = self._options, self._provider in ("gpu", "webgpu", "browser")
+        compiled = compile(
+            self._source, constants=constants, shapes=shapes, optimise=options.enable_optimisation, gpu=gpu,
+            sizes=options.free_dimension_overrides, initializers=plain(options.initializers),
+        )  # fmt: skip
+        self._model = compiled.provenance
+        return compiled
 
     def _executor(self, compiled: Compiled) -> Runtime:
         if compiled.on_core and self._provider in ("gpu", "webgpu"):
@@ -163,8 +170,69 @@ class InferenceSession:
         """Inputs and outputs with their dtypes."""
         return self._inputs, self._outputs
 
+    def get_overridable_initializers(self) -> list[NodeArg]:
+        """Initializers that the model lists as inputs; ``SessionOptions.add_initializer`` puts others in their place."""
+        if is_compiled(self._source):
+            return []
+        return [_arg(_signature(i)) for i in reader.read(self._source).graph.overridable]
+
+    def get_modelmeta(self) -> ModelMetadata:
+        """What the model says of itself."""
+        given = self._model or {}
+        about = given.get("model", {})
+        producer = str(given.get("producer", "")).rpartition(" ")[0] or str(given.get("producer", ""))
+        return ModelMetadata(
+            producer, about.get("graph", ""), about.get("domain", ""), about.get("description", ""), "", about.get("version", 0),
+            dict(about.get("metadata", {})),
+        )  # fmt: skip
+
+    def get_session_options(self) -> SessionOptions:
+        return self._options
+
     def get_providers(self) -> list[str]:
-        return [self._provider]
+        """The backends in use, first the one that runs, by the names by which they were asked for."""
+        asked = next((n for n in _names(self._asked) if _ALIASES.get(n, n) == self._provider), self._provider)
+        return [asked]
+
+    def get_provider_options(self) -> dict[str, dict[str, Any]]:
+        return {self.get_providers()[0]: dict(self._settings)}
+
+    def set_providers(
+        self, providers: Sequence[str | tuple[str, Any]] | None = None, provider_options: Sequence[Mapping[str, Any]] | None = None
+    ) -> None:
+        """Opens the model again on other backends."""
+        self.__init__(self._source, self._options, providers, provider_options, enable_fallback=self._enabled)  # type: ignore[misc]
+
+    def enable_fallback(self) -> None:
+        self._enabled = True
+
+    def disable_fallback(self) -> None:
+        """From the next ``set_providers`` on a backend that cannot run the model is an error."""
+        self._enabled = False
+
+    def io_binding(self) -> IOBinding:
+        """Inputs and outputs bound for many runs."""
+        return IOBinding(self)
+
+    def run_with_iobinding(self, iobinding: IOBinding, run_options: RunOptions | None = None) -> None:
+        iobinding.run(run_options)
+
+    def run_with_ort_values(
+        self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, OrtValue], run_options: RunOptions | None = None
+    ) -> list[OrtValue]:
+        """As :meth:`run`, on values."""
+        return [OrtValue(a) for a in self.run(output_names, input_dict_ort_values, run_options)]
+
+    def get_profiling_start_time_ns(self) -> int:
+        return self._began
+
+    def end_profiling(self) -> str:
+        """Writes what was measured since the session began, with ``enable_profiling``, and gives the file's path."""
+        if not self._options.enable_profiling:
+            raise RuntimeError("the session does not measure: set SessionOptions.enable_profiling before it is created")
+        path = f"{self._options.profile_file_prefix}_{time.strftime('%Y-%m-%d_%H-%M-%S')}.json"
+        Profile([step for trace in self._traces for step in trace], "").save(path)
+        return path
 
     @property
     def providers(self) -> list[str]:
@@ -175,15 +243,21 @@ class InferenceSession:
         """The kernels that the core runs beside a GPU; none where everything runs on the GPU, or on another backend."""
         return tuple(sorted({name for executor in self._variants.values() for name in getattr(executor, "kernels_on_core", ())}))
 
-    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None) -> list[np.ndarray]:
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
+    ) -> list[np.ndarray]:
         """Runs the model.
 
         Args:
-            output_names: outputs wanted, in that order; None: all.
-            input_feed: an array per input name.
+            output_names: outputs wanted, in that order; None or none: all.
+            input_feed: an array, or an ``OrtValue`` or ``SparseTensor``, per input name.
         Raises:
             ValueError: a name, dtype, rank or size does not fit; the text names the input and what it takes.
         """
+        if run_options is not None and run_options.terminate:
+            raise RuntimeError("the run was terminated: RunOptions.terminate is set")
+        if self._options.enable_profiling:
+            self._traces.append(self.profile(plain(input_feed)))
         arrays, wanted = self._request(output_names, input_feed)
         with self._lock:
             executor = self._variant(arrays)
@@ -212,12 +286,13 @@ class InferenceSession:
 
     def _request(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> tuple[list[np.ndarray], list[str]]:
         """The inputs, checked and in order, and the names of the outputs wanted."""
+        input_feed = plain(input_feed)
         arrays = [self._checked(s, input_feed) for s in self._inputs]
         unknown = set(input_feed) - {s.name for s in self._inputs}
         if unknown:
             raise ValueError(f"no input is named {sorted(unknown)[0]!r}; the model takes {', '.join(repr(s.name) for s in self._inputs)}")
         names = [s.name for s in self._outputs]
-        wanted = names if output_names is None else list(output_names)
+        wanted = list(output_names or names)
         for name in wanted:
             if name not in names:
                 raise ValueError(f"no output is named {name!r}; the model gives {', '.join(map(repr, names))}")
@@ -360,7 +435,8 @@ def _dtype_of(array: np.ndarray) -> DType | None:
 def available() -> list[str]:
     """The backends that this process can run, best first."""
     if not WASM:
-        return [p for p in PROVIDERS if p != "wasmtime" or find_spec("wasmtime")]
+        needs = {"gpu": "wgpu", "wasmtime": "wasmtime"}
+        return [p for p in PROVIDERS if p not in needs or find_spec(needs[p])]
     from .runtimes import pyodide_gpu
 
     return [p for p in PROVIDERS if p != "webgpu" or pyodide_gpu.available()]
@@ -390,19 +466,28 @@ def _names(providers: Sequence[str | tuple[str, Any]] | None) -> list[str]:
     return [p if isinstance(p, str) else p[0] for p in providers or ()]
 
 
+def paired(
+    providers: Sequence[str | tuple[str, Any]] | None, options: Sequence[Mapping[str, Any]] | None
+) -> list[str | tuple[str, Any]] | None:
+    """Providers with the options that were given beside them."""
+    if options is None:
+        return None if providers is None else list(providers)
+    names = list(providers or ())
+    if len(names) != len(options) or not all(isinstance(n, str) for n in names):
+        raise ValueError("provider_options must hold one mapping per provider, and providers their names alone")
+    return [(str(n), dict(o)) for n, o in zip(names, options, strict=True)]
+
+
 def _arg(s: Signature) -> NodeArg:
-    spelled = {"float32": "float", "float64": "double"}.get(s.dtype.name, s.dtype.name)
-    return NodeArg(s.name, list(s.shape), f"tensor({spelled})")
+    return NodeArg(s.name, list(s.shape), type_name(s.dtype))
+
+
+def _signature(info: reader.ValueInfo) -> Signature:
+    shape = tuple(d if d is not None else f"{info.name}[{a}]" for a, d in enumerate(info.type.shape or ()))
+    return Signature(info.name, info.type.dtype or DType.float32, shape)
 
 
 def declared(source: str | os.PathLike[str] | bytes) -> tuple[list[Signature], list[Signature]]:
     """Signatures as the file declares them, for models that can only be compiled once inputs are known."""
-    from .onnxfile import reader
-
     graph = reader.read(source).graph
-
-    def signature(info: reader.ValueInfo) -> Signature:
-        shape = tuple(d if d is not None else f"{info.name}[{a}]" for a, d in enumerate(info.type.shape or ()))
-        return Signature(info.name, info.type.dtype or DType.float32, shape)
-
-    return [signature(i) for i in graph.inputs], [signature(o) for o in graph.outputs]
+    return [_signature(i) for i in graph.inputs], [_signature(o) for o in graph.outputs]

@@ -26,19 +26,26 @@ def trace(
     shapes: Mapping[str, Sequence[int | str | None]] | None = None,
     constants: Mapping[str, np.ndarray] | None = None,
     outputs: Sequence[str] | None = None,
+    sizes: Mapping[str, int] | None = None,
+    initializers: Mapping[str, np.ndarray] | None = None,
 ) -> Graph:
     """Builds the IR of a model.
 
     Args:
         shapes: replaces the declared shapes of inputs (needed where the model leaves a rank unknown); None keeps an axis as declared.
         constants: inputs whose contents are fixed at compile time; they remain inputs and must then be fed these values.
+        sizes: of symbolic dimensions by name; names that the model lacks are ignored.
+        initializers: arrays in the place of the model's own, by name.
         outputs: names of the values to give in place of the model's outputs.
     Raises:
         IRError: naming the node that cannot be compiled, and why; NeedsShape where ranks are missing.
     """
     graph = Graph(evaluate)
     tracer = Tracer(model, graph)
+    tracer.symbols.update(sizes or {})
     with graph:
+        for name, array in (initializers or {}).items():
+            tracer.names[name] = _replacement(model, name, array)
         tracer.add_inputs(shapes or {}, constants or {})
         tracer.run(model.graph, tracer.names)
         for name in [info.name for info in model.graph.outputs] if outputs is None else outputs:
@@ -48,6 +55,15 @@ def trace(
                 raise IRError(f"output {name!r}: values of type sequence are not supported, only tensors")
             graph.outputs.append((name, tracer.names[name]))
     return graph
+
+
+def _replacement(model: reader.Model, name: str, array: np.ndarray) -> Value:
+    stored = model.graph.initializers.get(name)
+    if stored is None:
+        raise IRError(f"the model has no initializer {name!r} to replace")
+    if from_numpy(array.dtype) is not stored.dtype or array.shape != tuple(stored.shape):
+        raise IRError(f"initializer {name!r} is {stored.dtype.name}{list(stored.shape)}, its replacement {array.dtype}{list(array.shape)}")
+    return tensor.constant(array, stored.dtype)
 
 
 class Tracer:

@@ -21,7 +21,10 @@ LAYERS = (
     {"ops"},
     {"passes"},
     {"program", "gpu", "runtimes", "compiler", "fold", "trace", "shapes", "toolchain"},
+    {"values"},
+    {"options"},
     {"session"},
+    {"environment", "shim"},
     {"__init__", "cli", "inspect", "bench", "demo", "server", "testing", "parity", "__main__", "jupyter", "lab"},
 )
 LIMIT = 600

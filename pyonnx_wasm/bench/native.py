@@ -14,10 +14,11 @@ import numpy as np
 
 from .. import compiler
 from ..dtypes import to_numpy
+from ..options import SessionOptions
 from ..program import Compiled
 from ..runtimes import call
 from ..runtimes.cpu import Executor
-from ..session import InferenceSession, SessionOptions
+from ..session import InferenceSession
 from . import report
 from .cases import Case
 

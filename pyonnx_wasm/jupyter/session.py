@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
+from ..options import RunOptions, SessionOptions
 from ..program import Compiled
-from ..session import InferenceSession, SessionOptions
+from ..session import InferenceSession, paired
 from .bridge import RemoteModel, bridge
 from .rpc import Call, Reply
 from .wait import wait, wait_async
@@ -36,12 +37,13 @@ class BrowserSession(InferenceSession):
         path_or_bytes: str | os.PathLike[str] | bytes,
         sess_options: SessionOptions | None = None,
         providers: Sequence[str | tuple[str, Any]] | None = None,
+        provider_options: Sequence[Mapping[str, Any]] | None = None,
         **others: Any,
     ) -> None:
-        self._backends = _backends(providers)
+        self._backends = _backends(paired(providers, provider_options))
         self._bridge = bridge()
         self._stats: dict[str, Any] = {}
-        super().__init__(path_or_bytes, sess_options, providers, **others)
+        super().__init__(path_or_bytes, sess_options, providers, provider_options, **others)
 
     def _executor(self, compiled: Compiled) -> Any:
         return self._bridge.open(compiled, self._backends)
@@ -66,12 +68,14 @@ class BrowserSession(InferenceSession):
         """Of the latest run: its backend with the reason for a ``fallback``, threads, and ``ms`` in the browser."""
         return dict(self._stats)
 
-    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None) -> list[np.ndarray]:
+    def run(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
+    ) -> list[np.ndarray]:
         """As :meth:`InferenceSession.run`; also raises NoBrowser where no page answers, RemoteError where the browser refuses."""
         return self._results(wait(self._start(output_names, input_feed)))
 
     async def run_async(
-        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: Any = None
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
     ) -> list[np.ndarray]:
         """As :meth:`run`, for ``await`` in a cell."""
         return self._results(await wait_async(self._start(output_names, input_feed)))

@@ -32,6 +32,7 @@ class Model:
     Attributes:
         opsets: version per domain; ``""`` is ai.onnx.
         producer: the writer's name and version.
+        domain, description, version: of the model, as its author gave them.
         files: path of the model file (``""`` when it was read from memory), then of the external data files.
     """
 
@@ -42,6 +43,9 @@ class Model:
     metadata: dict[str, str]
     files: list[str]
     _files: Files = field(repr=False)
+    domain: str = ""
+    description: str = ""
+    version: int = 0
 
     def close(self) -> None:
         """Unmaps the files. Arrays taken from tensors stay valid; tensors do not."""
@@ -97,12 +101,16 @@ class _Reader:
         functions_at: list[tuple[int, int]] = []
         opsets: dict[str, int] = {}
         metadata: dict[str, str] = {}
-        producer = ["", ""]
+        producer, about, version = ["", ""], {0x22: "", 0x32: ""}, 0
         for key, a, b in scan(buf, 0, len(buf)):
             if key == 0x08:
                 self.ir_version = signed(a)
             elif key in (0x12, 0x1A):
                 producer[key == 0x1A] = text(buf, a, b)
+            elif key in about:
+                about[key] = text(buf, a, b)
+            elif key == 0x28:
+                version = signed(a)
             elif key == 0x3A:
                 if graph_span:
                     raise ReadError(f"byte {a}: a second graph; two files may have been joined")
@@ -134,7 +142,18 @@ class _Reader:
         for name, reader in (graph.captures or {}).items():
             raise ReadError(f"{reader} reads {name!r}, which nothing defines")
         self.imported(graph, opsets, set())
-        return Model(graph, opsets, self.ir_version, " ".join(filter(None, producer)), metadata, self.files.paths, self.files)
+        return Model(
+            graph,
+            opsets,
+            self.ir_version,
+            " ".join(filter(None, producer)),
+            metadata,
+            self.files.paths,
+            self.files,
+            about[0x22],
+            about[0x32],
+            version,
+        )
 
     def imported(self, graph: Graph, opsets: dict[str, int], done: set[int]) -> None:
         """Checks that the standard operators' version is known; other domains count as version 1 when nothing is said."""

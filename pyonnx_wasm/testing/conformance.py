@@ -21,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import from_numpy
-from ..session import InferenceSession, SessionOptions
+from ..options import SessionOptions
+from ..session import InferenceSession
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = ROOT / "tests" / "conformance" / "unsupported.txt"

@@ -7,6 +7,7 @@ import onnx
 import pytest
 from playwright.sync_api import Browser
 
+from pyonnx_wasm import shim
 from pyonnx_wasm.testing import pyodide
 
 ROOT = Path(__file__).parents[2]
@@ -23,10 +24,16 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pyodide.build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
+@pytest.fixture(scope="session")
+def onnxruntime_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return shim.build(tmp_path_factory.mktemp("shim"))
+
+
 @pytest.fixture(scope="module", params=["page", "worker"])
-def python(request: pytest.FixtureRequest, browser: Browser, wheel: Path) -> Iterator[pyodide.Pyodide]:
+def python(request: pytest.FixtureRequest, browser: Browser, wheel: Path, onnxruntime_wheel: Path) -> Iterator[pyodide.Pyodide]:
     """Python with the wheel installed."""
-    with pyodide.opened(browser, wheel, worker=request.param == "worker", mounts=MODELS) as python:
+    mounts = MODELS | {"/onnxruntime/": onnxruntime_wheel.parent}
+    with pyodide.opened(browser, wheel, worker=request.param == "worker", mounts=mounts) as python:
         yield python
 
 

@@ -60,6 +60,25 @@ def test_needs_numpy_alone_and_imports_little(python: Pyodide) -> None:
     assert python.run("import pyonnx_wasm as ort\n[ort.__version__, ort.get_available_providers()]") == [version, ["wasm"]]
 
 
+def test_a_program_written_for_onnxruntime(python: Pyodide, onnxruntime_wheel: Path) -> None:
+    """``import onnxruntime``, which Pyodide does not have, after installing one small wheel."""
+    said = python.run(
+        f"import zipfile, sys\nzipfile.ZipFile(await fetched('onnxruntime/{onnxruntime_wheel.name}')).extractall('/tmp/shim')\n"
+        "sys.path.insert(0, '/tmp/shim')\n"
+        "import numpy as np, onnxruntime as ort\n"
+        "options = ort.SessionOptions()\n"
+        "options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_ENABLE_ALL\n"
+        "session = ort.InferenceSession(await fetched('digits/digits.onnx'), options, providers=['CPUExecutionProvider'])\n"
+        "name = session.get_inputs()[0].name\n"
+        "binding = session.io_binding()\n"
+        "binding.bind_ortvalue_input(name, ort.OrtValue.ortvalue_from_numpy(np.zeros((2, 1, 8, 8), np.float32)))\n"
+        "binding.bind_output('probabilities')\n"
+        "session.run_with_iobinding(binding)\n"
+        "[session.get_providers(), binding.get_outputs()[0].shape(), ort.get_device()]"
+    )
+    assert said == [["CPUExecutionProvider"], [2, 10], "CPU"]
+
+
 @pytest.mark.parametrize("blocking", [True, False])
 def test_digits(python: Pyodide, blocking: bool) -> None:
     name = python.run("await fetched('digits/digits.onnx')")

@@ -10,7 +10,8 @@ import numpy as np
 from onnx import helper
 
 from ...dtypes import DType
-from ...session import InferenceSession, SessionOptions
+from ...options import SessionOptions
+from ...session import InferenceSession
 from .judge import Answer, Answers
 from .sketch import Case
 from .values import Array

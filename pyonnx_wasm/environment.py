@@ -1,0 +1,36 @@
+"""What onnxruntime says of, and lets one set for, the whole process."""
+
+from __future__ import annotations
+
+from .session import ELSEWHERE, PROVIDERS, available
+
+
+def get_available_providers() -> list[str]:
+    """The backends that this installation can run, best first."""
+    return available()
+
+
+def get_all_providers() -> list[str]:
+    """The backends that there are for this kind of Python, installed or not."""
+    return [*PROVIDERS, *ELSEWHERE]
+
+
+def get_device() -> str:
+    """Where values live: in memory, whatever backend runs."""
+    return "CPU"
+
+
+def set_seed(seed: int) -> None:
+    """Accepted for programs that set it: no operator that is supported draws random numbers."""
+
+
+def set_default_logger_severity(severity: int) -> None:
+    """Accepted for programs that set it: nothing is logged; faults are exceptions and warnings."""
+
+
+def set_default_logger_verbosity(verbosity: int) -> None:
+    """As :func:`set_default_logger_severity`."""
+
+
+def disable_telemetry_events() -> None:
+    """Accepted for programs that ask for it: nothing is ever sent."""

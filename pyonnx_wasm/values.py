@@ -1,0 +1,218 @@
+"""Tensors that a session owns or binds, with onnxruntime's names. All live in the memory of this process."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .dtypes import DType, from_numpy, to_numpy
+
+if TYPE_CHECKING:
+    from .session import InferenceSession
+
+Array = np.ndarray[Any, Any]
+SPELLED = {"float32": "float", "float64": "double"}
+
+
+def type_name(dtype: DType) -> str:
+    """A tensor type as onnxruntime spells it: ``tensor(float)``."""
+    return f"tensor({SPELLED.get(dtype.name, dtype.name)})"
+
+
+def _host(device_type: str) -> None:
+    if device_type.lower() not in ("cpu", ""):
+        raise ValueError(f"device {device_type!r}: values live in memory (device 'cpu'); backends with a GPU copy what they need")
+
+
+class OrtValue:
+    """A tensor, as sessions take and give it."""
+
+    def __init__(self, array: Array, dtype: DType | None = None) -> None:
+        self._array, self._dtype = np.ascontiguousarray(array).reshape(np.shape(array)), dtype or from_numpy(np.asarray(array).dtype)
+
+    @staticmethod
+    def ortvalue_from_numpy(numpy_obj: Array, device_type: str = "cpu", device_id: int = 0) -> OrtValue:
+        """A copy of an array."""
+        _host(device_type)
+        return OrtValue(np.array(numpy_obj))
+
+    @staticmethod
+    def ortvalue_from_numpy_with_onnx_type(data: Array, onnx_element_type: int) -> OrtValue:
+        """A tensor of a type that numpy lacks, over its bits."""
+        return OrtValue(data, DType(onnx_element_type))
+
+    @staticmethod
+    def ortvalue_from_shape_and_type(
+        shape: Sequence[int], element_type: Any = np.float32, device_type: str = "cpu", device_id: int = 0
+    ) -> OrtValue:
+        """An uninitialised tensor: of zeros."""
+        _host(device_type)
+        dtype = DType(element_type) if isinstance(element_type, int) else from_numpy(np.dtype(element_type))
+        return OrtValue(np.zeros(tuple(shape), to_numpy(dtype)), dtype)
+
+    def numpy(self) -> Array:
+        """The elements; the array shares the value's memory."""
+        return self._array
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
+        return np.array(self._array, dtype) if copy or dtype is not None else self._array
+
+    def update_inplace(self, np_arr: Array) -> None:
+        """Writes an array of the same shape and dtype into the value's memory."""
+        array = np.asarray(np_arr)
+        if array.shape != self._array.shape or array.dtype != self._array.dtype:
+            raise ValueError(f"the value holds {self._array.dtype}{list(self._array.shape)}, got {array.dtype}{list(array.shape)}")
+        self._array[...] = array
+
+    def shape(self) -> list[int]:
+        return list(self._array.shape)
+
+    def data_type(self) -> str:
+        return type_name(self._dtype)
+
+    def element_type(self) -> int:
+        return int(self._dtype)
+
+    def device_name(self) -> str:
+        return "cpu"
+
+    def data_ptr(self) -> int:
+        return int(self._array.ctypes.data)
+
+    def tensor_size_in_bytes(self) -> int:
+        return int(self._array.nbytes)
+
+    def has_value(self) -> bool:
+        return True
+
+    def is_tensor(self) -> bool:
+        return True
+
+    def is_tensor_sequence(self) -> bool:
+        return False
+
+    def is_sparse_tensor(self) -> bool:
+        return False
+
+
+class IOBinding:
+    """Inputs and outputs of a session, bound once for many runs; values bound as outputs are written in place."""
+
+    def __init__(self, session: InferenceSession) -> None:
+        self._session = session
+        self._inputs: dict[str, OrtValue] = {}
+        self._outputs: dict[str, OrtValue | None] = {}
+        self._results: dict[str, OrtValue] = {}
+
+    def bind_cpu_input(self, name: str, arr_on_cpu: Array) -> None:
+        """Binds an array; what is written into it later is read by later runs."""
+        self._inputs[self._known(name, self._session.get_inputs(), "input")] = OrtValue(arr_on_cpu)
+
+    def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
+        self._inputs[self._known(name, self._session.get_inputs(), "input")] = ortvalue
+
+    def bind_input(self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int) -> None:
+        raise NotImplementedError(f"input {name!r} by address: bind an array (bind_cpu_input) or a value (bind_ortvalue_input)")
+
+    def bind_output(
+        self, name: str, device_type: str = "cpu", device_id: int = 0, element_type: Any = None, shape: Any = None, buffer_ptr: Any = None
+    ) -> None:
+        """Wants an output, in memory that the run provides."""
+        _host(device_type)
+        if buffer_ptr is not None:
+            raise NotImplementedError(f"output {name!r} by address: bind a value (bind_ortvalue_output)")
+        self._outputs[self._known(name, self._session.get_outputs(), "output")] = None
+
+    def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
+        self._outputs[self._known(name, self._session.get_outputs(), "output")] = ortvalue
+
+    def clear_binding_inputs(self) -> None:
+        self._inputs.clear()
+
+    def clear_binding_outputs(self) -> None:
+        self._outputs.clear()
+        self._results.clear()
+
+    def synchronize_inputs(self) -> None:
+        """Nothing is under way between runs."""
+
+    def synchronize_outputs(self) -> None:
+        """Nothing is under way between runs."""
+
+    def get_outputs(self) -> list[OrtValue]:
+        """The outputs of the latest run, in the order in which they were bound."""
+        return list(self._results.values())
+
+    def copy_outputs_to_cpu(self) -> list[Array]:
+        return [np.array(v.numpy()) for v in self.get_outputs()]
+
+    def run(self, run_options: Any = None) -> None:
+        """Runs the session on what is bound; outputs that were not bound are not given."""
+        feeds = {name: value.numpy() for name, value in self._inputs.items()}
+        names = list(self._outputs)
+        if not names:
+            raise ValueError("no output is bound: bind_output(name) says which are wanted")
+        for name, array in zip(names, self._session.run(names, feeds, run_options), strict=True):
+            bound = self._outputs[name]
+            if bound is None:
+                self._results[name] = OrtValue(array)
+            else:
+                bound.update_inplace(array)
+                self._results[name] = bound
+
+    @staticmethod
+    def _known(name: str, args: Sequence[Any], what: str) -> str:
+        if name not in {a.name for a in args}:
+            raise ValueError(f"the model has no {what} {name!r}; it has {', '.join(repr(a.name) for a in args)}")
+        return name
+
+
+class SparseTensor:
+    """A sparse tensor as onnxruntime spells it; sessions take it densified."""
+
+    def __init__(self, shape: Sequence[int], values: Array, flat: Array, layout: str) -> None:
+        self._shape, self._values, self._flat, self._layout = tuple(shape), np.asarray(values), np.asarray(flat, np.int64), layout
+
+    @staticmethod
+    def sparse_coo_from_numpy(dense_shape: Sequence[int], values: Array, coo_indices: Array, ort_device: Any = None) -> SparseTensor:
+        """Values at indices: flat [n], or a row and a column each [n, 2]."""
+        indices = np.asarray(coo_indices, np.int64)
+        flat = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), tuple(dense_shape))
+        return SparseTensor(dense_shape, values, flat, "ORT_SPARSE_COO")
+
+    @staticmethod
+    def sparse_csr_from_numpy(
+        dense_shape: Sequence[int], values: Array, inner_indices: Array, outer_indices: Array, ort_device: Any = None
+    ) -> SparseTensor:
+        """Values by rows: the column of each, and where each row begins."""
+        starts = np.asarray(outer_indices, np.int64)
+        rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+        return SparseTensor(dense_shape, values, rows * dense_shape[1] + np.asarray(inner_indices, np.int64), "ORT_SPARSE_CSRC")
+
+    def values(self) -> Array:
+        return self._values
+
+    def dense_shape(self) -> list[int]:
+        return list(self._shape)
+
+    def format(self) -> str:
+        return self._layout
+
+    def data_type(self) -> str:
+        return "sparse_" + type_name(from_numpy(self._values.dtype))
+
+    def device_name(self) -> str:
+        return "cpu"
+
+    def densify(self) -> Array:
+        """The dense array."""
+        out = np.zeros(self._shape, self._values.dtype)
+        out.reshape(-1)[self._flat] = self._values
+        return out
+
+
+def plain(feed: Mapping[str, Any]) -> dict[str, Any]:
+    """Feeds as arrays: values and sparse tensors unwrapped."""
+    return {n: v.numpy() if isinstance(v, OrtValue) else v.densify() if isinstance(v, SparseTensor) else v for n, v in feed.items()}
