@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any
@@ -54,6 +55,8 @@ class SessionOptions(_Known):
         enable_optimisation: run the fusing passes; ``graph_optimization_level`` says the same in onnxruntime's words.
         free_dimension_overrides: sizes of symbolic dimensions by name; names that the model lacks are ignored.
         enable_profiling: every run is measured step by step; ``end_profiling`` writes the trace to ``profile_file_prefix`` and a time.
+        max_memory: bytes of intermediate tensors, scratch and outputs that a run on the core may take; None: the core's own bound.
+        max_operations: elementary operations that a run on the core may take; likewise.
         initializers: values by the name of the initializer whose place they take.
         entries: what ``add_session_config_entry`` was given; none changes a result.
 
@@ -76,6 +79,8 @@ class SessionOptions(_Known):
     enable_mem_reuse: bool = True
     enable_cpu_mem_arena: bool = True
     use_deterministic_compute: bool = False
+    max_memory: int | None = None
+    max_operations: int | None = None
     initializers: dict[str, OrtValue] = field(default_factory=dict)
     entries: dict[str, str] = field(default_factory=dict)
 
@@ -132,7 +137,7 @@ class RunOptions(_Known):
     """What one run may be told.
 
     Attributes:
-        terminate: set before or while the run is under way: it ends with an error.
+        terminate: set before a run, or from another thread while one is under way on the core: it ends with an error.
         only_execute_path_to_fetches: always so.
     """
 
@@ -142,6 +147,31 @@ class RunOptions(_Known):
     log_severity_level: int = -1
     log_verbosity_level: int = 0
     entries: dict[str, str] = field(default_factory=dict)
+    _cancels: list[Callable[[], None]] = field(default_factory=list, repr=False, compare=False)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "terminate" and value:
+            for cancel in list(getattr(self, "_cancels", ())):
+                cancel()
+
+    @contextmanager
+    def ending(self, cancel: Callable[[], None] | None) -> Iterator[None]:
+        """What ends the run that is under way inside the block, should ``terminate`` be set.
+
+        Raises:
+            RuntimeError: it is set already.
+        """
+        if self.terminate:
+            raise RuntimeError("the run was terminated: RunOptions.terminate is set")
+        if cancel is None:
+            yield
+            return
+        self._cancels.append(cancel)
+        try:
+            yield
+        finally:
+            self._cancels.remove(cancel)
 
     def add_run_config_entry(self, key: str, value: str) -> None:
         self.entries[str(key)] = str(value)

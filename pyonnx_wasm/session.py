@@ -158,7 +158,9 @@ class InferenceSession:
                     raise
                 self._provider, self.fallback = "cpu", str(error)
                 warnings.warn(f"running on cpu: {error}", RuntimeWarning, stacklevel=3)
-        return Executor(compiled.main, compiled.init, compiled.weights, threads)
+        executor = Executor(compiled.main, compiled.init, compiled.weights, threads)
+        executor.limit(self._options.max_memory, self._options.max_operations)
+        return executor
 
     def get_inputs(self) -> list[NodeArg]:
         return [_arg(s) for s in self._inputs]
@@ -254,14 +256,13 @@ class InferenceSession:
         Raises:
             ValueError: a name, dtype, rank or size does not fit; the text names the input and what it takes.
         """
-        if run_options is not None and run_options.terminate:
-            raise RuntimeError("the run was terminated: RunOptions.terminate is set")
         if self._options.enable_profiling:
             self._traces.append(self.profile(plain(input_feed)))
         arrays, wanted = self._request(output_names, input_feed)
         with self._lock:
             executor = self._variant(arrays)
-            outputs = execute(executor, arrays, self._inputs, self._outputs)
+            with (run_options or RunOptions()).ending(getattr(executor, "cancel", None)):
+                outputs = execute(executor, arrays, self._inputs, self._outputs)
         by_name = dict(zip((s.name for s in self._outputs), outputs, strict=True))
         return [by_name[n] for n in wanted]
 

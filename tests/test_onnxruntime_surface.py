@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
+import threading
 import venv
 import zipfile
 from pathlib import Path
@@ -220,6 +221,46 @@ def test_faults_are_named(model: bytes) -> None:
         session.io_binding().bind_output("other")
     session.set_providers(["CPUExecutionProvider"])
     assert session.get_providers() == ["CPUExecutionProvider"]
+
+
+def long_model() -> bytes:
+    """Minutes of products."""
+    chain = "\n".join(f"x{i + 1} = MatMul(x{i}, x{i})" for i in range(200))
+    text = f"long (float[n, n] x0) => (float[n, n] x200) {{ {chain} }}"
+    return bytes(parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> {text}').SerializeToString())
+
+
+def test_a_run_can_be_terminated_from_another_thread() -> None:
+    session, options = pyonnx_wasm.InferenceSession(long_model()), pyonnx_wasm.RunOptions()
+    faults: list[BaseException] = []
+
+    def run() -> None:
+        try:
+            session.run(None, {"x0": np.zeros((2500, 2500), np.float32)}, options)
+        except Exception as error:
+            faults.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while not options._cancels and thread.is_alive():
+        thread.join(0.01)
+    options.terminate = True
+    thread.join(60)
+    assert not thread.is_alive()
+    assert "cancelled" in str(faults[0])
+    assert session.run(None, {"x0": np.zeros((2, 2), np.float32)})[0].shape == (2, 2), "the next run is not touched"
+
+
+def test_memory_and_work_are_bounded() -> None:
+    small, x = {"x0": np.zeros((2, 2), np.float32)}, {"x0": np.zeros((400, 400), np.float32)}
+    for options, what in (
+        (pyonnx_wasm.SessionOptions(max_memory=1 << 16), "memory"),
+        (pyonnx_wasm.SessionOptions(max_operations=1 << 20), "operations"),
+    ):
+        session = pyonnx_wasm.InferenceSession(long_model(), options)
+        with pytest.raises(RuntimeError, match=what):
+            session.run(None, x)
+        assert session.run(None, small)[0].shape == (2, 2)
 
 
 def test_run_takes_their_arguments() -> None:

@@ -60,6 +60,16 @@ class Executor(Stepwise):
         memory = load_weights(init, weights, threads, library)
         self.core: Core = Core(main.code, memory, main.messages, main.origins, threads, library)
 
+    def limit(self, max_memory: int | None, max_operations: int | None) -> None:
+        """Bounds later runs; None keeps the core's own bound."""
+        given = {"max_memory": max_memory, "max_operations": max_operations}
+        if found := {name: value for name, value in given.items() if value is not None}:
+            self.core.limit(**found)
+
+    def cancel(self) -> None:
+        """From any thread: the run in progress ends before its next step."""
+        self.core.cancel()
+
 
 def load_weights(init: Program | None, weights: Sequence[Weight], threads: int = 1, library: Any = None) -> list[np.ndarray]:
     """The bytes of every weight, those that init computes included."""
