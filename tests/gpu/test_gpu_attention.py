@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import onnx
 import pytest
-from gpu_model import Array, assert_same, both, node
+from gpu_model import Array, assert_same, both, graph, node
 
 
 def draw(*shape: int) -> Array:
@@ -64,3 +64,16 @@ def test_a_query_that_is_nan_gives_nan(queries: int) -> None:
     (pair,) = both(node("Attention", given, opset=23, symbolic=False), given)
     assert np.isnan(pair[0][0][0, 0, 0]).all()
     assert_same(pair)
+
+
+@pytest.mark.parametrize("queries", [1, 3, 40])
+@pytest.mark.parametrize("keys", [0, 5, 300])
+def test_a_softmax_over_hidden_keys_is_nan(queries: int, keys: int) -> None:
+    """Written out, unlike the operator; a sum over no key at all is 0 in both."""
+    one = {"q": draw(1, 2, queries, 8), "k": draw(1, 2, 8, keys), "v": draw(1, 2, keys, 12), "m": draw(queries, keys)}
+    one["m"][::2] = -np.inf
+    steps = [("MatMul", "qk", "s"), ("Add", "sm", "t"), ("Softmax", "t", "p"), ("MatMul", "pv", "y0")]
+    model = graph([onnx.helper.make_node(op, list(ins), [out]) for op, ins, out in steps], one, symbolic=False)
+    for pairs in both(model, one):
+        assert_same(pairs)
+        assert np.isnan(pairs[0][0][0, :, 0]).all() == (keys > 0)
