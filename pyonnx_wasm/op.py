@@ -182,6 +182,7 @@ class Operator:
     params: tuple[str, ...]  # positional: the inputs
     variadic: bool
     attrs: tuple[str, ...]  # keyword-only
+    needed: tuple[str, ...]  # those without a default
     required: int
     takes_context: bool = field(default=False)
     takes_items: bool = field(default=False)
@@ -218,6 +219,7 @@ def op(
             names[: code.co_argcount],
             bool(code.co_flags & inspect.CO_VARARGS),
             tuple(n for n in names[code.co_argcount :] if n != "ctx"),
+            tuple(n for n in names[code.co_argcount :] if n != "ctx" and n not in (fn.__kwdefaults__ or {})),
             code.co_argcount - len(fn.__defaults__ or ()),
             "ctx" in names,
             any("Items" in str(a) for n, a in fn.__annotations__.items() if n != "return"),

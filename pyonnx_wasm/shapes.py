@@ -88,7 +88,7 @@ class _Tracer(Tracer):
                 try:
                     names.update((n, v) for n, v in zip(node.outputs, self.call(node, names), strict=False) if n)
                     continue
-                except (IRError, reader.ReadError, ValueError, TypeError, ArithmeticError, LookupError) as error:
+                except (IRError, reader.ReadError) as error:
                     self.found.failures[label] = str(error)
             for name in filter(None, node.outputs):
                 declared = self.declared(graph.value_info.get(name) or _output_type(graph, name), name)

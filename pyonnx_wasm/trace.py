@@ -184,9 +184,17 @@ class Tracer:
             if name not in operator.attrs:
                 raise IRError(f"attribute {name!r} is not known (has: {', '.join(operator.attrs) or 'none'})")
             attrs[name] = self.attribute(given)
+        for name in operator.needed:
+            if name not in attrs:
+                raise IRError(f"attribute {name!r} is missing")
         if operator.takes_context:
             attrs["ctx"] = op.Context(opset, tuple(node.outputs), node.name, self, names)
-        result: Any = operator.fn(*inputs, **attrs)
+        try:
+            result: Any = operator.fn(*inputs, **attrs)
+        except (IRError, reader.ReadError):
+            raise
+        except (TypeError, ValueError, ArithmeticError, LookupError) as error:  # what no operator expects of a model
+            raise IRError(f"{type(error).__name__}: {error}") from error
         results = result if isinstance(result, (tuple, list)) else (result,)
         return [settled(r) if isinstance(r, Value) else r for r in results]
 

@@ -10,10 +10,11 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from operator_case import Array, Feed, check, model, normal, sessions
+from operator_case import Array, Feed, check, model, normal, outputs_of, same, sessions
 
 from pyonnx_wasm import InferenceSession
 from pyonnx_wasm.ir import IRError
+from pyonnx_wasm.runtimes.core import CoreError
 
 SMALL = {
     "uint4": (TensorProto.UINT4, ml_dtypes.uint4), "int4": (TensorProto.INT4, ml_dtypes.int4),
@@ -119,3 +120,57 @@ def test_precisions_that_do_not_exist_are_refused() -> None:
     feeds = [{"x": normal(4, 3)}]
     with pytest.raises(IRError, match="precision int32"):
         InferenceSession(model("QuantizeLinear", feeds, constants={"s": np.float32(1)}, opset=23, precision=6))
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2", "bfloat16", "float16"])
+def test_narrow_floats_are_chosen(dtype: str) -> None:
+    kind = np.dtype(getattr(ml_dtypes, dtype, dtype))
+    given = [{"c": normal(n, 4) > 0, "x": normal(n, 4, seed=1).astype(kind), "b": normal(n, 4, seed=2).astype(kind)} for n in (3, 1, 0)]
+    check("Where", given, oracle=lambda f: [np.where(f["c"], f["x"], f["b"])])
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint16", "int32", "int64", "float16", "uint8"])
+def test_windows_of_any_type_fold_back(dtype: str) -> None:
+    x = (np.arange(2 * 4 * 6) % 11).astype(dtype).reshape(2, 4, 6)
+
+    def folded(feed: Feed) -> Sequence[Array]:
+        columns, y = feed["x"].reshape(-1, 2, 2, 2, 3), np.zeros((len(feed["x"]), 1, 3, 4), dtype)
+        for i, j in np.ndindex(2, 2):
+            y[:, 0, i : i + 2, j : j + 3] += columns[:, i, j]
+        return [y]
+
+    check("Col2Im", [{"x": x}, {"x": x[:1]}], constants={"i": np.array([3, 4]), "b": np.array([2, 2])}, oracle=folded)
+
+
+def test_kernel_shapes_say_what_weights_leave_open() -> None:
+    feeds = [{"x": normal(1, 2, n, 5), "w": normal(m, 2, 3, 3)} for n, m in ((6, 4), (3, 1))]
+    infos = [
+        helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, "h", 5]),
+        helper.make_tensor_value_info("w", TensorProto.FLOAT, ["m", 2, "a", "b"]),
+    ]
+    for op in ("Conv", "ConvTranspose"):
+        node = helper.make_node(op, ["x", "w"], ["y"], kernel_shape=[3, 3])
+        graph = helper.make_graph([node], "g", infos, [helper.make_empty_tensor_value_info("y")])
+        data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+        for _, session in sessions(data):
+            for feed in feeds if op == "Conv" else [{"x": f["x"], "w": normal(2, 2, 3, 3)} for f in feeds]:
+                same(session.run(None, feed)[0], outputs_of(data, feed, "onnxruntime")[0], 1e-4, 1e-4)
+            with pytest.raises((ValueError, CoreError), match="W has shape"):
+                session.run(None, {"x": feeds[0]["x"], "w": normal(2, 2, 2, 3)})
+    with pytest.raises(IRError, match="W has shape"):
+        InferenceSession(model("Conv", feeds[:1], kernel_shape=[2, 3]))
+
+
+@pytest.mark.parametrize(("precision", "fits"), [(1, True), (11, True), (16, False), (10, False)])
+def test_softmax_in_a_precision(precision: int, fits: bool) -> None:
+    feeds = [{n: normal(1, 2, 5, 8, seed=k) for k, n in enumerate("qkv")}]
+    if fits:
+        return check("Attention", feeds, opset=23, oracle="reference", softmax_precision=precision)
+    with pytest.raises(IRError, match="softmax_precision"):
+        InferenceSession(model("Attention", feeds, opset=23, softmax_precision=precision))
+    return None
+
+
+def test_what_an_operator_lacks_is_named() -> None:
+    with pytest.raises(IRError, match="attribute 'to' is missing"):
+        InferenceSession(model("Cast", [{"x": normal(3)}]))

@@ -101,6 +101,7 @@ def Conv(
         return cast(
             Conv(*wide, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides), X.dtype
         )
+    W, _ = _kernel(X, W, kernel_shape)
     shape, params = windows(X, W, auto_pad, dilations, group, pads, strides)
     bias = None if B is None else contiguous(sized(B, [W.shape[0]], "B"))
     y: Value = CONV({"y": (X.dtype, shape)}, {"x": contiguous(X), "w": contiguous(W), "bias": bias}, **params)
@@ -117,15 +118,27 @@ def windows(
     strides: Sequence[int] | None,
 ) -> tuple[list[DimLike], dict[str, Any]]:
     """The shape of a convolution of x [n, c, ...] with w [m, c / group, ...], and what a kernel needs to know beside the operands."""
-    kernel = [k for k in w.shape[2:] if isinstance(k, int)]
-    if x.rank != w.rank or len(kernel) != w.rank - 2:
-        raise IRError(f"weights {w} do not fit input {x}")
+    w, kernel = _kernel(x, w, None)
     steps, spread, edges = attributes(x.rank, kernel, strides, dilations, pads)
     _demand_channels(x, w.shape[1] * group)
     n = x.rank - 2
     spaces = [window(x.shape[2 + i], kernel[i], steps[i], spread[i], edges[i], edges[i + n], auto_pad) for i in range(n)]
     params = {"group": group, "strides": tuple(steps), "dilations": tuple(spread), "pads": tuple(s[1] for s in spaces)}
     return [x.shape[0], w.shape[0], *[s[0] for s in spaces]], params
+
+
+def _kernel(x: Value, w: Value, shape: Sequence[int] | None) -> tuple[Value, list[int]]:
+    """The weights and their sizes along the spatial axes, which ``kernel_shape`` says as well."""
+    if x.rank != w.rank or (shape is not None and len(shape) != w.rank - 2):
+        raise IRError(f"weights {w} do not fit input {x}")
+    if shape is not None:
+        w = sized(w, [*w.shape[:2], *shape], "W")
+    known = [k for k in w.shape[2:] if isinstance(k, int)]
+    if len(known) != w.rank - 2:
+        raise IRError(
+            f"the kernel's sizes must be known when the model is compiled, they are {list(map(str, w.shape[2:]))}; give kernel_shape"
+        )
+    return w, known
 
 
 def _demand_channels(x: Value, channels: DimLike) -> None:
@@ -154,7 +167,7 @@ def ConvTranspose(
             output_shape=output_shape, pads=pads, strides=strides,
         )  # fmt: skip
         return cast(y, X.dtype)
-    kernel = [k for k in W.shape[2:] if isinstance(k, int)]
+    W, kernel = _kernel(X, W, kernel_shape)
     steps, spread, edges = attributes(X.rank, kernel, strides, dilations, pads)
     _demand_channels(X, W.shape[0])
     n = X.rank - 2

@@ -46,10 +46,9 @@ def resize(
     cubic_a: float = -0.75, exclude_outside: int = 0, antialias: int = 0, extrapolation: float = 0.0, roi: Sequence[float | Dim] = (),
 ) -> Value:  # fmt: skip
     """Resamples every axis to ``sizes``; a scale of 0 means size out / size in, taken when shapes are bound."""
-    if x.dtype in HALVES and mode != "nearest":
-        y = resize(
-            cast(x, DType.float32), sizes, scales, mode, coordinates, nearest, cubic_a, exclude_outside, antialias, extrapolation, roi
-        )
+    wide = DType.float32 if x.dtype in HALVES else DType.float64 if x.dtype.is_int and x.dtype.bits == 64 else x.dtype
+    if wide is not x.dtype and mode != "nearest":
+        y = resize(cast(x, wide), sizes, scales, mode, coordinates, nearest, cubic_a, exclude_outside, antialias, extrapolation, roi)
         return cast(y, x.dtype)
     for given, known, what in (
         (mode, MODES, "mode"),

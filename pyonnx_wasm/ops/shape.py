@@ -358,6 +358,8 @@ def Range(start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> V
                 0,
             )
     else:
+        if dtype in (DType.float16, DType.bfloat16) and stash_type != DType.float32:
+            raise IRError(f"stash_type {stash_type} is not supported (1, float32, is)")
         compute = DType.float64 if dtype is DType.float64 else DType.float32
         low, high, by = (reshape(cast(v, compute), ()) for v in (start, limit, delta))
         steps_of = map_("div", cast(map_("sub", high, low), DType.float64), cast(by, DType.float64))

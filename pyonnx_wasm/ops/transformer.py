@@ -82,7 +82,9 @@ def Attention(
         k, v = concat([past_key, k], 2), concat([past_value, v], 2)
     present = (k, v)
     factor = 1 / math.sqrt(_known(q.shape[3], "the head size")) if scale is None else scale
-    wide = DType.float64 if Q.dtype is DType.float64 else DType.float32
+    if softmax_precision not in (None, DType.float32, DType.float64, Q.dtype):
+        raise IRError(f"softmax_precision {softmax_precision} is not supported (1 and 11, float32 and float64, and the type of Q are)")
+    wide = DType.float64 if DType.float64 in (Q.dtype, softmax_precision) else DType.float32
     q, k, v = (cast(x, wide) for x in (q, k, v))
     rep = _known(q.shape[1], "the number of heads") // _known(k.shape[1], "the number of heads")
     sizes = (q.shape[2], k.shape[2])

@@ -176,9 +176,10 @@ def Col2Im(
     dilations: Sequence[int] | None = None, pads: Sequence[int] | None = None, strides: Sequence[int] | None = None,
 ) -> Value:  # fmt: skip
     """Adds windows up where they overlap: a transposed convolution whose weights pick one tap each."""
-    if input.dtype in HALVES:
+    if input.dtype not in (DType.float32, DType.float64):
         kept = {"dilations": dilations, "pads": pads, "strides": strides}
-        return cast(Col2Im(cast(input, DType.float32), image_shape, block_shape, **kept), input.dtype)
+        wide = DType.float32 if input.dtype in HALVES else DType.float64
+        return cast(Col2Im(cast(input, wide), image_shape, block_shape, **kept), input.dtype)
     image, block = dims_of(image_shape, "image_shape"), dims_of(block_shape, "block_shape")
     n = len(block)
     spread, edges, steps = list(dilations or [1] * n), list(pads or [0] * 2 * n), list(strides or [1] * n)

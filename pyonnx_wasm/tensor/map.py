@@ -17,6 +17,7 @@ from .content import CONTENT_LIMIT, constant, content, single
 from .views import MAX_RANK, broadcast, coalesced, ints, same_view
 
 HALVES = (DType.float16, DType.bfloat16)
+FLOAT8 = frozenset(d for d in DType if d.is_float and d.bits == 8)
 
 
 def map_(name: str, *args: Value, out: DType | None = None, via: DType | None = None, mode: int = 0) -> Value:
@@ -31,6 +32,8 @@ def map_(name: str, *args: Value, out: DType | None = None, via: DType | None = 
     """
     instruction = scalar.INSTRUCTIONS[name]
     dtype = args[-1].dtype if name == "where" else args[0].dtype
+    if name == "where" and dtype in FLOAT8 and args[1].dtype is dtype:  # no more than moved
+        return _as(map_(name, args[0], *(_as(a, DType.uint8) for a in args[1:])), dtype)
     _demand_dtypes(name, args)
     compute = via or (DType.float32 if dtype in HALVES and name != "cast" else dtype)
     if compute is not dtype:
@@ -45,6 +48,11 @@ def map_(name: str, *args: Value, out: DType | None = None, via: DType | None = 
     y: Value = MAP({"y": (result, shape)}, {"x": xs}, code=code)
     y._content = _mapped(name, args, result, shape)
     return y
+
+
+def _as(x: Value, dtype: DType) -> Value:
+    """The same bits read as another dtype of the same width."""
+    return Value(x.storage, dtype, x.shape, x.offset, x.strides)
 
 
 def _demand_dtypes(name: str, args: Sequence[Value]) -> None:
