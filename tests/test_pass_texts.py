@@ -16,6 +16,7 @@ from pyonnx_wasm.ir import Graph
 from pyonnx_wasm.ir.text import parse_graph, print_graph
 from pyonnx_wasm.onnxfile import reader
 from pyonnx_wasm.op import KERNELS
+from pyonnx_wasm.passes.rewrite import Rewriter, derived
 from pyonnx_wasm.program.lower import lower, partition
 from pyonnx_wasm.testing import conformance
 from pyonnx_wasm.trace import trace
@@ -128,6 +129,22 @@ def test_the_verifier_sees_outputs_and_second_writers() -> None:
     node.out.storage.producer = None
     with pytest.raises(AssertionError, match="another producer"):
         passes.verify(graph, "my pass")
+
+
+def test_a_node_gives_way_once_and_leaves_no_reader_behind() -> None:
+    text = "graph(%x:f32[4]) {\n  %0:f32[4] = copy(x=%x:f32[4])  # a\n  %1:f32[4] = copy(x=%0:f32[4])  # b\n  return y=%1:f32[4]\n}"
+    graph = parse_graph(text, KERNELS)
+    a, b = graph.nodes
+    with Rewriter(graph) as rewriter, pytest.raises(AssertionError, match="which others read, would be written by nobody"):
+        rewriter.replace([a], [])
+    graph = parse_graph(text, KERNELS)
+    a, b = graph.nodes
+    with Rewriter(graph) as rewriter:
+        assert rewriter.only_reader(a.out) is b
+        rewriter.replace([a], [derived(a, origin="c")])
+        with pytest.raises(AssertionError, match=r"copy \(a\) has been replaced before"):
+            rewriter.replace([a, b], [])
+    assert print_graph(graph) == text.replace("# a", "# c")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-"""The passes over the IR, in the order in which they run.
+"""The passes over the IR, in the order in which they run. They import ``ir``, ``op``, ``tensor`` and the kernels that ``ops`` declares.
 
 A pass takes a graph and rewrites it; :func:`run` verifies the graph after each. The graph that they leave is what every target
 lowers (``program.partition``). What suits one target alone takes its nodes and gives others, and leaves the graph alone: for the core
 :func:`write_through`, for GPUs ``gpu.halves.read_halves`` and ``gpu.split.split_large``.
+
+A new pass is a function of a graph, in a file of its own, that replaces nodes through :class:`~.rewrite.Rewriter` and gives the same
+results for every operand, NaN and infinities included; it goes into ``PIPELINE``, and texts before and after it into ``tests/passes``.
 """
 
 from __future__ import annotations

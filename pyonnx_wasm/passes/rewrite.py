@@ -71,6 +71,9 @@ class Rewriter:
 
     def replace(self, old: Sequence[Node], new: Sequence[Node]) -> None:
         """Puts ``new`` where the last of ``old`` stood. What only ``old`` wrote must have no other readers."""
+        gone = next((node for node in old if node not in self.slot), None)
+        if gone is not None:
+            raise AssertionError(f"{gone.kernel.name} ({gone.origin}) has been replaced before")
         last = max(old, key=lambda n: (self.slot[n], self.slots[self.slot[n]].index(n)))
         at = self.slot[last]
         place = self.slots[at].index(last)

@@ -58,10 +58,12 @@ class Expression:
 def make(pool: Pool, name: str, dtype: DType, args: Sequence[Expression] = (), extra: Iterable[Any] = ()) -> Expression:
     """The expression of a pool; it lives as long as the pool."""
     extra = (*extra, 0, 0, 0)[: 3 - len(args)]
-    key = (name, dtype, *map(id, args), *(struct.pack("<d", x) if isinstance(x, float) else x for x in extra))
-    if key not in pool:
-        pool[key] = Expression(pool, name, dtype, tuple(args), extra)
-    return pool[key]
+    told = [struct.pack("<d", x) if isinstance(x, float) else x for x in extra] if name == "const" else extra
+    key = (name, dtype, *args, *told)
+    found = pool.get(key)
+    if found is None:
+        found = pool[key] = Expression(pool, name, dtype, tuple(args), extra)
+    return found
 
 
 def of(node: Node, pool: Pool | None = None, leaves: Sequence[Expression] | None = None) -> Expression:
@@ -94,7 +96,8 @@ def rebuild(e: Expression, fn: Callable[[Expression], Expression], pool: Pool | 
     pool = e.pool if pool is None else pool
     done: dict[Expression, Expression] = {}
     for x in nodes(e):
-        done[x] = fn(make(pool, x.name, x.dtype, [done[a] for a in x.args], x.extra))
+        args = tuple([done[a] for a in x.args])
+        done[x] = fn(x if args == x.args and pool is x.pool else make(pool, x.name, x.dtype, args, x.extra))
     return done[e]
 
 
@@ -102,7 +105,8 @@ def replaced(e: Expression, old: Expression, new: Expression) -> Expression:
     """The expression with another in place of one of its subexpressions; what stands above that stays, even if it equals ``old`` then."""
     done: dict[Expression, Expression] = {}
     for x in nodes(e):
-        done[x] = new if x is old else x.make(x.name, x.dtype, *[done[a] for a in x.args], extra=x.extra)
+        args = tuple([done[a] for a in x.args])
+        done[x] = new if x is old else x if args == x.args else make(x.pool, x.name, x.dtype, args, x.extra)
     return done[e]
 
 
