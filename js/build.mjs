@@ -39,7 +39,7 @@ const common = {
   logLevel: "warning",
 };
 const player = (file) => join(root, "js/player", file);
-const parts = ["engine.mts", "gpu.mts", "compile.mts"];
+const parts = ["engine.mts", "gpu.mts", "compile.mts", "common.mts"];
 await build({
   ...common,
   entryPoints: ["index.ts", ...parts].map(player),

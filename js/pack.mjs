@@ -23,7 +23,16 @@ rmSync(target, { recursive: true, force: true });
 mkdirSync(join(target, "dist"), { recursive: true });
 const built = readdirSync(dist).filter((file) => /\.(mjs|js|map|wasm)$/.test(file));
 for (const file of [...built, ...declarations("index.d.ts")]) cpSync(join(dist, file), join(target, "dist", file));
-for (const file of ["engine.mjs", "worker.mjs", "gpu.mjs", "compile.mjs", "all.mjs", "core.wasm", "core-relaxed.wasm"])
+for (const file of [
+  "engine.mjs",
+  "worker.mjs",
+  "gpu.mjs",
+  "compile.mjs",
+  "common.mjs",
+  "all.mjs",
+  "core.wasm",
+  "core-relaxed.wasm",
+])
   if (!built.includes(file)) throw new Error(`js/dist/${file} is missing: npm run build`);
 
 const venv = join(root, ".venv/bin/python");

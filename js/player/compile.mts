@@ -9,20 +9,18 @@ import type { External } from "./host.js";
 import type { First } from "./messages.js";
 import { files as own } from "./files.js";
 import { absolute, open, readAll, type ModelSource } from "./source.js";
+import type { CompileProgress } from "./types.js";
 import { startWorker, unref, type WorkerLike } from "./workers.js";
 
 export { serve } from "./compiler.js";
 
-/** On the way to a compiled model: bytes of the source read, steps of starting Pyodide, percent of compiling. */
-export interface CompileProgress {
-  readonly phase: "source" | "pyodide" | "compile";
-  readonly loaded: number;
-  /** 0 while it is not known. */
-  readonly total: number;
-}
-
 declare const VERSION: string;
 declare const CORE: string;
+
+/** Where and how models are compiled. */
+export interface CompileEnv extends PyodideEnv {
+  readonly optimise: boolean;
+}
 
 /** What a session loads: the compiled model, and the files that its weights are in. */
 export interface Compiled {
@@ -50,7 +48,7 @@ const SOURCE = "source.onnx";
 export async function compiled(
   source: ModelSource,
   external: readonly External[],
-  env: PyodideEnv,
+  env: CompileEnv,
   onProgress: (progress: CompileProgress) => void,
 ): Promise<Compiled> {
   const opened = await open(source);
@@ -124,7 +122,7 @@ const compilers = new Map<string, Compiler>();
 async function compileInWorker(
   name: string,
   files: readonly File[],
-  { indexURL = PYODIDE, wheelURL }: PyodideEnv,
+  { indexURL = PYODIDE, wheelURL, optimise }: CompileEnv,
   onProgress: (progress: CompileProgress) => void,
 ): Promise<Done> {
   const folder = absolute(indexURL);
@@ -139,7 +137,7 @@ async function compileInWorker(
     compiler.worker.terminate();
     if (compilers.get(key) === compiler) compilers.delete(key);
   };
-  const turn = compiler.queue.then(() => ask(compiler.worker, { name, files, index, wheel }, onProgress));
+  const turn = compiler.queue.then(() => ask(compiler.worker, { name, files, index, wheel, optimise }, onProgress));
   compiler.queue = turn.catch(() => {});
   try {
     return await turn;

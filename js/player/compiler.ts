@@ -1,5 +1,5 @@
 /** The compiler, in its worker: Python in Pyodide, from the project's wheel. */
-import type { CompileProgress } from "./compile.mjs";
+import type { CompileProgress } from "./types.js";
 import { messageOf } from "./errors.js";
 import { addressPath } from "./server.js";
 import { readAll, urlSource } from "./source.js";
@@ -12,6 +12,8 @@ export interface Job {
   /** Addresses of Pyodide's folder and of the wheel. */
   readonly index: string;
   readonly wheel: string;
+  /** Whether the fusing passes run. */
+  readonly optimise: boolean;
 }
 
 export interface Done {
@@ -26,7 +28,9 @@ interface Pyodide {
   loadPackage(names: string[], options: { messageCallback: () => void }): Promise<unknown>;
   unpackArchive(archive: ArrayBuffer, format: "wheel"): void;
   runPython(code: string): unknown;
-  readonly globals: { get(name: string): (source: string, target: string, tell: (share: number) => void) => string };
+  readonly globals: {
+    get(name: string): (source: string, target: string, optimise: boolean, tell: (share: number) => void) => string;
+  };
   readonly FS: {
     mkdirTree(path: string): void;
     writeFile(path: string, data: Uint8Array, options: { canOwn: boolean }): void;
@@ -41,10 +45,10 @@ const CURE = "compile the model beforehand: pyonnx-wasm compile model.onnx";
 const PYTHON = `
 import pyonnx_wasm
 
-def compile_model(source, target, tell):
+def compile_model(source, target, optimise, tell):
     """Compiles a file; returns what is wrong with it, or nothing."""
     try:
-        compiled = pyonnx_wasm.compile(source, gpu=True, progress=lambda phase, share: tell(share))
+        compiled = pyonnx_wasm.compile(source, gpu=True, optimise=optimise, progress=lambda phase, share: tell(share))
         pyonnx_wasm.save(compiled, target, thin=True)
     except MemoryError:
         return "the model does not fit into Pyodide's memory"
@@ -112,7 +116,7 @@ async function fetchWheel(url: string): Promise<ArrayBuffer> {
   }
 }
 
-function compile(python: Pyodide, { name, files }: Job, tell: (progress: CompileProgress) => void): Told {
+function compile(python: Pyodide, { name, files, optimise }: Job, tell: (progress: CompileProgress) => void): Told {
   const { FS } = python;
   const [source, target] = [`${FOLDER}/${files[0]?.path}`, "/compiled.ponnx"];
   const written: string[] = [];
@@ -123,7 +127,7 @@ function compile(python: Pyodide, { name, files }: Job, tell: (progress: Compile
       FS.writeFile(place, bytes, { canOwn: true });
       written.push(place);
     }
-    const fault = python.globals.get("compile_model")(source, target, (share) =>
+    const fault = python.globals.get("compile_model")(source, target, optimise, (share) =>
       tell({ phase: "compile", loaded: Math.round(share * 100), total: 100 }),
     );
     if (fault) return { refused: `${name}: ${fault}` };

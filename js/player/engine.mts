@@ -1,15 +1,15 @@
 /** The engine: one core and the models in it, in the page or in its worker. */
 import { Core, type Threads } from "./core.js";
+import { bytesOf, elements } from "./dtypes.js";
 import type { ValueInfo } from "./format.js";
 import { messageOf } from "./errors.js";
-import type { AdapterInfo, Gpu, GpuSettings } from "./gpu/device.js";
+import type { GpuSettings } from "./env.js";
+import type { Gpu } from "./gpu/device.js";
 import type { GpuFeed, GpuProgram, GpuTensor } from "./gpu/program.js";
 import { loadGpu } from "./gpu-module.js";
 import { Model, type Feed, type LoadOptions, type Output } from "./model.js";
-import type { StepTime } from "./program.js";
+import type { AdapterInfo, Backend, StepTime } from "./types.js";
 import type { Source } from "./source.js";
-
-export type Backend = "wasm" | "webgpu";
 
 /** Where a model is to run. */
 export interface Target {
@@ -112,6 +112,11 @@ export class Engine {
     });
   }
 
+  /** The buffer of a tensor that stayed on the GPU. */
+  bufferOf(tensor: number): GPUBuffer {
+    return this.#tensor(tensor).buffer;
+  }
+
   /** Gives a tensor's GPU memory back, after the calls that came before. */
   dispose(tensor: number): Promise<void> {
     return this.#queued(async () => {
@@ -128,7 +133,8 @@ export class Engine {
   }
 
   #gpuFeeds(feeds: readonly Feed[], reader: GpuProgram): GpuFeed[] {
-    return feeds.map(({ data, type, dims, gpu }) => {
+    return feeds.map(({ data, type, dims, gpu, buffer: own }) => {
+      if (own) return { data: own as GPUBuffer, bytes: bytesOf(type, elements(dims)), type, dims };
       if (gpu === undefined) return { data, bytes: data.length, type, dims };
       const { buffer, bytes, owner } = this.#tensor(gpu);
       if (owner.gpu.lost) throw owner.gpu.lost;

@@ -1,9 +1,10 @@
 /** Where engines live: one per page, core and thread count, in a worker or in place. */
 import type { WasmEnv } from "./env.js";
+import type { Tensor } from "./tensor.js";
 import { CoreLost, isCoreLost } from "./errors.js";
-import type { Feed, Output, Progress } from "./model.js";
+import type { Feed, Output } from "./model.js";
 import { compileCore, folderOf } from "./module.js";
-import type { StepTime } from "./program.js";
+import type { Progress, StepTime } from "./types.js";
 import { files } from "./files.js";
 import type { Engine, Loaded, Target } from "./engine.mjs";
 import type { Remote, Reply, Request } from "./messages.js";
@@ -29,11 +30,15 @@ export interface Host {
   /** The bytes of a tensor that stayed on the GPU. */
   download(tensor: number): Promise<Uint8Array<ArrayBuffer>>;
   dispose(tensor: number): void;
+  /** The buffer of a tensor that stayed on the GPU, where the engine runs here. */
+  bufferOf(tensor: number): Tensor.GpuBufferType | undefined;
   profile(session: number, feeds: readonly Feed[]): Promise<StepTime[]>;
   release(session: number): Promise<void>;
   memoryBytes(): Promise<number>;
   stop(): void;
   readonly lost: boolean;
+  /** Whether the engine runs here: it then reads buffers of the page's device. */
+  readonly inPlace: boolean;
 }
 
 interface Shared {
@@ -81,10 +86,24 @@ export async function acquireHost(
     unref(mine.linger);
   };
   try {
-    return { host: await mine.host, giveBack };
+    return { host: await inTime(mine.host, wasm.initTimeout), giveBack };
   } catch (error) {
     shared.delete(mine);
     throw error;
+  }
+}
+
+async function inTime(host: Promise<Host>, milliseconds = 0): Promise<Host> {
+  if (milliseconds <= 0) return host;
+  let timer: ReturnType<typeof setTimeout> | undefined;
+  const late = new Promise<never>((_, reject) => {
+    const error = new Error(`the core did not start within env.wasm.initTimeout, ${milliseconds} ms`);
+    timer = setTimeout(reject, milliseconds, error);
+  });
+  try {
+    return await Promise.race([host, late]);
+  } finally {
+    clearTimeout(timer);
   }
 }
 
@@ -112,6 +131,7 @@ async function engineModule(): Promise<typeof import("./engine.mjs")> {
 
 class LocalHost implements Host {
   lost = false;
+  readonly inPlace = true;
 
   constructor(readonly engine: Engine) {}
 
@@ -140,6 +160,10 @@ class LocalHost implements Host {
 
   dispose(tensor: number): void {
     void this.engine.dispose(tensor);
+  }
+
+  bufferOf(tensor: number): Tensor.GpuBufferType {
+    return this.engine.bufferOf(tensor);
   }
 
   profile(session: number, feeds: readonly Feed[]): Promise<StepTime[]> {
@@ -194,6 +218,7 @@ interface Pending {
 }
 
 class WorkerHost implements Host {
+  readonly inPlace = false;
   readonly #pending = new Map<number, Pending>();
   #next = 1;
   #loss: Error | undefined;
@@ -269,6 +294,10 @@ class WorkerHost implements Host {
     if (!this.lost) this.#call({ op: "dispose", tensor }).catch(() => {});
   }
 
+  bufferOf(): undefined {
+    return undefined;
+  }
+
   async profile(session: number, feeds: readonly Feed[]): Promise<StepTime[]> {
     const copies = snapshot(feeds);
     return (await this.#call({ op: "profile", session, feeds: copies }, buffers(copies))) as StepTime[];
@@ -319,7 +348,7 @@ class WorkerHost implements Host {
 }
 
 function snapshot(feeds: readonly Feed[]): Feed[] {
-  return feeds.map(({ data, type, dims, gpu }) => ({ data: data.slice(), type, dims, gpu }));
+  return feeds.map((feed) => ({ ...feed, data: feed.data.slice() }));
 }
 
 function buffers(feeds: readonly Feed[]): Transferable[] {

@@ -1,21 +1,67 @@
-/** pyonnx-wasm: compiled ONNX models in a web page, with onnxruntime-web's surface. */
+/** pyonnx-wasm: ONNX models in web pages, Node.js, Deno and Bun, with onnxruntime-web's surface. */
 export { env, type Env, type PyodideEnv, type WasmEnv, type WebgpuEnv } from "./env.js";
 export {
   InferenceSession,
+  registerBackend,
   type Feeds,
   type Fetches,
   type Results,
   type RunOptions,
-  type SessionOptions,
   type ValueMetadata,
 } from "./session.js";
-export { Tensor, type TensorData, type TensorLocation } from "./tensor.js";
-export type { CompileProgress } from "./compile.mjs";
+export type { SessionOptions } from "./options.js";
+export {
+  Tensor,
+  type TensorConstructor,
+  type TensorData,
+  type TensorLocation,
+  type TensorType,
+  type TypedTensor,
+} from "./tensor.js";
+export { TRACE, TRACE_EVENT_BEGIN, TRACE_EVENT_END, TRACE_FUNC_BEGIN, TRACE_FUNC_END } from "./tracing.js";
+export type {
+  Backend,
+  ConversionUtils,
+  CpuPinnedConstructorParameters,
+  ExternalDataFileDescription,
+  ExternalDataFileType,
+  FileBlob,
+  FileData,
+  FileType,
+  FileUrlOrPath,
+  GpuBufferConstructorParameters,
+  ImageFormat,
+  ImageTensorLayout,
+  InferenceSessionFactory,
+  InferenceSessionHandler,
+  MLTensorConstructorParameters,
+  NonTensorType,
+  OnnxModelOptions,
+  OnnxValue,
+  OnnxValueDataLocation,
+  OptionResizedDimensions,
+  OptionsDimensions,
+  OptionsFormat,
+  OptionsNormalizationParameters,
+  OptionsTensorDataType,
+  OptionsTensorFormat,
+  OptionsTensorLayout,
+  SessionHandler,
+  TensorFactory,
+  TensorFromGpuBufferOptions,
+  TensorFromImageBitmapOptions,
+  TensorFromImageDataOptions,
+  TensorFromImageElementOptions,
+  TensorFromMLTensorOptions,
+  TensorFromTextureOptions,
+  TensorFromUrlOptions,
+  TensorToDataUrlOptions,
+  TensorToImageDataOptions,
+  TextureConstructorParameters,
+} from "onnxruntime-common";
 export type { Type } from "./dtypes.js";
-export type { Progress } from "./model.js";
-export type { StepTime } from "./program.js";
 export { traceEvents, type TraceEvent } from "./trace.js";
-export type { AdapterInfo } from "./gpu/device.js";
+export type { AdapterInfo, CompileProgress, Progress, StepTime } from "./types.js";
 export type { ModelSource } from "./source.js";
 
 import { env } from "./env.js";

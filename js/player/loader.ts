@@ -1,6 +1,6 @@
 /** Streams a model's file: every byte goes from the chunk it arrives in straight to where it belongs. */
 import type { Header, WeightInfo } from "./format.js";
-import type { Progress } from "./model.js";
+import type { Progress } from "./types.js";
 import { Reader, urlSource, type Source } from "./source.js";
 
 /** Bytes of a file, and who takes them. */

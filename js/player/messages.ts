@@ -1,7 +1,8 @@
 /** What page and worker say to each other. */
 import type { ThreadStart } from "./core.js";
 import type { Target } from "./engine.mjs";
-import type { Feed, Progress } from "./model.js";
+import type { Feed } from "./model.js";
+import type { Progress } from "./types.js";
 
 /** Where the worker reads a file from: an address, or a port that the page serves. */
 export interface Remote {

@@ -16,16 +16,9 @@ import type { GpuProgram, Pipelines } from "./gpu/program.js";
 import type { Section } from "./gpu/section.js";
 import { loadGpu } from "./gpu-module.js";
 import { externalSource, progressOf, range, sourceFiles, stream, type Range } from "./loader.js";
-import { Program, readTables, Staging, weightsOf, type Slot, type StepTime, type Tables } from "./program.js";
+import { Program, readTables, Staging, weightsOf, type Slot, type Tables } from "./program.js";
 import { Reader, type Source } from "./source.js";
-
-export interface Progress {
-  readonly phase: "model" | "init" | "ready";
-  /** Bytes read so far; never falls. */
-  readonly loaded: number;
-  /** Bytes of the model with all its files, as its header says; 0 until that is read. */
-  readonly total: number;
-}
+import type { Progress, StepTime } from "./types.js";
 
 export interface LoadOptions {
   /** Opens a file that a thin model refers to, if the caller gave it. */
@@ -44,6 +37,8 @@ export interface Feed {
   readonly dims: readonly number[];
   /** Set for a tensor that is on the GPU; `data` is empty then. */
   readonly gpu?: number | undefined;
+  /** A buffer of the page's own device, for an engine in the page; `data` is empty then. */
+  readonly buffer?: unknown;
 }
 
 export interface Output {

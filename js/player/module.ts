@@ -63,7 +63,7 @@ async function fetchFirst([address, ...others]: string[]): Promise<WebAssembly.M
   }
 }
 
-function compileBinary(binary: ArrayBuffer | Uint8Array): Promise<WebAssembly.Module> {
+function compileBinary(binary: ArrayBufferLike | Uint8Array): Promise<WebAssembly.Module> {
   let module = given.get(binary);
   if (!module) {
     const bytes = asBytes(binary);

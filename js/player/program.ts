@@ -2,6 +2,7 @@
 import { bytesOf, codeOf, elements, typeOfCode, type Type } from "./dtypes.js";
 import { ERROR_BYTES, type Core } from "./core.js";
 import type { ProgramInfo } from "./format.js";
+import type { StepTime } from "./types.js";
 
 /** A tensor in core memory. */
 export interface Slot {
@@ -9,19 +10,6 @@ export interface Slot {
   readonly bytes: number;
   readonly type: Type;
   readonly dims: readonly number[];
-}
-
-export interface StepTime {
-  /** The ONNX nodes that the step came from. */
-  readonly name: string;
-  readonly kernel: string;
-  /** Where it ran: `"wasm"`, `"webgpu"`, or `"copy"` between them. */
-  readonly backend: "wasm" | "webgpu" | "copy";
-  /** When it began, in milliseconds from the first step. */
-  readonly start: number;
-  readonly ms: number;
-  /** Bytes of its buffers, or those that were copied. */
-  readonly bytes: number;
 }
 
 /** What the core said: an error `code` (PROGRAM.md), the step at fault or -1, the ONNX nodes that it came from. */

@@ -1,56 +1,46 @@
-import type { CompileProgress } from "./compile.mjs";
-import { arrayOf, type Type } from "./dtypes.js";
+import type * as ort from "onnxruntime-common";
+import { arrayOf } from "./dtypes.js";
 import { env } from "./env.js";
+import type { Loaded } from "./engine.mjs";
 import type { ValueInfo } from "./format.js";
 import { acquireHost, type External, type Host } from "./host.js";
-import type { Feed, Output, Progress } from "./model.js";
-import type { StepTime } from "./program.js";
+import { inform, warn } from "./log.js";
+import type { Feed, Output } from "./model.js";
+import * as opts from "./options.js";
+import type { SessionOptions } from "./options.js";
 import { checkFeeds, checkOverrides, override, quoted } from "./signature.js";
 import { sniffed, wasOnnx } from "./sniff.js";
 import { asBytes, type ModelSource } from "./source.js";
-import { Tensor } from "./tensor.js";
-import type { AdapterInfo } from "./gpu/device.js";
-import type { Backend, Loaded, Target } from "./engine.mjs";
+import { Tensor, TensorImpl } from "./tensor.js";
+import { traceEvents, type TraceEvent } from "./trace.js";
+import type { AdapterInfo, Backend, StepTime } from "./types.js";
 
 /** A value of the signature; a dim is a size or the name of a symbol. */
-export interface ValueMetadata {
-  readonly name: string;
-  readonly isTensor: true;
-  readonly type: Type;
-  readonly shape: readonly (number | string)[];
-}
-
-export interface SessionOptions {
-  /** Backends in order of preference, `"webgpu"` and `"wasm"` (or `"cpu"`); default: wasm. The session says which one runs, and why. */
-  executionProviders?: readonly (string | { readonly name: string })[];
-  /** Fixed sizes of symbolic dims; feeds of other sizes are refused. */
-  freeDimensionOverrides?: Readonly<Record<string, number>>;
-  /** Files that a thin model's weights come from; a string is both path and address. */
-  externalData?: readonly (string | { readonly path: string; readonly data: ModelSource })[];
-  /** `"cpu"` (default), or on webgpu `"gpu-buffer"`, for all outputs or by name: such tensors can be fed to the next run as they are. */
-  preferredOutputLocation?: string | Readonly<Record<string, string>>;
-  /** `false` runs in place, as `env.wasm.proxy = false` does for all sessions. */
-  worker?: boolean;
-  /** Called while the model loads. */
-  onProgress?: (progress: Progress | CompileProgress) => void;
-  /** Accepted for onnxruntime's sake: models are optimised when they are compiled. */
-  graphOptimizationLevel?: "disabled" | "basic" | "extended" | "layout" | "all";
-  logSeverityLevel?: 0 | 1 | 2 | 3 | 4;
-  readonly [other: string]: unknown;
-}
-
-export type Feeds = Readonly<Record<string, Tensor>>;
+export type ValueMetadata = ort.InferenceSession.ValueMetadata;
+export type Feeds = ort.InferenceSession.FeedsType;
 /** Names of the outputs wanted, or an object with null or a tensor to fill for each. */
-export type Fetches = readonly string[] | Readonly<Record<string, Tensor | null>>;
-export type RunOptions = Readonly<Record<string, unknown>>;
+export type Fetches = ort.InferenceSession.FetchesType;
+export type RunOptions = ort.InferenceSession.RunOptions;
 export type Results = Record<string, Tensor>;
 
+const registered = new Map<string, Parameters<typeof registerBackend>>();
+
+/** Adds a backend of one's own: sessions whose first execution provider has its name are its. */
+export const registerBackend = (name: string, backend: ort.Backend, priority: number): void => {
+  if (typeof backend?.init !== "function" || typeof backend.createInferenceSessionHandler !== "function")
+    throw new TypeError("a backend has the methods init and createInferenceSessionHandler");
+  const before = registered.get(name);
+  if (before?.[2] === priority && before[1] !== backend)
+    throw new Error(`there is a backend "${name}" of priority ${priority} already`);
+  if (!before || before[2] <= priority) registered.set(name, [name, backend, priority]);
+};
+
 /** A model, ready to run. Any number of `run` calls may be under way; they are served in order. */
-export class InferenceSession {
+export class InferenceSession implements ort.InferenceSession {
   readonly inputNames: readonly string[];
   readonly outputNames: readonly string[];
-  readonly inputMetadata: readonly ValueMetadata[];
-  readonly outputMetadata: readonly ValueMetadata[];
+  readonly inputMetadata: readonly ort.InferenceSession.TensorValueMetadata[];
+  readonly outputMetadata: readonly ort.InferenceSession.TensorValueMetadata[];
   /** The backend that runs the model. */
   readonly backend: Backend;
   /** Why the model does not run on the backend that was preferred. */
@@ -60,13 +50,22 @@ export class InferenceSession {
   /** Threads that the core runs on. */
   readonly threads: number;
   // Neither "#" nor objects with such: they cannot be read through the proxies that reactive frameworks wrap around objects.
+  /** @internal */
   private readonly host: () => Host;
+  /** @internal */
   private readonly id: number;
+  /** @internal */
   private readonly inputs: readonly ValueInfo[];
+  /** @internal */
   private readonly giveBack: () => void;
+  /** @internal */
   private readonly kept: readonly number[];
+  /** @internal */
   private released = false;
+  /** Steps so far, while profiling. @internal */
+  private profiled: StepTime[] | undefined;
 
+  /** @internal */
   private constructor(host: Host, giveBack: () => void, loaded: Loaded, options: SessionOptions) {
     const sizes = options.freeDimensionOverrides ?? {};
     this.backend = loaded.backend;
@@ -81,7 +80,8 @@ export class InferenceSession {
     this.outputNames = loaded.outputs.map(({ name }) => name);
     this.inputMetadata = this.inputs.map(metadata);
     this.outputMetadata = override(loaded.outputs, sizes).map(metadata);
-    this.kept = this.backend === "webgpu" ? keptOutputs(options, this.outputNames) : [];
+    this.kept = this.backend === "webgpu" ? opts.keptOutputs(options, this.outputNames) : [];
+    if (options.enableProfiling) this.startProfiling();
   }
 
   /**
@@ -110,11 +110,21 @@ export class InferenceSession {
   }
 
   static async #create(given: ModelSource, options: SessionOptions): Promise<InferenceSession> {
-    checkOptions(options);
+    const [first] = options?.executionProviders ?? [];
+    const provider = typeof first === "object" ? first.name : first;
+    const backend = provider === undefined ? undefined : registered.get(provider);
+    if (backend) {
+      const common = await import("./common.mjs");
+      common.registerBackend(...backend);
+      return (await common.InferenceSession.create(given as string, options as object)) as InferenceSession;
+    }
+    opts.checkOptions(options);
     const { source, onnx } = await sniffed(given);
     if (onnx) return InferenceSession.#compile(source, options);
     try {
-      return await InferenceSession.#load(source, externals(options), options);
+      const session = await InferenceSession.#load(source, opts.externals(options), options);
+      opts.warnOfLevel(options);
+      return session;
     } catch (error) {
       if (wasOnnx(source, error)) return InferenceSession.#compile(source, options);
       throw error;
@@ -123,7 +133,12 @@ export class InferenceSession {
 
   static async #compile(source: ModelSource, options: SessionOptions): Promise<InferenceSession> {
     const { compiled } = await import("./compile.mjs");
-    const made = await compiled(source, externals(options), env.pyodide, guarded(options.onProgress));
+    const made = await compiled(
+      source,
+      opts.externals(options),
+      { ...env.pyodide, optimise: opts.optimises(options) },
+      opts.guarded(options.onProgress),
+    );
     try {
       return await InferenceSession.#load(made.model, made.external, options);
     } catch (error) {
@@ -138,13 +153,16 @@ export class InferenceSession {
     external: readonly External[],
     options: SessionOptions,
   ): Promise<InferenceSession> {
-    const inWorker = options.worker ?? env.wasm.proxy !== false;
-    const { host, giveBack } = await acquireHost(env.wasm, inWorker, source);
+    const target = opts.targetOf(options);
+    const { intraOpNumThreads } = options;
+    const wasm = intraOpNumThreads === undefined ? env.wasm : { ...env.wasm, numThreads: intraOpNumThreads };
+    const { host, giveBack } = await acquireHost(wasm, opts.inWorker(options, target), source);
     let loaded: Loaded | undefined;
     try {
-      loaded = await host.load(source, external, target(options), guarded(options.onProgress));
+      loaded = await host.load(source, external, target, opts.guarded(options.onProgress));
       checkOverrides(loaded.inputs, options.freeDimensionOverrides ?? {});
-      if (loaded.fallback) console.warn(`pyonnx-wasm: running on ${loaded.backend}: ${loaded.fallback}`);
+      if (loaded.fallback) warn(`running on ${loaded.backend}: ${loaded.fallback}`, options);
+      inform(`session on ${loaded.backend}, threads: ${loaded.threads}`, options);
       return new InferenceSession(host, giveBack, loaded, options);
     } catch (error) {
       if (loaded) await host.release(loaded.id);
@@ -159,16 +177,61 @@ export class InferenceSession {
    * Feeds are copied before this returns, so their arrays may be reused at once; results own theirs.
    * Rejects with an error that names the input, or the node that failed.
    */
-  async run(feeds: Feeds, fetches?: Fetches | RunOptions, _options?: RunOptions): Promise<Results> {
-    const inputs = this.check(feeds);
-    const wanted = this.wanted(fetches);
+  async run(feeds: Feeds, options?: RunOptions): Promise<Results>;
+  async run(feeds: Feeds, fetches: Fetches, options?: RunOptions): Promise<Results>;
+  async run(feeds: Feeds, second?: Fetches | RunOptions, third?: RunOptions): Promise<Results> {
+    const { wanted, options } = this.wanted(second, third);
+    opts.warnOfRunOptions(options);
+    if (options.terminate) throw new Error(tagged("the run was terminated: its option terminate is set", options));
+    try {
+      return await this.runChecked(feeds, wanted);
+    } catch (error) {
+      if (error instanceof Error) error.message = tagged(error.message, options);
+      throw error;
+    }
+  }
+
+  /** @internal */
+  private async runChecked(feeds: Feeds, wanted: readonly Wanted[]): Promise<Results> {
+    const arriving = this.arriving(feeds);
+    const inputs = this.check(arriving.length ? await this.arrived(feeds, arriving) : feeds);
     const indexes = wanted.map(({ index }) => index);
     const keep = wanted.flatMap(({ index, into }) => (this.kept.includes(index) && !into ? [index] : []));
     const host = this.host();
+    if (this.profiled) void this.note(host.profile(this.id, inputs));
     const outputs = await host.run(this.id, inputs, indexes, keep);
     return Object.fromEntries(
       wanted.map(({ name, into }, i) => [name, deliver(name, outputs[i] as Output, into, host)] as const),
     );
+  }
+
+  /** Names of feeds whose data is in other hands and has to come here first. @internal */
+  private arriving(feeds: unknown): string[] {
+    if (typeof feeds !== "object" || feeds === null) return [];
+    const readsBuffers = this.backend === "webgpu" && this.host().inPlace;
+    return Object.entries(feeds).flatMap(([name, value]) => {
+      if (typeof value !== "object" || value === null || !("location" in value)) return [];
+      const { location } = value as Tensor;
+      const here = location === "cpu" || location === "cpu-pinned" || location === "none";
+      const engines = value instanceof TensorImpl && value.onGpu !== undefined;
+      return here || engines || (location === "gpu-buffer" && readsBuffers) ? [] : [name];
+    });
+  }
+
+  /** @internal */
+  private async arrived(feeds: Feeds, names: readonly string[]): Promise<Feeds> {
+    const got = names.map(async (name) => {
+      const tensor = feeds[name] as Tensor;
+      try {
+        return [name, new Tensor(tensor.type, await tensor.getData(), tensor.dims)] as const;
+      } catch (error) {
+        throw new Error(
+          `input "${name}": the feed is a ${tensor.location} of the page, which the session does not reach: ` +
+            `${(error as Error).message}; sessions with { worker: false } on the page's device (env.webgpu.device) do`,
+        );
+      }
+    });
+    return { ...feeds, ...Object.fromEntries(await Promise.all(got)) };
   }
 
   /** Runs the model step by step and returns each step's nodes, kernel and milliseconds. */
@@ -192,88 +255,135 @@ export class InferenceSession {
     }
   }
 
-  /** For onnxruntime's sake; profiles come from `profile`. */
-  startProfiling(): void {}
+  /** From now on every run is made twice, the second time step by step. */
+  startProfiling(): void {
+    this.profiled ??= [];
+  }
 
-  endProfiling(): void {}
+  /**
+   * Ends it and returns what the steps took, as trace events: `JSON.stringify` makes a file that Perfetto opens. On webgpu
+   * `env.webgpu.profiling.ondata` hears of each step as it ends.
+   */
+  endProfiling(): { traceEvents: TraceEvent[]; displayTimeUnit: "ms" } {
+    const steps = this.profiled ?? [];
+    this.profiled = undefined;
+    return traceEvents(steps);
+  }
 
+  /** @internal */
+  private async note(running: Promise<StepTime[]>): Promise<void> {
+    const steps = await running.catch(() => []);
+    const last = this.profiled?.at(-1);
+    const begin = last ? last.start + last.ms : 0;
+    const { mode, ondata } = env.webgpu.profiling ?? {};
+    for (const step of steps) {
+      this.profiled?.push({ ...step, start: begin + step.start });
+      if (mode === "default" && step.backend === "webgpu") ondata?.(profilingData(step));
+    }
+  }
+
+  /** @internal */
   private check(feeds: unknown): Feed[] {
     if (this.released) throw new Error("the session was released");
     return checkFeeds(this.inputs, feeds, this.host());
   }
 
-  private wanted(fetches: Fetches | RunOptions | undefined): { name: string; index: number; into: Tensor | null }[] {
-    const pick = (name: string, into: Tensor | null) => {
+  /** The outputs asked for, and the run's options. @internal */
+  private wanted(
+    second: Fetches | RunOptions | undefined,
+    third: RunOptions | undefined,
+  ): { wanted: Wanted[]; options: RunOptions } {
+    const pick = (name: string, into: TensorImpl | null): Wanted => {
       const index = this.outputNames.indexOf(name);
-      if (index < 0) throw new Error(`there is no output "${name}"; the outputs are ${quoted(this.outputNames)}`);
+      if (index < 0) throw new RangeError(`there is no output "${name}"; the outputs are ${quoted(this.outputNames)}`);
       return { name, index, into };
     };
     const all = this.outputNames.map((name) => pick(name, null));
-    if (!fetches) return all;
-    if (Array.isArray(fetches)) return fetches.map((name: string) => pick(name, null));
+    if (second === undefined) return { wanted: all, options: third ?? {} };
+    if (typeof second !== "object" || second === null || second instanceof TensorImpl)
+      throw new TypeError("fetches must be names of outputs, or an object of tensors or nulls by output name");
+    if (Array.isArray(second)) {
+      if (!second.length) throw new TypeError("fetches must not be empty: leave them out for all outputs");
+      return { wanted: second.map((name: string) => pick(name, null)), options: third ?? {} };
+    }
     // As in onnxruntime, an object without any output's name holds run options.
-    const named = Object.entries(fetches).filter(([name]) => this.outputNames.includes(name));
-    return named.length ? named.map(([name, into]) => pick(name, into instanceof Tensor ? into : null)) : all;
+    const given = Object.entries(second).filter(([name, into]) => this.outputNames.includes(name) && isFetch(into));
+    if (!given.length) return { wanted: all, options: second as RunOptions };
+    const wanted = given.map(([name, into]) => pick(name, into instanceof TensorImpl ? into : null));
+    return { wanted, options: third ?? {} };
   }
 }
 
-function metadata({ name, type, shape }: ValueInfo): ValueMetadata {
-  return { name, isTensor: true, type, shape };
+// onnxruntime's names.
+export declare namespace InferenceSession {
+  type OnnxValueMapType = ort.InferenceSession.OnnxValueMapType;
+  type NullableOnnxValueMapType = ort.InferenceSession.NullableOnnxValueMapType;
+  type FeedsType = ort.InferenceSession.FeedsType;
+  type FetchesType = ort.InferenceSession.FetchesType;
+  type ReturnType = ort.InferenceSession.ReturnType;
+  type SessionOptions = ort.InferenceSession.SessionOptions;
+  type ExecutionProviderOptionMap = ort.InferenceSession.ExecutionProviderOptionMap;
+  type ExecutionProviderName = ort.InferenceSession.ExecutionProviderName;
+  type ExecutionProviderConfig = ort.InferenceSession.ExecutionProviderConfig;
+  type ExecutionProviderOption = ort.InferenceSession.ExecutionProviderOption;
+  type CpuExecutionProviderOption = ort.InferenceSession.CpuExecutionProviderOption;
+  type CudaExecutionProviderOption = ort.InferenceSession.CudaExecutionProviderOption;
+  type DmlExecutionProviderOption = ort.InferenceSession.DmlExecutionProviderOption;
+  type TensorRtExecutionProviderOption = ort.InferenceSession.TensorRtExecutionProviderOption;
+  type WebAssemblyExecutionProviderOption = ort.InferenceSession.WebAssemblyExecutionProviderOption;
+  type WebGLExecutionProviderOption = ort.InferenceSession.WebGLExecutionProviderOption;
+  type XnnpackExecutionProviderOption = ort.InferenceSession.XnnpackExecutionProviderOption;
+  type WebGpuExecutionProviderOption = ort.InferenceSession.WebGpuExecutionProviderOption;
+  type WebNNExecutionProviderName = ort.InferenceSession.WebNNExecutionProviderName;
+  type WebNNContextOptions = ort.InferenceSession.WebNNContextOptions;
+  type WebNNOptionsWithoutMLContext = ort.InferenceSession.WebNNOptionsWithoutMLContext;
+  type WebNNOptionsWithMLContext = ort.InferenceSession.WebNNOptionsWithMLContext;
+  type WebNNOptionsWebGpu = ort.InferenceSession.WebNNOptionsWebGpu;
+  type WebNNExecutionProviderOption = ort.InferenceSession.WebNNExecutionProviderOption;
+  type QnnExecutionProviderOption = ort.InferenceSession.QnnExecutionProviderOption;
+  type CoreMLExecutionProviderOption = ort.InferenceSession.CoreMLExecutionProviderOption;
+  type NnapiExecutionProviderOption = ort.InferenceSession.NnapiExecutionProviderOption;
+  type RunOptions = ort.InferenceSession.RunOptions;
+  type ValueMetadataBase = ort.InferenceSession.ValueMetadataBase;
+  type NonTensorValueMetadata = ort.InferenceSession.NonTensorValueMetadata;
+  type TensorValueMetadata = ort.InferenceSession.TensorValueMetadata;
+  type ValueMetadata = ort.InferenceSession.ValueMetadata;
 }
 
-function checkOptions(options: SessionOptions): void {
-  if (typeof options !== "object" || options === null) throw new TypeError("the session's options must be an object");
-  const { preferredOutputLocation: location } = options;
-  const backends = backendsOf(options);
-  for (const place of typeof location === "string" ? [location] : Object.values(location ?? {}))
-    if (place !== "cpu" && place !== "cpu-pinned" && !(place === "gpu-buffer" && backends.includes("webgpu")))
-      throw new Error(
-        `preferredOutputLocation "${place}": outputs can be on the "cpu", and with the "webgpu" backend in a "gpu-buffer"`,
-      );
+interface Wanted {
+  readonly name: string;
+  readonly index: number;
+  readonly into: TensorImpl | null;
 }
 
-/** The backends asked for that exist, in order. */
-function backendsOf({ executionProviders }: SessionOptions): Backend[] {
-  const names = (executionProviders ?? ["wasm"]).map((p) => (typeof p === "string" ? p : p.name));
-  const found = names.flatMap((name): Backend[] =>
-    name === "webgpu" ? ["webgpu"] : name === "wasm" || name === "cpu" ? ["wasm"] : [],
-  );
-  if (names.length && !found.length)
-    throw new Error(
-      `executionProviders [${quoted(names)}]: only "webgpu" and "wasm" are available; add one to the list`,
-    );
-  return found.length ? found : ["wasm"];
+function isFetch(value: unknown): boolean {
+  return value === null || value instanceof TensorImpl;
 }
 
-function target(options: SessionOptions): Target {
-  const { powerPreference, forceFallbackAdapter, limits } = env.webgpu;
-  return { backends: backendsOf(options), gpu: { powerPreference, forceFallbackAdapter, limits } };
+function tagged(message: string, { tag }: RunOptions): string {
+  return tag ? `[${tag}] ${message}` : message;
 }
 
-function keptOutputs({ preferredOutputLocation: location }: SessionOptions, names: readonly string[]): number[] {
-  const place = (name: string): string | undefined => (typeof location === "object" ? location[name] : location);
-  return names.flatMap((name, i) => (place(name) === "gpu-buffer" ? [i] : []));
+function profilingData({ kernel, name, start, ms }: StepTime): ort.Env.WebGpuProfilingData {
+  const times = { startTime: start * 1e6, endTime: (start + ms) * 1e6 };
+  const names = { kernelId: 0, kernelType: kernel, kernelName: name, programName: kernel };
+  return { version: 1, inputsMetadata: [], outputsMetadata: [], ...names, ...times };
 }
 
-function externals({ externalData = [] }: SessionOptions): External[] {
-  return externalData.map((file) => (typeof file === "string" ? { path: file, data: file } : file));
+function metadata({ name, type, shape }: ValueInfo): ort.InferenceSession.TensorValueMetadata {
+  return { name, isTensor: true, type: type as Tensor.Type, shape };
 }
 
-/** A callback whose own errors do not end the load. */
-function guarded(onProgress: SessionOptions["onProgress"]): (progress: Progress | CompileProgress) => void {
-  return (progress) => {
-    try {
-      onProgress?.(progress);
-    } catch (error) {
-      reportError(error);
-    }
-  };
-}
-
-function deliver(name: string, { data, type, dims, gpu }: Output, into: Tensor | null, host: Host): Tensor {
+function deliver(name: string, { data, type, dims, gpu }: Output, into: TensorImpl | null, host: Host): Tensor {
   if (gpu !== undefined) {
     const [download, dispose] = [() => host.download(gpu), () => host.dispose(gpu)];
-    return Tensor.onGpu(type, dims, { id: gpu, home: host, download, dispose });
+    return TensorImpl.onGpu(type, dims, {
+      id: gpu,
+      home: host,
+      buffer: host.bufferOf(gpu),
+      download,
+      dispose,
+    }) as Tensor;
   }
   if (!into) return new Tensor(type, new (arrayOf(type))(data.buffer), dims);
   const target = asBytes(into.data);
@@ -283,5 +393,5 @@ function deliver(name: string, { data, type, dims, gpu }: Output, into: Tensor |
     );
   target.set(data);
   into.dims = dims;
-  return into;
+  return into as unknown as Tensor;
 }

@@ -3,7 +3,7 @@ import { bytesOf, elements, isType } from "./dtypes.js";
 import type { ValueInfo } from "./format.js";
 import type { Feed } from "./model.js";
 import { asBytes } from "./source.js";
-import { Tensor } from "./tensor.js";
+import { TensorImpl } from "./tensor.js";
 
 const SYMBOL = /^[A-Za-z_][\w.]*$/;
 
@@ -11,7 +11,7 @@ function isSymbol(dim: number | string): dim is string {
   return typeof dim === "string" && SYMBOL.test(dim);
 }
 
-/** The signature with symbolic dims replaced by fixed sizes; throws an error for names that the inputs do not have. */
+/** The signature with symbolic dims replaced by fixed sizes. */
 export function override(values: readonly ValueInfo[], sizes: Readonly<Record<string, number>>): ValueInfo[] {
   return values.map((value) => ({
     ...value,
@@ -22,11 +22,7 @@ export function override(values: readonly ValueInfo[], sizes: Readonly<Record<st
 export function checkOverrides(inputs: readonly ValueInfo[], sizes: Readonly<Record<string, number>>): void {
   const symbols = new Set(inputs.flatMap(({ shape }) => shape.filter((d) => typeof d === "string")));
   for (const [name, value] of Object.entries(sizes)) {
-    if (!symbols.has(name)) {
-      const have = symbols.size ? `its symbolic dims are ${quoted([...symbols])}` : "all its dims are fixed";
-      throw new Error(`freeDimensionOverrides: the model has no dim "${name}"; ${have}`);
-    }
-    if (!Number.isSafeInteger(value) || value < 0)
+    if (symbols.has(name) && (!Number.isSafeInteger(value) || value < 0))
       throw new RangeError(`freeDimensionOverrides: "${name}" must be an integer >= 0, not ${String(value)}`);
   }
 }
@@ -50,16 +46,19 @@ export function checkFeeds(inputs: readonly ValueInfo[], feeds: unknown, home?: 
     if (!Object.hasOwn(given, name) || given[name] === undefined)
       throw new Error(`input "${name}" is missing; ${takes}`);
     const tensor = given[name];
-    const remote = tensor instanceof Tensor ? tensor.onGpu : undefined;
+    const remote = tensor instanceof TensorImpl ? tensor.onGpu : undefined;
+    const buffer =
+      tensor instanceof TensorImpl && !remote && tensor.location === "gpu-buffer" ? tensor.gpuBuffer : undefined;
     if (remote && remote.home !== home)
       fail("the feed is on the GPU of another engine; pass a tensor of its data: await getData()");
-    const { type, dims, data } = remote
-      ? { type: (tensor as Tensor).type, dims: (tensor as Tensor).dims, data: new Uint8Array() }
-      : (tensorParts(tensor) ?? fail("the feed is not a Tensor"));
+    const { type, dims, data } =
+      remote || buffer
+        ? { type: (tensor as TensorImpl).type, dims: (tensor as TensorImpl).dims, data: new Uint8Array() }
+        : (tensorParts(tensor) ?? fail("the feed is not a Tensor"));
     if (type !== input.type) fail(`the feed is ${String(type)}`);
     const bytes = asBytes(data);
     if (!bytes) return fail("the feed's data is not a typed array");
-    if (!remote && bytesOf(input.type, elements(dims)) !== bytes.length)
+    if (!remote && !buffer && bytesOf(input.type, elements(dims)) !== bytes.length)
       fail(`the feed's dims [${dims}] do not suit its data`);
     if (dims.length !== shape.length) fail(`the feed has rank ${dims.length} ([${dims}])`);
     for (const [axis, expected] of shape.entries()) {
@@ -71,7 +70,7 @@ export function checkFeeds(inputs: readonly ValueInfo[], feeds: unknown, home?: 
         fail(`dim ${axis} ("${expected}") is ${size}, but input "${known.input}" has ${expected} = ${known.size}`);
       sizes.set(expected, { size, input: name });
     }
-    return { data: bytes, type: input.type, dims, gpu: remote?.id };
+    return { data: bytes, type: input.type, dims, gpu: remote?.id, buffer };
   });
 }
 

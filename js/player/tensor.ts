@@ -1,17 +1,41 @@
+/** Tensors with onnxruntime's surface and types. */
+import type * as ort from "onnxruntime-common";
+import { toDataURL, toImageData } from "./image.js";
 import { arrayOf, bytesOf, elements, isType, type Type, type TypedArray } from "./dtypes.js";
 
-export type TensorData = TypedArray;
+export type TensorData = TypedArray | string[];
 
-/** Where a tensor's data is: `none` after `dispose()`. */
-export type TensorLocation = "cpu" | "gpu-buffer" | "none";
+/** Types of tensors: onnxruntime's, and those that travel as bits: bfloat16 in Uint16Array, what is smaller in Uint8Array. */
+export type TensorType = Type | "string";
+
+export type TensorLocation = ort.Tensor.DataLocation;
 
 /** A tensor's data on the GPU, which lives beside the engine: in its worker, as a rule. */
 export interface Remote {
   readonly id: number;
   /** Whose it is: a feed goes back to the engine that holds it. */
   readonly home: unknown;
+  /** The buffer itself, where the engine runs in the page. */
+  readonly buffer: ort.Tensor.GpuBufferType | undefined;
   download(): Promise<Uint8Array<ArrayBuffer>>;
   dispose(): void;
+}
+
+/** Data that is elsewhere than in the page's memory. */
+interface Resource {
+  readonly remote?: Remote | undefined;
+  readonly gpuBuffer?: ort.Tensor.GpuBufferType | undefined;
+  readonly texture?: ort.Tensor.TextureType | undefined;
+  readonly mlTensor?: ort.Tensor.MLTensorType | undefined;
+  readonly download?: (() => Promise<TensorData>) | undefined;
+  readonly dispose?: (() => void) | undefined;
+}
+
+interface Located {
+  readonly location: TensorLocation;
+  readonly type: TensorType;
+  readonly dims: readonly number[];
+  readonly data?: unknown;
 }
 
 const INFERRED: Record<string, Type> = {
@@ -30,30 +54,37 @@ const INFERRED: Record<string, Type> = {
 };
 
 /**
- * A dense, row-major tensor with onnxruntime's surface.
+ * A dense, row-major tensor.
  *
- * `new Tensor(type, data, dims)` or, with the type taken from a typed array (booleans give `bool`), `new Tensor(data, dims)`.
- * Without dims the tensor has one dimension. A typed array of the type's class is kept, not copied; anything else is
- * converted. Throws TypeError for data that does not suit the type, RangeError for dims that do not suit the data.
+ * `new Tensor(type, data, dims)` or, with the type taken from a typed array (booleans give `bool`, strings `string`),
+ * `new Tensor(data, dims)`. Without dims the tensor has one dimension. A typed array of the type's class is kept, not copied;
+ * anything else is converted. Throws TypeError for data that does not suit the type, RangeError for dims that do not suit the data.
  */
-export class Tensor {
-  readonly type: Type;
+export class TensorImpl {
+  readonly type: TensorType;
+  // Not "#": reactive frameworks wrap proxies around objects, which cannot read such.
   private values: TensorData | undefined;
   private sizes: readonly number[];
-  private remote: Remote | undefined;
+  private place: TensorLocation;
+  private resource: Resource | undefined;
+  private coming: Promise<TensorData> | undefined;
 
-  constructor(type: Type, data: TensorData | ArrayLike<number | bigint | boolean>, dims?: readonly number[]);
-  constructor(data: TensorData | Uint8ClampedArray | readonly boolean[], dims?: readonly number[]);
   constructor(first: unknown, second?: unknown, third?: readonly number[]) {
+    if (isLocated(first)) {
+      this.type = checkType(first.type);
+      this.place = first.location;
+      this.values = first.location === "cpu-pinned" ? pinned(first) : undefined;
+      this.resource = this.values ? undefined : (first as Resource);
+      this.sizes = checkDims(this.type, first.dims, this.values);
+      return;
+    }
     const named = typeof first === "string";
     const data = named ? second : first;
     const dims = (named ? third : second) as readonly number[] | undefined;
-    const type = named ? first : inferType(data);
-    if (type === "string") throw new TypeError("Tensor: string tensors are not supported");
-    if (!isType(type)) throw new TypeError(`Tensor: unknown type "${String(type)}"`);
-    this.type = type;
-    this.values = convert(type, data);
-    this.sizes = checkDims(type, dims ?? [this.values.length], this.values);
+    this.type = checkType(named ? first : inferType(data));
+    this.values = convert(this.type, data);
+    this.place = "cpu";
+    this.sizes = checkDims(this.type, dims ?? [this.values.length], this.values);
   }
 
   get dims(): readonly number[] {
@@ -61,26 +92,61 @@ export class Tensor {
   }
 
   set dims(dims: readonly number[]) {
-    this.sizes = checkDims(this.type, dims, this.data);
+    this.sizes = this.values ? checkDims(this.type, dims, this.values) : sameSize(this.sizes, dims);
   }
 
-  /** A tensor whose data is on the GPU. */
-  static onGpu(type: Type, dims: readonly number[], remote: Remote): Tensor {
-    const tensor = new Tensor(type, new (arrayOf(type))(0), [0]);
-    tensor.values = undefined;
-    tensor.sizes = [...dims];
-    tensor.remote = remote;
-    return tensor;
+  /** A tensor whose data an engine holds on the GPU. */
+  static onGpu(type: Type, dims: readonly number[], remote: Remote): TensorImpl {
+    const download = async (): Promise<TensorData> => new (arrayOf(type))((await remote.download()).buffer);
+    const resource = { remote, gpuBuffer: remote.buffer, download, dispose: () => remote.dispose() };
+    return new TensorImpl({ location: "gpu-buffer", type, dims, ...resource });
   }
 
-  /** The handle of data on the GPU. @internal */
+  static async fromImage(image: never, options?: never): Promise<TensorImpl> {
+    const { type, data, dims } = await (await import("./common.mjs")).Tensor.fromImage(image, options);
+    return new TensorImpl(type, data, dims);
+  }
+
+  static fromTexture(
+    texture: ort.Tensor.TextureType,
+    { width, height, download, dispose }: ort.TensorFromTextureOptions<"float32">,
+  ): TensorImpl {
+    return new TensorImpl({
+      location: "texture",
+      type: "float32",
+      texture,
+      dims: [1, height, width, 4],
+      download,
+      dispose,
+    });
+  }
+
+  static fromGpuBuffer(
+    gpuBuffer: ort.Tensor.GpuBufferType,
+    { dataType = "float32", dims, download, dispose }: ort.TensorFromGpuBufferOptions<ort.Tensor.GpuBufferDataTypes>,
+  ): TensorImpl {
+    return new TensorImpl({ location: "gpu-buffer", type: dataType, gpuBuffer, dims, download, dispose });
+  }
+
+  static fromMLTensor(
+    mlTensor: ort.Tensor.MLTensorType,
+    { dataType = "float32", dims, download, dispose }: ort.TensorFromMLTensorOptions<ort.Tensor.MLTensorDataTypes>,
+  ): TensorImpl {
+    return new TensorImpl({ location: "ml-tensor", type: dataType, mlTensor, dims, download, dispose });
+  }
+
+  static fromPinnedBuffer(type: Type, data: TypedArray, dims?: readonly number[]): TensorImpl {
+    return new TensorImpl({ location: "cpu-pinned", type, data, dims: dims ?? [data.length] });
+  }
+
+  /** The handle of data that an engine holds. */
   get onGpu(): Remote | undefined {
-    return this.remote;
+    return this.place === "gpu-buffer" ? this.resource?.remote : undefined;
   }
 
   get data(): TensorData {
-    if (this.remote) throw new Error("Tensor: the data is on the GPU; await getData() brings it here");
-    if (!this.values) throw new Error("Tensor: the tensor was disposed");
+    this.ensureValid();
+    if (!this.values) throw new Error("Tensor: the data is on the GPU; await getData() brings it here");
     return this.values;
   }
 
@@ -93,35 +159,127 @@ export class Tensor {
   }
 
   get location(): TensorLocation {
-    return this.remote ? "gpu-buffer" : this.values ? "cpu" : "none";
+    return this.place;
   }
 
+  get gpuBuffer(): ort.Tensor.GpuBufferType {
+    this.ensureValid();
+    const { gpuBuffer, remote } = this.resource ?? {};
+    if (gpuBuffer) return gpuBuffer;
+    const cure = "; sessions with { worker: false } give their buffers to the page";
+    throw new Error(`Tensor: the data is not in a GPUBuffer of this page${remote ? cure : ""}`);
+  }
+
+  get texture(): ort.Tensor.TextureType {
+    this.ensureValid();
+    if (this.resource?.texture) return this.resource.texture;
+    throw new Error("Tensor: the data is not in a WebGL texture");
+  }
+
+  get mlTensor(): ort.Tensor.MLTensorType {
+    this.ensureValid();
+    if (this.resource?.mlTensor) return this.resource.mlTensor;
+    throw new Error("Tensor: the data is not in an MLTensor");
+  }
+
+  /** The data, brought here if it is elsewhere; the tensor then has it here, and with `releaseData` no longer there. */
   async getData(releaseData = false): Promise<TensorData> {
-    const data = this.remote ? new (arrayOf(this.type))((await this.remote.download()).buffer) : this.data;
-    if (releaseData) this.dispose();
-    return data;
+    this.ensureValid();
+    if (this.values) return this.values;
+    const { download } = this.resource ?? {};
+    if (!download) throw new Error("Tensor: the tensor was created without a way to download its data");
+    this.coming ??= download();
+    try {
+      this.values = await this.coming;
+    } finally {
+      this.coming = undefined;
+    }
+    this.place = "cpu";
+    if (releaseData) this.releaseResource();
+    return this.values;
   }
 
   /** A tensor of other dims over the same data. */
-  reshape(dims: readonly number[]): Tensor {
-    if (this.remote) {
-      if (elements(dims) !== this.size) throw new RangeError(`Tensor: [${this.sizes}] cannot become [${dims}]`);
-      return Tensor.onGpu(this.type, dims, this.remote);
-    }
-    return new Tensor(this.type, this.data, dims);
+  reshape(dims: readonly number[]): TensorImpl {
+    this.ensureValid();
+    if (this.values) return new TensorImpl(this.type, this.values, dims);
+    return new TensorImpl({
+      ...this.resource,
+      location: this.place,
+      type: this.type,
+      dims: sameSize(this.sizes, dims),
+    });
+  }
+
+  toDataURL(options?: ort.TensorToDataUrlOptions): string {
+    return toDataURL(this.toImageData(options));
+  }
+
+  toImageData(options?: ort.TensorToImageDataOptions): ImageData {
+    return toImageData(this.data as Float32Array, this.dims, options);
   }
 
   dispose(): void {
     this.values = undefined;
-    this.remote?.dispose();
-    this.remote = undefined;
+    this.releaseResource();
+    this.place = "none";
+  }
+
+  private releaseResource(): void {
+    this.resource?.dispose?.();
+    this.resource = undefined;
+  }
+
+  private ensureValid(): void {
+    if (this.place === "none") throw new Error("Tensor: the tensor was disposed");
   }
 }
 
-function inferType(data: unknown): Type {
+// onnxruntime's names: a constructor, an interface and a namespace of types.
+export interface TypedTensor<T extends Tensor.Type> extends ort.TypedTensor<T> {}
+export interface Tensor extends ort.Tensor {}
+export interface TensorConstructor extends ort.TensorConstructor {
+  new (type: TensorType, data: TensorData | readonly (number | bigint)[], dims?: readonly number[]): Tensor;
+}
+export const Tensor = TensorImpl as unknown as TensorConstructor;
+export declare namespace Tensor {
+  type DataTypeMap = ort.Tensor.DataTypeMap;
+  type ElementTypeMap = ort.Tensor.ElementTypeMap;
+  type DataType = ort.Tensor.DataType;
+  type ElementType = ort.Tensor.ElementType;
+  type CpuPinnedDataTypes = ort.Tensor.CpuPinnedDataTypes;
+  type TextureType = ort.Tensor.TextureType;
+  type TextureDataTypes = ort.Tensor.TextureDataTypes;
+  type GpuBufferTypeFallback = ort.Tensor.GpuBufferTypeFallback;
+  type GpuBufferType = ort.Tensor.GpuBufferType;
+  type GpuBufferDataTypes = ort.Tensor.GpuBufferDataTypes;
+  type MLTensorTypeFallback = ort.Tensor.MLTensorTypeFallback;
+  type MLTensorType = ort.Tensor.MLTensorType;
+  type MLTensorDataTypes = ort.Tensor.MLTensorDataTypes;
+  type DataLocation = ort.Tensor.DataLocation;
+  type Type = ort.Tensor.Type;
+}
+
+function isLocated(value: unknown): value is Located {
+  return typeof value === "object" && value !== null && "location" in value && "dims" in value && "type" in value;
+}
+
+function pinned({ type, data }: Located): TensorData {
+  const array = arrayOf(checkType(type) as Type);
+  if (!ArrayBuffer.isView(data) || data.constructor.name !== array.name)
+    throw new TypeError(`Tensor: a pinned buffer of ${type} is a ${array.name}`);
+  return data as unknown as TensorData;
+}
+
+function checkType(type: unknown): TensorType {
+  if (type === "string" || isType(type)) return type;
+  throw new TypeError(`Tensor: unknown type "${String(type)}"`);
+}
+
+function inferType(data: unknown): TensorType {
   if (Array.isArray(data)) {
     if (data.every((v) => typeof v === "boolean")) return "bool";
-    if (data.every((v) => typeof v === "string")) throw new TypeError("Tensor: string tensors are not supported");
+    if (data.every((v) => typeof v === "string")) return "string";
     throw new TypeError('Tensor: numbers in a plain array need a type, as in new Tensor("float32", [1, 2])');
   }
   const name = ArrayBuffer.isView(data) ? data.constructor.name : "";
@@ -130,12 +288,17 @@ function inferType(data: unknown): Type {
   return type;
 }
 
-function convert(type: Type, data: unknown): TensorData {
+function convert(type: TensorType, data: unknown): TensorData {
+  if (type === "string") {
+    if (Array.isArray(data) && data.every((v) => typeof v === "string")) return data;
+    throw new TypeError("Tensor: string data must be an array of strings");
+  }
   const array = arrayOf(type);
   if (ArrayBuffer.isView(data)) {
-    if (data.constructor.name === array.name) return data as TensorData;
+    if (data.constructor.name === array.name) return data as TypedArray;
     const { buffer, byteOffset, byteLength } = data;
     if (data instanceof Uint8ClampedArray && type === "uint8") return new Uint8Array(buffer, byteOffset, byteLength);
+    if (data instanceof Int8Array && type === "int4") return new Uint8Array(buffer, byteOffset, byteLength);
     if (data instanceof Uint16Array && type === "float16") return data;
     throw new TypeError(`Tensor: ${type} data must be a ${array.name}, got ${data.constructor.name}`);
   }
@@ -146,14 +309,19 @@ function convert(type: Type, data: unknown): TensorData {
   return array.from((wide ? data.map(BigInt) : data.map(Number)) as number[]);
 }
 
-function checkDims(type: Type, dims: readonly number[], data: TensorData): readonly number[] {
+function checkDims(type: TensorType, dims: readonly number[], data: TensorData | undefined): readonly number[] {
   if (!Array.isArray(dims)) throw new TypeError("Tensor: dims must be an array of integers");
   for (const dim of dims)
     if (!Number.isSafeInteger(dim) || dim < 0) throw new RangeError(`Tensor: dims [${dims}] must be integers >= 0`);
-  const expected = bytesOf(type, elements(dims));
-  if (expected !== data.byteLength)
-    throw new RangeError(
-      `Tensor: dims [${dims}] of ${type} need ${expected / data.BYTES_PER_ELEMENT} elements, data has ${data.length}`,
-    );
+  if (!data) return [...dims];
+  const count = elements(dims);
+  const expected = type === "string" || Array.isArray(data) ? count : bytesOf(type, count) / data.BYTES_PER_ELEMENT;
+  if (expected !== data.length)
+    throw new RangeError(`Tensor: dims [${dims}] of ${type} need ${expected} elements, data has ${data.length}`);
   return [...dims];
+}
+
+function sameSize(have: readonly number[], wanted: readonly number[]): readonly number[] {
+  if (elements(wanted) !== elements(have)) throw new RangeError(`Tensor: [${have}] cannot become [${wanted}]`);
+  return [...wanted];
 }

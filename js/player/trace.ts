@@ -1,5 +1,5 @@
 /** Profiles in the trace-event format that Perfetto and chrome://tracing open. */
-import type { StepTime } from "./program.js";
+import type { StepTime } from "./types.js";
 
 /** One event; times in microseconds (Trace Event Format). */
 export interface TraceEvent {

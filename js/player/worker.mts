@@ -3,7 +3,7 @@ import { CoreLost, messageOf } from "./errors.js";
 import { Engine } from "./engine.mjs";
 import { gpuIsAt } from "./gpu-module.js";
 import type { First, Remote, Reply, Request } from "./messages.js";
-import type { Progress } from "./model.js";
+import type { Progress } from "./types.js";
 import { builtin } from "./server.js";
 import { portSource, urlSource, type Source } from "./source.js";
 import { serveThread } from "./thread.js";

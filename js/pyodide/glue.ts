@@ -7,7 +7,8 @@ import { Core } from "../player/core.js";
 import { bytesOf, elements, typeOfCode, type Type } from "../player/dtypes.js";
 import { hasRelaxedSimd } from "../player/module.js";
 import { GpuSession, type Result } from "./gpu.js";
-import { Program, Staging, type Slot, type StepTime } from "../player/program.js";
+import { Program, Staging, type Slot } from "../player/program.js";
+import type { StepTime } from "../player/types.js";
 
 declare const THREAD_SCRIPT: string;
 

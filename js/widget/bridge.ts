@@ -156,6 +156,7 @@ function tensorOf(tensor: typeof Tensor, { dtype, dims, data }: WireTensor): Ten
 }
 
 function wireTensor(name: string, { type, dims, data }: Tensor): WireTensor {
+  if (!isType(type) || !ArrayBuffer.isView(data)) throw new TypeError(`output "${name}": ${type} does not travel`);
   return { name, dtype: type, dims, data: new Uint8Array(data.buffer, data.byteOffset, data.byteLength) };
 }
 

@@ -1,6 +1,7 @@
 /** The GPU: one device per worker, with all that the adapter has, and the pipelines made on it. */
-import type { WebgpuEnv } from "../env.js";
+import type { GpuSettings } from "../env.js";
 import { messageOf } from "../errors.js";
+import type { AdapterInfo } from "../types.js";
 
 // What TypeScript's DOM library leaves out of WebGPU: the namespaces of flags.
 declare global {
@@ -14,16 +15,6 @@ declare global {
 /** The GPU cannot be used; the text says why and what to do. */
 export class GpuError extends Error {
   override name = "GpuError";
-}
-
-/** What a page may want to know of the adapter. */
-export interface AdapterInfo {
-  readonly vendor: string;
-  readonly architecture: string;
-  readonly description: string;
-  /** The processor plays GPU. */
-  readonly isFallbackAdapter: boolean;
-  readonly features: readonly string[];
 }
 
 const FEATURES = ["shader-f16", "subgroups", "timestamp-query"] as const;
@@ -41,9 +32,10 @@ const LIMITS = [
 const WORKGROUPS = 128;
 const STAGING_KEPT = 2 ** 24;
 
-/** What of `env.webgpu` decides which device is asked for. */
-export type GpuSettings = Pick<WebgpuEnv, "powerPreference" | "forceFallbackAdapter" | "limits">;
+export type { GpuSettings } from "../env.js";
 
+/** By the device that a page gave. */
+const given = new WeakMap<GPUDevice, Gpu>();
 const opened = new Map<string, Promise<Gpu>>();
 
 export interface Pipeline {
@@ -91,9 +83,10 @@ export class Gpu {
 
   /** The device for these settings, requested on first use and again after a loss. Rejects with an error that says why there is none. */
   static async open(settings: GpuSettings = {}): Promise<Gpu> {
+    if (settings.device) return Gpu.#over(settings.device as GPUDevice, settings);
     const key = JSON.stringify([settings.powerPreference, settings.forceFallbackAdapter, settings.limits]);
     const known = opened.get(key);
-    if (known) {
+    if (known && !settings.adapter) {
       const gpu = await known;
       await gpu.#settled();
       if (!gpu.lost) return gpu;
@@ -110,7 +103,20 @@ export class Gpu {
     }
   }
 
-  static async #open({ powerPreference, forceFallbackAdapter, limits }: GpuSettings): Promise<Gpu> {
+  /** Over a device that the page made, with what it asked for. */
+  static #over(device: GPUDevice, { limits }: GpuSettings): Gpu {
+    const known = given.get(device);
+    if (known && !known.lost) return known;
+    const { vendor, architecture, description, isFallbackAdapter } = device.adapterInfo;
+    const features = FEATURES.filter((name) => device.features.has(name));
+    const kept = LIMITS.map((name) => [name, Math.min(device.limits[name], limits?.[name] ?? Infinity)]);
+    const info = { vendor, architecture, description, isFallbackAdapter, features };
+    const gpu = new Gpu(device, info, Object.fromEntries(kept) as Gpu["limits"]);
+    given.set(device, gpu);
+    return gpu;
+  }
+
+  static async #open({ powerPreference, forceFallbackAdapter, limits, adapter: own }: GpuSettings): Promise<Gpu> {
     const gpu = globalThis.navigator?.gpu as GPU | undefined;
     if (!gpu) {
       const { isSecureContext } = globalThis as { isSecureContext?: boolean };
@@ -121,10 +127,12 @@ export class Gpu {
           : "WebGPU needs a secure context: serve the page over https, or from localhost";
       throw new GpuError(where);
     }
-    const adapter = await gpu.requestAdapter({
-      ...(powerPreference && { powerPreference }),
-      ...(forceFallbackAdapter && { forceFallbackAdapter }),
-    });
+    const adapter =
+      (own as GPUAdapter | undefined) ??
+      (await gpu.requestAdapter({
+        ...(powerPreference && { powerPreference }),
+        ...(forceFallbackAdapter && { forceFallbackAdapter }),
+      }));
     if (!adapter) throw new GpuError("WebGPU has no adapter here: the GPU is blocked or its driver is missing");
     const requiredLimits = Object.fromEntries(
       LIMITS.map((name) => [name, Math.min(adapter.limits[name], limits?.[name] ?? Infinity)]),

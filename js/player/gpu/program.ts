@@ -2,7 +2,8 @@
 import type { Core } from "../core.js";
 import { bytesOf, elements, typeOfCode, type Type } from "../dtypes.js";
 import { BINDING_BYTES } from "../format.js";
-import { Staging, type Program, type Slot, type StepTime, type Tables } from "../program.js";
+import { Staging, type Program, type Slot, type Tables } from "../program.js";
+import type { StepTime } from "../types.js";
 import type { Gpu, Pipeline, PipelineSpec } from "./device.js";
 import { GpuError } from "./device.js";
 import { blockWords, Groups, Kept, Rooms, uniformBlock, type Need } from "./memory.js";

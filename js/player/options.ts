@@ -1,0 +1,147 @@
+/** What session and run options mean here. Those that cannot mean anything are named on the console, once. */
+import type * as ort from "onnxruntime-common";
+import { deviceSettings, env } from "./env.js";
+import type { Target } from "./engine.mjs";
+import type { External } from "./host.js";
+import { warnOnce, type LogOptions } from "./log.js";
+import { quoted } from "./signature.js";
+import type { ModelSource } from "./source.js";
+import type { Backend, CompileProgress, Progress } from "./types.js";
+
+export interface SessionOptions extends Omit<ort.InferenceSession.SessionOptions, "externalData"> {
+  /** Backends in order of preference, `"webgpu"` and `"wasm"` (or `"cpu"`); default: wasm. The session says which one runs, and why. */
+  executionProviders?: readonly ort.InferenceSession.ExecutionProviderConfig[];
+  /** Fixed sizes of symbolic dims; feeds of other sizes are refused. Names that the model does not have are passed over. */
+  freeDimensionOverrides?: Readonly<Record<string, number>>;
+  /** Files that a thin model's weights come from; a string is both path and address. */
+  externalData?: readonly (string | { readonly path: string; readonly data: ModelSource })[];
+  /** `"cpu"` (default), or on webgpu `"gpu-buffer"`, for all outputs or by name: such tensors can be fed to the next run as they are. */
+  preferredOutputLocation?: ort.Tensor.DataLocation | Readonly<Record<string, ort.Tensor.DataLocation>>;
+  /** `false` runs in place, as `env.worker = false` does for all sessions. */
+  worker?: boolean;
+  /** Called while the model loads. */
+  onProgress?: (progress: Progress | CompileProgress) => void;
+}
+
+const MEANT = new Set([
+  ...[
+    "executionProviders",
+    "freeDimensionOverrides",
+    "externalData",
+    "preferredOutputLocation",
+    "worker",
+    "onProgress",
+  ],
+  ...["enableProfiling", "logId", "logSeverityLevel", "intraOpNumThreads", "graphOptimizationLevel"],
+]);
+/** Why options of onnxruntime have no meaning here. */
+const MOOT: Readonly<Record<string, string>> = {
+  interOpNumThreads: "steps run one after the other, each on all threads",
+  executionMode: "steps run one after the other, each on all threads",
+  enableCpuMemArena: "memory is planned when sizes are known",
+  enableMemPattern: "memory is planned when sizes are known",
+  optimizedModelFilePath: "compiled models are written by `pyonnx-wasm compile`",
+  profileFilePrefix: "endProfiling() returns the profile",
+  logVerbosityLevel: "env.logLevel says how much is said",
+  enableGraphCapture: "runs of the same sizes are replayed anyway",
+};
+const DEFAULTS: Readonly<Record<string, unknown>> = { executionMode: "sequential", enableGraphCapture: false };
+
+/** Checks a session's options; throws an error that names the one at fault. */
+export function checkOptions(options: SessionOptions): void {
+  if (typeof options !== "object" || options === null) throw new TypeError("the session's options must be an object");
+  const { preferredOutputLocation: location, intraOpNumThreads: threads } = options;
+  const backends = backendsOf(options);
+  for (const place of typeof location === "string" ? [location] : Object.values(location ?? {}))
+    if (place !== "cpu" && place !== "cpu-pinned" && !(place === "gpu-buffer" && backends.includes("webgpu")))
+      throw new Error(
+        `preferredOutputLocation "${place}": outputs can be on the "cpu", and with the "webgpu" backend in a "gpu-buffer"`,
+      );
+  if (threads !== undefined && (!Number.isInteger(threads) || threads < 0 || threads > 64))
+    throw new RangeError(`intraOpNumThreads must be an integer from 0 (automatic) to 64, not ${threads}`);
+  for (const [name, value] of Object.entries(options)) {
+    if (MEANT.has(name) || value === undefined || value === DEFAULTS[name]) continue;
+    if (name === "extra") warnOfExtra("extra", value, options);
+    else warnOnce(`the session option ${name} is passed over: ${MOOT[name] ?? "there is none of this name"}`, options);
+  }
+  for (const provider of options.executionProviders ?? []) warnOfProvider(provider, options);
+}
+
+/** Compiled models are optimised already: only what is compiled here can be left as it is. */
+export function optimises({ graphOptimizationLevel: level }: SessionOptions): boolean {
+  return level !== "disabled";
+}
+
+export function warnOfLevel(options: SessionOptions): void {
+  if (!optimises(options))
+    warnOnce("the session option graphOptimizationLevel is passed over: the model was compiled before", options);
+}
+
+export function warnOfRunOptions({ extra, logVerbosityLevel }: ort.InferenceSession.RunOptions): void {
+  if (extra !== undefined) warnOfExtra("the run's extra", extra);
+  if (logVerbosityLevel !== undefined)
+    warnOnce("the run option logVerbosityLevel is passed over: env.logLevel says how much is said");
+}
+
+/** Configuration entries of onnxruntime's core, by their whole names. */
+function warnOfExtra(path: string, value: unknown, options?: LogOptions): void {
+  if (typeof value !== "object" || value === null)
+    warnOnce(`the option ${path} is passed over: it configures onnxruntime's own core`, options);
+  else for (const [name, entry] of Object.entries(value)) warnOfExtra(`${path}.${name}`, entry, options);
+}
+
+function warnOfProvider(provider: ort.InferenceSession.ExecutionProviderConfig, options: LogOptions): void {
+  if (typeof provider === "string") return;
+  for (const [name, value] of Object.entries(provider)) {
+    if (name === "name" || value === undefined || (provider.name === "webgpu" && name === "device")) continue;
+    warnOnce(`the option ${name} of the provider ${provider.name} is passed over: it has no meaning here`, options);
+  }
+}
+
+/** The backends asked for that exist, in order. */
+export function backendsOf({ executionProviders }: SessionOptions): Backend[] {
+  const names = (executionProviders ?? ["wasm"]).map((p) => (typeof p === "string" ? p : p.name));
+  const found = names.flatMap((name): Backend[] =>
+    name === "webgpu" ? ["webgpu"] : name === "wasm" || name === "cpu" ? ["wasm"] : [],
+  );
+  if (names.length && !found.length)
+    throw new Error(
+      `executionProviders [${quoted(names)}]: only "webgpu" and "wasm" are available; add one to the list`,
+    );
+  return found.length ? found : ["wasm"];
+}
+
+export function targetOf(options: SessionOptions): Target {
+  const webgpu = options.executionProviders?.find((p) => typeof p !== "string" && p.name === "webgpu");
+  return {
+    backends: backendsOf(options),
+    gpu: deviceSettings((webgpu as ort.InferenceSession.WebGpuExecutionProviderOption | undefined)?.device),
+  };
+}
+
+/** A device or an adapter of the page's cannot go to a worker. */
+export function inWorker(options: SessionOptions, { backends, gpu }: Target): boolean {
+  if (backends.includes("webgpu") && (gpu?.device || gpu?.adapter)) return false;
+  return options.worker ?? env.worker !== false;
+}
+
+export function keptOutputs({ preferredOutputLocation: location }: SessionOptions, names: readonly string[]): number[] {
+  const place = (name: string): string | undefined => (typeof location === "object" ? location[name] : location);
+  return names.flatMap((name, i) => (place(name) === "gpu-buffer" ? [i] : []));
+}
+
+export function externals({ externalData = [] }: SessionOptions): External[] {
+  return externalData.map((file) => (typeof file === "string" ? { path: file, data: file } : file));
+}
+
+/** A callback whose own errors do not end the load. */
+export function guarded(onProgress: SessionOptions["onProgress"]): (progress: Progress | CompileProgress) => void {
+  return (progress) => {
+    try {
+      onProgress?.(progress);
+    } catch (error) {
+      if (typeof reportError === "function") reportError(error);
+      else console.error(error);
+    }
+  };
+}
