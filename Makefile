@@ -34,7 +34,7 @@ help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 14
 
 demo: $(BROWSER) $(SITE)  ## run the held-out digits in headless Chromium and report
-	@$(BIN)/python -m pyonnx_wasm.demo
+	@$(BIN)/python js/pages/digits/demo.py
 
 test: lint $(BROWSER) $(BROWSERS) $(VULKAN) $(SITE) $(DIGITS) $(SEARCH) $(PYODIDE) $(LITE)  ## lint, types, formatting, all tests
 	@$(BIN)/python -m pytest

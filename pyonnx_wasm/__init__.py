@@ -5,8 +5,11 @@ Nothing is imported before it is asked for: a session over a compiled model need
 
 from __future__ import annotations
 
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+from . import elsewhere
 
 if TYPE_CHECKING:
     from .compiler import compile
@@ -75,6 +78,17 @@ _HOMES = {
     "set_default_logger_verbosity": "environment",
     "set_seed": "environment",
 }
+
+
+def _browser() -> type[Any]:
+    """Sessions in the browser of the user who displays the notebook."""
+    from .jupyter.session import BrowserSession
+
+    return BrowserSession
+
+
+if sys.platform != "emscripten":
+    elsewhere.SESSIONS["browser"] = _browser
 
 
 def _version() -> str:

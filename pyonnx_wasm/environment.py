@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from .session import ELSEWHERE, PROVIDERS, available
+from .elsewhere import SESSIONS
+from .session import PROVIDERS, available
 
 
 def get_available_providers() -> list[str]:
@@ -12,7 +13,7 @@ def get_available_providers() -> list[str]:
 
 def get_all_providers() -> list[str]:
     """The backends that there are for this kind of Python, installed or not."""
-    return [*PROVIDERS, *ELSEWHERE]
+    return [*PROVIDERS, *SESSIONS]
 
 
 def get_device() -> str:

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 
 from .dtypes import DType, from_numpy, to_numpy
+from .elsewhere import SESSIONS
 from .ir import NeedsContent, NeedsShape
 from .onnxfile import reader
 from .onnxfile.tensor import pack, unpack
@@ -31,7 +32,6 @@ from .values import IOBinding, OrtValue, plain, type_name
 
 WASM = sys.platform == "emscripten"  # Pyodide: the core is WebAssembly beside it
 PROVIDERS = ("wasm", "webgpu") if WASM else ("cpu", "gpu", "wasmtime")
-ELSEWHERE = () if WASM else ("browser",)  # of the user who displays the notebook
 VARIANTS = 4 if WASM else 64  # kept of a model whose structure depends on contents; in Pyodide each has weights of its own
 _ALIASES = {"CPUExecutionProvider": PROVIDERS[0], "WebGpuExecutionProvider": PROVIDERS[1], "WasmExecutionProvider": PROVIDERS[0]}
 
@@ -64,11 +64,8 @@ class InferenceSession:
     def __new__(
         cls, path_or_bytes: Any = None, sess_options: Any = None, providers: Any = None, provider_options: Any = None, **_: Any
     ) -> InferenceSession:
-        if cls is InferenceSession and _choose(providers) == "browser":
-            from .jupyter.session import BrowserSession
-
-            cls = BrowserSession
-        return super().__new__(cls)
+        chosen = _choose(providers)
+        return super().__new__(SESSIONS[chosen]() if cls is InferenceSession and chosen in SESSIONS else cls)
 
     def __init__(
         self,
@@ -449,7 +446,7 @@ def _choose(providers: Sequence[str | tuple[str, Any]] | None) -> str:
     names = [p if isinstance(p, str) else p[0] for p in providers]
     have = available()
     for name in names:
-        if _ALIASES.get(name, name) in (*have, *ELSEWHERE):
+        if _ALIASES.get(name, name) in (*have, *SESSIONS):
             return _ALIASES.get(name, name)
     hint = "; this browser has no WebGPU" if WASM and "webgpu" in names else ""
     if not WASM and "wasmtime" in names:

@@ -3,10 +3,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import demo
 import pytest
 from playwright.sync_api import Browser, Page, expect
 
-from pyonnx_wasm import demo
 from pyonnx_wasm.server import Server
 
 pytestmark = pytest.mark.browser

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..dtypes import DType, to_numpy
 from ..program import file as ponnx
-from ..session import InferenceSession, execute, packed, unpacked
+from ..session import InferenceSession, available, execute, packed, unpacked
 
 T = TypeVar("T")
 Arrays = dict[str, np.ndarray]
@@ -100,13 +100,9 @@ class Native(Backend):
     """``InferenceSession`` with one provider: ``cpu``, ``wasmtime``, ``gpu``."""
 
     def __init__(self, name: str) -> None:
-        from .. import get_available_providers
-
         super().__init__(name)
-        if name not in get_available_providers():
-            raise Unavailable(
-                f"backend {name!r} is not available: this installation has the providers {', '.join(get_available_providers())}"
-            )
+        if name not in available():
+            raise Unavailable(f"backend {name!r} is not available: this installation has the providers {', '.join(available())}")
 
         if name == "gpu":
             from ..runtimes import wgpu

@@ -6,13 +6,13 @@ import json
 from html import escape
 from pathlib import Path
 
-from .run import Report
+from .report import Findings
 from .text import document, verdict
 
 TEMPLATE = Path(__file__).with_name("report.html")
 
 
-def page(report: Report) -> str:
+def page(report: Findings) -> str:
     """The page. Names from the model are text in it, never markup."""
     data = {**document(report), "worst": report.worst}
     text = json.dumps(data).replace("<", "\\u003c")

@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,83 +13,38 @@ import numpy as np
 
 from .. import compiler
 from ..compiler import Progress
-from ..dtypes import DType
 from ..ir import NeedsContent
 from ..onnxfile import reader
 from ..program import Compiled, Signature
 from ..program import file as ponnx
 from ..session import declared, is_compiled
 from . import backends as backend_table
+from . import html, text
 from . import layers as layer_table
 from .backends import Arrays, Backend, Unavailable
 from .compare import Difference, Tolerance, difference, failed, sample
-from .inputs import Described, generate
+from .inputs import generate
 from .layers import Layer
 from .oracle import Onnxruntime
+from .report import Findings, Output
 
 Start = Callable[[str], Backend]
 
 
-@dataclass
-class Output:
-    """One output of the model, and how far each backend is off."""
-
-    name: str
-    dtype: DType
-    shape: tuple[int, ...] = ()
-    differences: dict[str, Difference] = field(default_factory=dict)
-
-
-@dataclass
-class Report:
-    """What a comparison found.
-
-    Attributes:
-        reference: what the others were held against.
-        backends: what ran, without the reference.
-        skipped: the reason of each backend that cannot run here and was not asked for by name.
-        layers: intermediate values in the order in which they are computed; None where they were not asked for.
-        worst: backend, value and plot data of the output that is furthest off; None where all agree bit by bit.
-    """
-
-    model: str
-    reference: str
-    backends: list[str]
-    skipped: dict[str, str]
-    inputs: list[Described]
-    outputs: list[Output]
-    layers: list[Layer] | None
-    tolerance: Tolerance
-    seed: int
-    worst: dict[str, Any] | None = None
-
-    @property
-    def agrees(self) -> bool:
-        """No output exceeds the tolerance on any backend; nor does a layer, where those were compared."""
-        rows: list[Output | Layer] = [*self.outputs, *(self.layers or [])]
-        return all(d.agrees for row in rows for d in row.differences.values())
-
-    def first_divergence(self, backend: str) -> Layer | None:
-        """The first intermediate value, in order of computation, that a backend gets wrong."""
-        return next((x for x in self.layers or [] if backend in x.differences and not x.differences[backend].agrees), None)
+class Report(Findings):
+    """What a comparison found, and how it is told."""
 
     def table(self) -> str:
         """The report as a terminal shows it."""
-        from .text import table
-
-        return table(self)
+        return text.table(self)
 
     def json(self) -> dict[str, Any]:
         """The report as plain data."""
-        from .text import document
-
-        return document(self)
+        return text.document(self)
 
     def html(self) -> str:
         """The report as one page that needs nothing else."""
-        from .html import page
-
-        return page(self)
+        return html.page(self)
 
 
 def run(

@@ -7,12 +7,12 @@ import math
 from typing import Any
 
 from .compare import Difference
-from .run import Output, Report
+from .report import Findings, Output
 
 NEAR = 3  # layers shown before and after the first that diverges
 
 
-def verdict(report: Report) -> str:
+def verdict(report: Findings) -> str:
     """One sentence."""
     others = ", ".join(report.backends)
     if report.agrees:
@@ -31,7 +31,7 @@ def verdict(report: Report) -> str:
     return "; ".join(told)
 
 
-def table(report: Report) -> str:
+def table(report: Findings) -> str:
     """Verdict, inputs, errors per output, and the layers around the first that diverges."""
     lines = [f"{report.model}: {verdict(report)}", ""]
     lines += [f"  input {i.name}: {i.dtype} {list(i.shape)}, {i.contents}" for i in report.inputs]
@@ -42,7 +42,7 @@ def table(report: Report) -> str:
     return "\n".join(lines)
 
 
-def _layers(report: Report, backend: str) -> list[str]:
+def _layers(report: Findings, backend: str) -> list[str]:
     layers = report.layers or []
     first = report.first_divergence(backend)
     if first is None:
@@ -80,7 +80,7 @@ def _grid(rows: list[dict[str, str]]) -> list[str]:
     return ["  " + "  ".join(row.get(c, "").ljust(w) for c, w in zip(columns, widths, strict=True)).rstrip() for row in text]
 
 
-def document(report: Report) -> dict[str, Any]:
+def document(report: Findings) -> dict[str, Any]:
     """Plain data; infinite errors are the text ``"inf"``."""
 
     def errors(row: Any) -> dict[str, Any]:

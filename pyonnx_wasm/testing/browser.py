@@ -19,9 +19,9 @@ from ..program import file as ponnx
 from ..server import Server
 from ..session import packed, unpacked
 from .chromium import launch_options
-from .conformance import ROOT, Case, compare
+from .suite import Case, compare
 
-DIST = ROOT / "js" / "dist"
+DIST = Path(__file__).resolve().parents[2] / "js" / "dist"
 BATCH_BYTES = 4 << 20  # of models and feeds that travel to the page at once
 BATCH_CASES = 100
 PAGE = """<!doctype html><title>conformance</title><script type="module">

@@ -8,155 +8,26 @@ from __future__ import annotations
 
 import argparse
 import collections
-import os
 import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-
-from ..dtypes import from_numpy
 from ..options import SessionOptions
 from ..session import InferenceSession
+from .suite import KINDS, Case, Mismatch, cases, compare
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = ROOT / "tests" / "conformance" / "unsupported.txt"
 ON_CORE = ROOT / "tests" / "conformance" / "on_core.txt"
 README = ROOT / "README.md"
-KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted", "real")
 CONFIGS = ("cpu", "cpu-plain", "wasm", "wasm-plain", "wasmtime", "webgpu", "gpu")  # plain: optimisation off
 PEER = {"onnxruntime-web 1.30, wasm": 1493}  # measured in the same Chromium
 
 WRONG = "wrong result"  # in the list, a cause may be written behind it by hand: it is kept
 Results = dict[str, str]  # reason by the name of each case that fails
-Watch = Callable[["Case", Exception | None], None]
-
-
-@dataclass(frozen=True)
-class Case:
-    """One test of the suite: a serialised model, inputs by name, expected outputs by name."""
-
-    name: str
-    kind: str
-    model: bytes
-    feeds: Mapping[str, Any]
-    expected: Mapping[str, Any]
-    rtol: float
-    atol: float
-
-
-class Mismatch(AssertionError):
-    """An output differs from the expected one."""
-
-
-@cache
-def cases() -> tuple[Case, ...]:
-    """The whole suite, in a fixed order; nothing is downloaded."""
-    import warnings
-
-    from onnx.backend.test.loader import load_model_tests
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        return tuple(_case(test) for kind in KINDS for test in sorted(load_model_tests(kind=kind), key=lambda t: t.name))
-
-
-def _case(test: Any) -> Case:
-    import onnx
-
-    if test.kind == "node":
-        model = test.model
-        given, expected = test.data_sets[0]
-    elif test.model_dir:
-        model = onnx.load(os.path.join(test.model_dir, "model.onnx"))
-        data = os.path.join(test.model_dir, "test_data_set_0")
-        given = _stored(data, "input", model.graph.input)
-        expected = _stored(data, "output", model.graph.output)
-    else:
-        path = Path(onnx.__file__).parents[1] / test.url
-        model = onnx.load(str(path))
-        given = [_ramp(i.type.tensor_type.shape) for i in _fed(model)]
-        expected = _stored(path.parent, f"{path.stem}_output", model.graph.output)
-    inputs = [i.name for i in (model.graph.input if test.model_dir else _fed(model))]
-    feeds = {name: _array(value) for name, value in zip(inputs, given, strict=False)}
-    outputs = {o.name: _array(value) for o, value in zip(model.graph.output, expected, strict=True)}
-    return Case(test.name, test.kind, model.SerializeToString(), feeds, outputs, test.rtol, test.atol)
-
-
-def _fed(model: Any) -> list[Any]:
-    stored = {i.name for i in model.graph.initializer}
-    return [i for i in model.graph.input if i.name not in stored]
-
-
-def _stored(folder: str | Path, stem: str, infos: Iterable[Any]) -> list[Any]:
-    """The values of a data set: tensors, sequences of them, or optionals."""
-    import onnx
-
-    values = []
-    for k, info in enumerate(infos):
-        path = Path(folder) / f"{stem}_{k}.pb"
-        if not path.exists():
-            break
-        kind = info.type.WhichOneof("value")
-        proto: Any = {"sequence_type": onnx.SequenceProto, "optional_type": onnx.OptionalProto}.get(kind, onnx.TensorProto)()
-        proto.ParseFromString(path.read_bytes())
-        values.append(
-            onnx.numpy_helper.to_list(proto) if kind == "sequence_type"
-            else onnx.numpy_helper.to_optional(proto) if kind == "optional_type"
-            else onnx.numpy_helper.to_array(proto)
-        )  # fmt: skip
-    return values
-
-
-def _ramp(shape: Any) -> np.ndarray:
-    """The input of a ``real`` case: arange(n) / n."""
-    sizes = [d.dim_value or 1 for d in shape.dim]
-    n = int(np.prod(sizes))
-    return (np.arange(n).reshape(sizes) / n).astype(np.float32)
-
-
-def _array(value: Any) -> Any:
-    import onnx
-
-    if isinstance(value, np.generic):
-        return np.asarray(value)
-    return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
-
-
-def compare(case: Case, outputs: Sequence[tuple[str, np.ndarray]]) -> None:
-    """The official comparison of a case's outputs.
-
-    Args:
-        outputs: dtype name (of :class:`~pyonnx_wasm.dtypes.DType`) and array; dtypes that numpy lacks as bit patterns.
-    Raises:
-        Mismatch: saying what differs.
-    """
-    from onnx.backend.test.runner import Runner
-
-    for (name, want), (dtype, got) in zip(case.expected.items(), outputs, strict=True):
-        if not isinstance(want, np.ndarray):
-            raise Mismatch(f"output {name!r} should be a {type(want).__name__}")
-        declared = from_numpy(want.dtype).name if want.dtype.kind not in "OUS" else "string"
-        if (dtype, got.shape) != (declared, want.shape):
-            raise Mismatch(f"output {name!r} is {dtype}{list(got.shape)}, should be {declared}{list(want.shape)}")
-        shown = got if got.dtype == want.dtype else _shown(got, want.dtype)
-        try:
-            Runner.assert_similar_outputs([want], [shown], case.rtol, case.atol)
-        except AssertionError as error:
-            raise Mismatch(f"output {name!r} differs: {' '.join(str(error).split())[:400]}") from None
-
-
-def _shown(bits: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Bit patterns as the ``ml_dtypes`` type that the suite expects; those of signed 2- and 4-bit integers extend the sign."""
-    if dtype.name in ("int2", "int4"):
-        half = 1 << (int(dtype.name[3:]) - 1)
-        return ((bits ^ half).astype(np.int8) - np.int8(half)).astype(dtype)
-    return bits.view(dtype)
+Watch = Callable[[Case, Exception | None], None]
 
 
 def run_native(

@@ -6,6 +6,7 @@ canvas and counted the same way looks like the training data.
 """
 
 import argparse
+import sys
 import warnings
 from pathlib import Path
 
@@ -14,9 +15,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pyonnx_wasm.demo import digits
-
 TARGET = Path(__file__).parents[2] / "js/pages/digits/digits.onnx"
+sys.path.insert(0, str(TARGET.parent))
+from demo import digits  # noqa: E402
 
 
 class Digits(nn.Module):

@@ -6,15 +6,11 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-import numpy as np
-from onnx import helper
-
-from ...dtypes import DType
 from ...options import SessionOptions
 from ...session import InferenceSession
 from .judge import Answer, Answers
 from .sketch import Case
-from .values import Array
+from .values import shown
 
 NATIVE = ("cpu", "gpu")
 BACKENDS = (*NATIVE, "wasm", "webgpu")
@@ -47,19 +43,6 @@ def _native(case: Case, provider: str, optimise: bool) -> Answer:
 def _of_the_compiler(error: BaseException) -> bool:
     """A model whose structure depends on contents is compiled when it runs."""
     return type(error).__name__ in ("IRError", "NeedsContent", "ReadError")
-
-
-def shown(array: Array, dtype: DType) -> Array:
-    """Bit patterns as the ``ml_dtypes`` type; signed integers of 2 and 4 bits extend the sign."""
-    target = np.dtype(helper.tensor_dtype_to_np_dtype(int(dtype)))
-    if array.dtype == target:
-        return array
-    if dtype in (DType.int4, DType.int2):
-        half = 1 << (dtype.bits - 1)
-        return ((array.astype(np.uint8) ^ half).astype(np.int8) - np.int8(half)).astype(target)
-    if dtype in (DType.uint4, DType.uint2):
-        return array.astype(target)
-    return array.view(target)
 
 
 @contextmanager

@@ -7,10 +7,10 @@ from contextlib import contextmanager
 
 from ...dtypes import DType
 from .. import browser
-from ..conformance import Case as Single
-from .backends import shown
+from ..suite import Case as Single
 from .judge import Answer, Answers
 from .sketch import Case
+from .values import shown
 
 
 @contextmanager

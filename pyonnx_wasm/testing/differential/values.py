@@ -10,6 +10,8 @@ import ml_dtypes
 import numpy as np
 from onnx import TensorProto, helper
 
+from ...dtypes import DType
+
 Array = np.ndarray[Any, Any]
 Shape = Sequence[int]
 HALVES = (np.dtype(np.float16), np.dtype(ml_dtypes.bfloat16))
@@ -106,3 +108,17 @@ def sprinkle(rng: np.random.Generator, array: Array, share: float, mild: bool, f
         table = np.array([np.array(v).astype(out.dtype) for v in found], out.dtype)
     out[chosen] = table[picks[chosen]]
     return out.reshape(array.shape)
+
+
+def shown(array: Array, dtype: DType) -> Array:
+    """Bit patterns as the ``ml_dtypes`` type; signed integers of 2 and 4 bits extend the sign."""
+    target = np.dtype(helper.tensor_dtype_to_np_dtype(int(dtype)))
+    if array.dtype == target:
+        return array
+    if dtype in (DType.int4, DType.int2):
+        half = 1 << (dtype.bits - 1)
+        signed: Array = ((array.astype(np.uint8) ^ half).astype(np.int8) - np.int8(half)).astype(target)
+        return signed
+    if dtype in (DType.uint4, DType.uint2):
+        return array.astype(target)
+    return array.view(target)

@@ -1,4 +1,4 @@
-"""The main job end to end: `python -m pyonnx_wasm.demo` runs handwritten digits through the player in headless Chromium."""
+"""The main job end to end: `make demo` runs handwritten digits through this page's player in headless Chromium."""
 
 import argparse
 import gzip
@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .server import Server
+from pyonnx_wasm import compile, save
+from pyonnx_wasm.server import Server
 
-ROOT = Path(__file__).parents[1]
-SITE = ROOT / "build" / "site"
-MODEL = ROOT / "js" / "pages" / "digits" / "digits.onnx"
+HERE = Path(__file__).resolve().parent
+SITE = HERE.parents[2] / "build" / "site"
+MODEL = HERE / "digits.onnx"
 REQUIRED = 0.98
 
 EVALUATE = """
@@ -92,8 +93,6 @@ def digits() -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.bool_]]
 
 def run(site: Path = SITE) -> Report:
     """Compiles the model into `site`, serves it and classifies the held-out images in Chromium."""
-    from . import compile, save
-
     compiled = site / "digits" / "digits.ponnx"
     start = time.perf_counter()
     save(compile(MODEL), compiled)
@@ -125,7 +124,7 @@ def evaluate(url: str, images: NDArray[np.float32]) -> tuple[str, dict[str, Any]
     """The browser's version and what `EVALUATE` returns for the images."""
     from playwright.sync_api import sync_playwright
 
-    from .testing.chromium import launch_options
+    from pyonnx_wasm.testing.chromium import launch_options
 
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(**launch_options())
@@ -171,7 +170,7 @@ def summary(report: Report) -> str:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m pyonnx_wasm.demo", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python js/pages/digits/demo.py", description=__doc__)
     parser.add_argument("--site", type=Path, default=SITE, help="the built pages (default: %(default)s)")
     parser.add_argument("--json", action="store_true", help="print the report as JSON")
     options = parser.parse_args()
