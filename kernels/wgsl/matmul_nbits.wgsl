@@ -1,0 +1,108 @@
+// y = act(alpha a b + bias) + residual with weights of ${bits} bits in words, in blocks along k with a scale each: through tiles, or for
+// few rows in one sweep over the words.
+#include epilogue
+
+const PER = 32 / ${bits};
+const MASK = (1u << ${bits}u) - 1u;
+
+// The weight of a column at k, which is below $depth.
+fn weight(k: i32, column: i32) -> f32 {
+  let code = f32(b_get(u32(column * $words + k / PER)) >> u32(k % PER * ${bits}) & MASK);
+  let block = u32(column * $blocks + k / $block);
+#if shift
+  return code * scale_get(block) - shift_get(block);
+#else
+  return (code - f32(1u << (${bits}u - 1u))) * scale_get(block);
+#endif
+}
+
+fn finish(i: i32, j: i32, sum: f32) -> f32 {
+  var v = $alpha * sum;
+#if bias
+  v += bias_get(u32(i * $bias_ms + j * $bias_ns));
+#endif
+#if residual after
+  v += residual_get(u32($res_off + i * $res_rs + j));
+#endif
+  v = activate(v);
+#if residual !after
+  v += residual_get(u32($res_off + i * $res_rs + j));
+#endif
+  return v;
+}
+
+#if tiled
+#include tiles
+
+fn left(row: i32, k: i32) -> vec4<f32> {
+  var v = vec4<f32>(0.0);
+  if (row >= $rows) { return v; }
+  let at = u32($aoff + row * $a_rs + k);
+  if (k < $depth) { v.x = a_get(at); }
+  if (k + 1 < $depth) { v.y = a_get(at + 1u); }
+  if (k + 2 < $depth) { v.z = a_get(at + 2u); }
+  if (k + 3 < $depth) { v.w = a_get(at + 3u); }
+  return v;
+}
+
+fn right(load: u32, k: i32, column: i32) -> vec4<f32> {
+  var v = vec4<f32>(0.0);
+  if (k >= $depth) { return v; }
+  if (column < $columns) { v.x = weight(k, column); }
+  if (column + 1 < $columns) { v.y = weight(k, column + 1); }
+  if (column + 2 < $columns) { v.z = weight(k, column + 2); }
+  if (column + 3 < $columns) { v.w = weight(k, column + 3); }
+  return v;
+}
+
+fn store(i: i32, j: i32, sum: vec4<f32>) {
+  if (i >= $rows) { return; }
+  for (var c = 0; c < min(4, $columns - j); c++) { y_put(u32($yoff + i * $y_rs + j + c), finish(i, j + c, sum[c])); }
+}
+
+@compute @workgroup_size(${lanes})
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) index: u32) {
+  let g = group(wid, nwg);
+  if (g.z >= u32($grid_z)) { return; }
+  multiply(g.y * BM, g.x * BN, $depth, index);
+}
+#else
+// LINES rows with 8 columns, each shared by 8 lanes.
+const LINES = ${lines};
+var<workgroup> sums: array<f32, 64>;
+
+@compute @workgroup_size(64)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) index: u32) {
+  let g = group(wid, nwg);
+  if (g.z >= u32($grid_z)) { return; }
+  let column = i32(g.x * 8u + index / 8u);
+  let row = i32(g.y) * LINES;
+  var acc: array<f32, LINES>;
+  if (column < $columns) {
+    for (var word = i32(index % 8u); word * PER < $depth; word += 8) {
+      let codes = b_get(u32(column * $words + word));
+      let block = u32(column * $blocks + word * PER / $block);
+      let scale = scale_get(block);
+#if shift
+      let offset = shift_get(block);
+#else
+      let offset = f32(1u << (${bits}u - 1u)) * scale;
+#endif
+      for (var i = 0; i < min(PER, $depth - word * PER); i++) {
+        let w = f32(codes >> u32(i * ${bits}) & MASK) * scale - offset;
+        for (var r = 0; r < LINES; r++) { acc[r] += w * a_get(u32($aoff + min(row + r, $rows - 1) * $a_rs + word * PER + i)); }
+      }
+    }
+  }
+  for (var r = 0; r < LINES; r++) {
+    sums[index] = acc[r];
+    workgroupBarrier();
+    if (index % 8u == 0u && column < $columns && row + r < $rows) {
+      var sum = 0.0;
+      for (var i = 0u; i < 8u; i++) { sum += sums[index + i]; }
+      y_put(u32($yoff + (row + r) * $y_rs + column), finish(row + r, column, sum));
+    }
+    workgroupBarrier();
+  }
+}
+#endif

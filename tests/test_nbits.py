@@ -1,0 +1,83 @@
+"""Weights of 2, 4 and 8 bits in blocks: against numpy in float64, over block lengths, zero points, rows and sizes that fill no block."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+import pyonnx_wasm
+from pyonnx_wasm import compiler
+
+Array = np.ndarray[Any, Any]
+SIZES = [(64, 5, 32), (100, 49, 32), (33, 3, 16), (256, 17, 128), (160, 50, 16), (16, 1, 16), (64, 24, 64)]  # K, N, block
+ROWS = [(1, 1), (1, 2), (3, 1), (1, 4), (5, 1), (3, 11), (0, 2)]
+
+
+def codes_of(packed: Array, bits: int) -> Array:
+    """The codes along the last axis of bytes, low bits first."""
+    shifts = np.arange(0, 8, bits, dtype=np.uint8)
+    return np.asarray((packed[..., None] >> shifts & ((1 << bits) - 1)).reshape(*packed.shape[:-1], -1))
+
+
+def model(k: int, n: int, block: int, bits: int, zero: str, activation: bool = False) -> tuple[bytes, Array]:
+    """A product with random weights, and the weights [K, N] in float64."""
+    rng = np.random.default_rng(k * n + bits)
+    blocks = -(-k // block)
+    packed = rng.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8)
+    scales = (rng.random(n * blocks) * 0.1).astype(np.float32)
+    tensors = {"B": packed, "scales": scales, "bias": rng.standard_normal(n).astype(np.float32)}
+    codes, middle = codes_of(packed, bits).astype(np.float64), np.full((n, blocks), 1 << (bits - 1), np.float64)
+    if zero == "packed":
+        tensors["zero"] = rng.integers(0, 256, (n, -(-blocks * bits // 8))).astype(np.uint8)
+        middle = codes_of(tensors["zero"], bits)[:, :blocks].astype(np.float64)
+    if zero == "float":
+        tensors["zero"] = (rng.random((n, blocks)) * (1 << bits)).astype(np.float32)
+        middle = tensors["zero"].astype(np.float64)
+    weights = (codes - middle[..., None]) * scales.reshape(n, blocks, 1).astype(np.float64)
+    inputs = ["A", "B", "scales", "zero" if zero else "", "", "bias"]
+    product = helper.make_node("MatMulNBits", inputs, ["p"], domain="com.microsoft", K=k, N=n, bits=bits, block_size=block)
+    nodes = [product, helper.make_node("Relu" if activation else "Identity", ["p"], ["y"])]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", "m", size]) for name, size in (("A", k), ("y", n))]
+    graph = helper.make_graph(nodes, "g", values[:1], values[1:], [numpy_helper.from_array(a, name) for name, a in tensors.items()])
+    made = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)])
+    return made.SerializeToString(), np.vstack([weights.reshape(n, -1)[:, :k].T, tensors["bias"][None].astype(np.float64)])
+
+
+@pytest.mark.parametrize("backend", ["cpu", "wasmtime", "gpu"])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("zero", ["", "packed", "float"])
+def test_products(backend: str, bits: int, zero: str) -> None:
+    rng = np.random.default_rng(0)
+    for i, (k, n, block) in enumerate(SIZES):
+        data, weights = model(k, n, block, bits, zero, activation=i % 2 == 1)
+        session = pyonnx_wasm.InferenceSession(data, providers=[backend])
+        for rows in ROWS:
+            x = rng.standard_normal((*rows, k)).astype(np.float32)
+            [y] = session.run(None, {"A": x})
+            want = x.astype(np.float64) @ weights[:-1] + weights[-1]
+            want = np.maximum(want, 0) if i % 2 else want
+            bound = 16 * np.finfo(np.float32).eps * (np.abs(x).astype(np.float64) @ (np.abs(weights[:-1]) + 1) + 1)
+            assert (np.abs(y - want) <= bound).all(), (k, n, block, rows)
+
+
+def test_weights_stay_as_they_are() -> None:
+    compiled = compiler.compile(model(256, 64, 32, 4, "")[0])
+    assert [n.kernel.name for n in compiled.main.nodes] == ["matmul_nbits"]
+    assert sum(w.nbytes for w in compiled.weights) < 256 * 64 // 2 + 256 * 64 // 32 * 4 * 2 + 1024
+
+
+def test_what_no_block_can_be_is_refused() -> None:
+    for change, what in (({"block_size": 24}, "power of 2"), ({"block_size": 8}, "power of 2"), ({"bits": 3}, "3 bits")):
+        given: dict[str, Any] = {"K": 32, "N": 2, "bits": 4, "block_size": 32} | change
+        node = helper.make_node("MatMulNBits", ["A", "B", "s"], ["y"], domain="com.microsoft", **given)
+        infos = [helper.make_tensor_value_info("A", 1, [1, 32]), helper.make_tensor_value_info("y", 1, [1, 2])]
+        tensors = [numpy_helper.from_array(np.zeros((2, 1, 16), np.uint8), "B"), numpy_helper.from_array(np.ones(2, np.float32), "s")]
+        made = helper.make_model(
+            helper.make_graph([node], "g", infos[:1], infos[1:], tensors),
+            ir_version=10, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("com.microsoft", 1)],
+        )  # fmt: skip
+        with pytest.raises(ValueError, match=what):
+            pyonnx_wasm.InferenceSession(made.SerializeToString())
