@@ -13,7 +13,10 @@ from .runtimes.cpu import Executor
 def evaluate(graph: Graph, x: Value) -> np.ndarray:
     """Computes a constant value by a Program of its own, one output, no inputs."""
     part = Graph()
-    part.nodes = list(graph.nodes)
+    around: Graph | None = graph
+    while around is not None:
+        part.nodes = [n for n in around.nodes if n.const] + part.nodes
+        around = around.outer
     part.outputs = [("value", x)]
     lowered = lower(partition(part), optimise=False)
     shape = tuple(int(s) for s in x.shape)

@@ -170,6 +170,33 @@ class Kernel:
         return Graph.current().emit(Node(self, dict(ins), dict(params)), outs)
 
 
+class Control(Kernel):
+    """A branch or a loop, which the core runs itself: ``if`` or ``loop`` over graphs of their own, ``node.params["bodies"]``.
+
+    Its inputs are what those graphs take, its outputs what they give, of sizes that are known behind it.
+    """
+
+    def __init__(self, name: str, outputs: int) -> None:
+        self.name, self.finish = name, None
+        self.buffers = (
+            *(BufSpec(f"y{k}", True, False, False) for k in range(outputs)),
+            BufSpec("x", False, False, True),
+        )
+        self.params = ()
+        self.traits = frozenset({"control"})
+        self.enums = {}
+        self.text = name
+        self.inputs = tuple(b for b in self.buffers if not b.output)
+        self.outputs = tuple(b for b in self.buffers if b.output)
+        self.input_names = tuple(b.name for b in self.inputs)
+        self.needed = tuple((b.name, b.output) for b in self.buffers if not b.optional and not b.variadic)
+        self._names = {b.name for b in self.outputs}, set(self.input_names), {"bodies", "first", "condition", "trips"}
+
+    @property
+    def abi(self) -> int:
+        return 1
+
+
 @dataclass(frozen=True)
 class Operator:
     """A registered operator version: holds from opset ``since`` to ``until`` (inclusive, None: newest)."""

@@ -137,21 +137,20 @@ class Tracer:
         for name, stored in graph.initializers.items():
             if name not in names:
                 names[name] = self.constant(stored)
-        outer = self.graph.origin
+        into = Graph.current()
+        outer = into.origin
         for node in graph.nodes:
-            self.graph.origin = node.name or f"{node.op_type}_{node.index}"
+            into.origin = node.name or f"{node.op_type}_{node.index}"
             try:
                 results = self.call(node, names)
             except IRError as error:
-                error.args = (
-                    (f"node {self.graph.origin!r} ({node.op_type}): {error}",) if not getattr(error, "placed", False) else error.args
-                )
+                error.args = (f"node {into.origin!r} ({node.op_type}): {error}",) if not getattr(error, "placed", False) else error.args
                 error.placed = True  # type: ignore[attr-defined]
                 raise
             for name, value in zip(node.outputs, results, strict=False):
                 if name:
                     names[name] = value
-        self.graph.origin = outer
+        into.origin = outer
 
     def constant(self, stored: reader.Tensor) -> Value:
         if id(stored) not in self.constants:

@@ -300,8 +300,12 @@ void fill(char* d, int32_t type, i64 value, i64 n) {
 class Worker {
  public:
   Worker(const Plan& plan, const Buf* bufs, char* scratch) : plan_(plan), bufs_(bufs), scratch_(scratch) {
+    i64 n = 1;
+    for (int d = 0; d < plan.rank && n < plan.tile; d++) n *= plan.shape[d];
+    n = n < plan.tile ? (n + 63) / 64 * 64 : plan.tile;  // whole vectors
+    n = n < plan.tile ? n : plan.tile;
     for (int i = 0; i < plan.n_steps; i++)
-      if (plan.steps[i].op == CONST) fill(slot(plan.steps[i].slot), plan.steps[i].type, plan.steps[i].imm, plan.tile);
+      if (plan.steps[i].op == CONST) fill(slot(plan.steps[i].slot), plan.steps[i].type, plan.steps[i].imm, n);
   }
 
   void run(i64 begin, i64 end) {

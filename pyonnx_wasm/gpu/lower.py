@@ -42,6 +42,8 @@ def lower_gpu(parts: Parts) -> GpuProgram | None:
 def on_core(graph: Graph) -> str:
     """Why the core runs the whole graph; "" where a GPU can."""
     data = [r for r in graph.reads.values() if r.value.storage.kind != "input" or r.value.dtype.is_float]
+    if any(True for _ in graph.bodies()):
+        return "it has loops or branches, which the core runs"
     return "sizes in it are data, which the core reads between its steps" if data else ""
 
 

@@ -192,11 +192,13 @@ class Read:
 
     Attributes:
         value: contiguous, of static size.
-        index: of the element, row-major.
+        index: of the element, row-major; or of an axis.
+        size: True for the size of that axis of what a branch or a loop gives.
     """
 
     value: Value
     index: int
+    size: bool = False
 
 
 class Graph:
@@ -216,6 +218,7 @@ class Graph:
         self.checks: list[tuple[DimLike, str]] = []
         self.reads: dict[str, Read] = {}  # by symbol
         self._asked: dict[Any, str] = {}
+        self.outer: Graph | None = None  # of the body of a branch or a loop
         self._numbers = itertools.count()
         self.origin = ""
 
@@ -277,6 +280,22 @@ class Graph:
         low, high = (0, 1) if x.dtype is DType.bool else (-(1 << 62), 1 << 62)
         return dims.sym(name, lo=low, hi=high)
 
+    def size_of(self, x: Value, axis: int) -> Dim:
+        """The symbol of a size of what a branch or a loop gives."""
+        name = f"%{next(self._numbers)}"
+        self.reads[name] = Read(x, axis, True)
+        return dims.sym(name)
+
+    def fresh(self) -> Dim:
+        """A new symbol of a size."""
+        return dims.sym(f"~{next(self._numbers)}")
+
+    def bodies(self) -> Iterator[Graph]:
+        """The graphs that branches and loops of this one run."""
+        for node in self.nodes:
+            if "control" in node.kernel.traits:
+                yield from node.params["bodies"]
+
     def output_storages(self) -> set[Storage]:
         """The storages that are read where no node shows: as outputs, or for sizes."""
         return {v.storage for _, v in self.outputs} | {r.value.storage for r in self.reads.values()}
@@ -311,8 +330,9 @@ def flatten(params: Any) -> Iterator[Any]:
 
 
 def symbols_of(node: Node) -> set[str]:
-    """The symbols in a call's parameters and views."""
-    views = [[v.offset, v.shape, v.strides, v.storage.size] for v in (*node.inputs(), *node.outs.values())]
+    """The symbols in a call's parameters and views; the sizes of what a branch or a loop gives are known behind it."""
+    values = node.inputs() if "control" in node.kernel.traits else [*node.inputs(), *node.outs.values()]
+    views = [[v.offset, v.shape, v.strides, v.storage.size] for v in values]
     return symbols_in([node.params, views])
 
 

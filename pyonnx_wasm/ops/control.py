@@ -1,20 +1,38 @@
-"""Control flow that is settled when the model is compiled: the branch taken, the steps of a loop one after another.
-
-What steers it must be known: a constant, a size, or an input whose content the session fixes.
-"""
+"""Branches and loops: settled when the model is compiled where what steers them is known and small, else run by the core."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
-from ..ir import IRError, Items, Value
+from ..dtypes import DType
+from ..ir import Graph, IRError, Items, NeedsContent, Value, dims
+from ..ir.dims import DimLike
 from ..op import Context, op
-from ..tensor import axis_of, concat, constant, fill, ints_of, reshape, slice_, squeeze, unsqueeze
+from ..tensor import (
+    axis_of,
+    between,
+    concat,
+    constant,
+    dims_of,
+    fill,
+    ints_of,
+    literal,
+    map_,
+    reshape,
+    slice_,
+    squeeze,
+    transpose,
+    unsqueeze,
+)
+from .bodies import ANY_TRIPS, Outline, emit
+from .gather import Gather
 
-STEPS = 1024
+STEPS = 1024  # most that are settled one after another
+FEW = 8  # settled where they could be run by the core as well
+T = TypeVar("T")
 
 
 def subgraph(ctx: Context, body: Any, inputs: Sequence[Value | None]) -> list[Value]:
@@ -34,9 +52,37 @@ def _true(x: Value, what: str) -> bool:
     return bool(ints_of(reshape(x, [1]), what)[0])
 
 
+def _attempt(settle: Callable[[], T]) -> T | None:
+    """What can be settled now; None, and the graph as it was, where contents would have to be known."""
+    graph = Graph.current()
+    nodes, checks, reads = len(graph.nodes), len(graph.checks), dict(graph.reads)
+    try:
+        return settle()
+    except NeedsContent:
+        del graph.nodes[nodes:], graph.checks[checks:]
+        graph.reads = reads
+        return None
+
+
+def _steered(x: Value | None, what: str, default: DimLike) -> DimLike:
+    return default if x is None else dims_of(reshape(x, [1]), what)[0]
+
+
 @op()
-def If(cond: Value, *, then_branch: Any, else_branch: Any, ctx: Context) -> tuple[Value, ...]:
-    return tuple(subgraph(ctx, then_branch if _true(cond, "the condition of If") else else_branch, []))
+def If(cond: Value, *, then_branch: Any, else_branch: Any, ctx: Context) -> tuple[Any, ...]:
+    condition = _steered(cond, "the condition of If", 1)
+    if isinstance(condition, int):
+        return tuple(subgraph(ctx, then_branch if condition else else_branch, []))
+    outlines = [Outline(ctx, branch) for branch in (then_branch, else_branch)]
+    given = [outline.trace([]) for outline in outlines]
+    outs: list[tuple[DType, list[DimLike | None]]] = []
+    for a, b in zip(*given, strict=True):
+        if a.dtype is not b.dtype or a.rank != b.rank:
+            raise IRError(f"the branches give {a} and {b}: dtype and rank must agree where the condition is data")
+        sizes = [(outlines[0].back(s), outlines[1].back(t)) for s, t in zip(a.shape, b.shape, strict=True)]
+        outs.append((a.dtype, [s if s is not None and t is not None and dims.same(s, t) else None for s, t in sizes]))
+    first = len(outlines[0].taken)
+    return tuple(emit("if", outlines, [*outlines[0].taken, *outlines[1].taken], outs, first=first, condition=condition))
 
 
 @op()
@@ -44,6 +90,63 @@ def Loop(
     M: Value | None = None, cond: Value | None = None, *v_initial: Value | Items | None, body: Any, ctx: Context
 ) -> tuple[Value | Items, ...]:
     """Carried values pass from step to step; what a step yields beyond them is stacked along a new first axis."""
+    trips, condition = _steered(M, "the trip count of Loop", ANY_TRIPS), _steered(cond, "the condition of Loop", 1)
+    items = any(isinstance(v, Items) for v in v_initial) or any(isinstance(ctx.names.get(n), Items) for n in body.captures or ())
+    if items:
+        return _settled(M, cond, v_initial, body, ctx)
+    if isinstance(trips, int) and trips <= FEW and isinstance(condition, int):
+        settled = _attempt(lambda: _settled(M, cond, v_initial, body, ctx))
+        if settled is not None:
+            return settled
+    initial = [_present(v) for v in v_initial]  # type: ignore[arg-type]
+    ranks = [len(info.type.shape or ()) for info in body.inputs[:2]]
+    return _run_loop(ctx, body, trips, condition, initial, lambda o, step, go, carried: o.trace([step, go, *carried]), ranks)
+
+
+Trace = Callable[[Outline, Value, Value, Sequence[Value]], Sequence[Value]]
+
+
+def _run_loop(
+    ctx: Context, body: Any, trips: DimLike, condition: DimLike, initial: Sequence[Value], trace: Trace, ranks: Sequence[int]
+) -> tuple[Value, ...]:
+    """A loop that the core runs. Sizes of carried values that change from step to step become symbols, one after the other.
+
+    Args:
+        trace: gives the condition and the results of a step from its number, its condition and the carried values.
+        ranks: of the step's number and of its condition.
+    """
+    count = len(initial)
+    changing: set[tuple[int, int]] = set()
+    while True:
+        outline = Outline(ctx, body)
+        step, going = (outline.input(t, [1] * r) for t, r in zip((DType.int64, DType.bool), ranks, strict=True))
+        carried = []
+        for k, value in enumerate(initial):
+            shape = [outline.graph.fresh() if (k, a) in changing else outline.size(s) for a, s in enumerate(value.shape)]
+            carried.append(outline.take(value, shape))
+        go, *results = trace(outline, step, going, carried)
+        before = len(changing)
+        for k, (was, now) in enumerate(zip(carried, results[:count], strict=True)):
+            if was.dtype is not now.dtype or was.rank != now.rank:
+                raise IRError(f"a loop carries {initial[k]}, its body gives {now}: dtype and rank must stay")
+            changing.update((k, a) for a, (s, t) in enumerate(zip(was.shape, now.shape, strict=True)) if not dims.same(s, t))
+        if len(changing) == before:
+            break
+    if go.dtype is not DType.bool:
+        raise IRError(f"the condition that a loop's body gives is {go}, it must be bool")
+    outs: list[tuple[DType, list[DimLike | None]]] = []
+    for k, value in enumerate(initial):
+        outs.append((value.dtype, [None if (k, a) in changing else s for a, s in enumerate(value.shape)]))
+    for value in results[count:]:
+        outs.append((value.dtype, [None, *map(outline.back, value.shape)]))
+    steer = {"first": count, "condition": condition, "trips": trips if isinstance(trips, int) else dims.dmax(trips, 0)}
+    return tuple(emit("loop", [outline], outline.taken, outs, **steer))
+
+
+def _settled(
+    M: Value | None, cond: Value | None, v_initial: Sequence[Value | Items | None], body: Any, ctx: Context
+) -> tuple[Value | Items, ...]:
+    """A loop whose steps are known: one after another."""
     limit = None if M is None else ints_of(reshape(M, [1]), "the trip count of Loop")[0]
     go = cond is None or _true(cond, "the condition of Loop")
     carried: Sequence[Any] = v_initial
@@ -52,7 +155,7 @@ def Loop(
     step = 0
     while go and (limit is None or step < limit):
         if step == STEPS:
-            raise IRError(f"loops of more than {STEPS} steps are not supported")
+            raise IRError(f"loops of more than {STEPS} steps over sequences are not supported")
         go_on, *results = subgraph(ctx, body, [constant(np.int64(step)), constant(np.array(True)), *carried])
         carried = results[:count]
         for row, value in zip(stacked, results[count:], strict=True):
@@ -86,7 +189,58 @@ def Scan(
     state, scanned = list(inputs[:count]), inputs[count:]
     axes = [axis_of(a, x.rank) for a, x in zip(scan_input_axes or [0] * num_scan_inputs, scanned, strict=True)]
     backwards = scan_input_directions or [0] * num_scan_inputs
-    steps = _length(scanned[0].shape[axes[0]])
+    steps = scanned[0].shape[axes[0]]
+    for x, axis in zip(scanned, axes, strict=True):
+        Graph.current().check(dims.eq(x.shape[axis], steps), f"scanned axes have {x.shape[axis]} and {steps} elements")
+    many = not isinstance(steps, int) or steps > FEW or steps == 0
+    if many and not any(isinstance(ctx.names.get(n), Items) for n in body.captures or ()):
+        results = _run_scan(ctx, body, steps, state, scanned, axes, backwards)
+        state, rows = list(results[:count]), list(results[count:])
+    else:
+        state, rows = _settled_scan(ctx, body, _length(steps), state, scanned, axes, backwards)
+    outputs = []
+    for k, row in enumerate(rows):
+        if (scan_output_directions or [0] * len(rows))[k]:
+            row = between(row, 0, -1, -dims.MAX_SIZE, -1)
+        axis = axis_of((scan_output_axes or [0] * len(rows))[k], row.rank)
+        outputs.append(transpose(row, [*range(1, axis + 1), 0, *range(axis + 1, row.rank)]))
+    return (*state, *outputs)
+
+
+def _run_scan(
+    ctx: Context,
+    body: Any,
+    steps: DimLike,
+    state: Sequence[Value],
+    scanned: Sequence[Value],
+    axes: Sequence[int],
+    backwards: Sequence[int],
+) -> tuple[Value, ...]:
+    def trace(outline: Outline, step: Value, going: Value, carried: Sequence[Value]) -> list[Value]:
+        slices = []
+        for x, axis, back in zip(scanned, axes, backwards, strict=True):
+            whole = outline.take(x)
+            with outline.graph:
+                last = reshape(literal([whole.shape[axis] - 1]), ())
+                slices.append(Gather(whole, map_("sub", last, step) if back else step, axis=axis))
+        results = outline.trace([*carried, *slices])
+        go = constant(np.array(True))
+        outline.graph.outputs.insert(0, ("go", go))
+        return [go, *results]
+
+    return _run_loop(ctx, body, steps, 1, state, trace, [0, 0])
+
+
+def _settled_scan(
+    ctx: Context,
+    body: Any,
+    steps: int,
+    state: Sequence[Value],
+    scanned: Sequence[Value],
+    axes: Sequence[int],
+    backwards: Sequence[int],
+) -> tuple[list[Value], list[Value]]:
+    count = len(state)
     stacked: list[list[Value]] = [[] for _ in body.outputs[count:]]
     for step in range(steps):
         at = [steps - 1 - step if back else step for back in backwards]
@@ -94,15 +248,8 @@ def Scan(
         results = subgraph(ctx, body, [*state, *slices])
         state = results[:count]
         for row, value in zip(stacked, results[count:], strict=True):
-            row.append(value)
-    outputs = []
-    for k, row in enumerate(stacked):
-        if not row:
-            raise IRError("a Scan over no elements is not supported")
-        axis = axis_of((scan_output_axes or [0] * len(stacked))[k], row[0].rank + 1)
-        parts = row[::-1] if (scan_output_directions or [0] * len(stacked))[k] else row
-        outputs.append(concat([unsqueeze(v, [axis]) for v in parts], axis))
-    return (*state, *outputs)
+            row.append(unsqueeze(value, [0]))
+    return list(state), [concat(row, 0) for row in stacked]
 
 
 def _length(size: Any) -> int:

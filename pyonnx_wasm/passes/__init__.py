@@ -58,3 +58,5 @@ def run(graph: Graph, passes: Sequence[Pass] = PIPELINE, watch: Callable[[str, G
         verify(graph, each.__name__, known)
         if watch:
             watch(each.__name__, graph)
+    for body in graph.bodies():
+        run(body, passes)

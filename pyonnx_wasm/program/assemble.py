@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import IRError, Node, Read, Storage, Value, dims, symbols_in, symbols_of
+from ..ir import Graph, IRError, Node, Read, Storage, Value, dims, symbols_in, symbols_of
 from ..ir.dims import Dim, DimLike
 from ..op import Kernel
-from .model import ARENA, HEADER_WORDS, INPUT, MAGIC, OUTPUT, SHAPE_OPS, TABLES, VERSION, WEIGHT, Program
+from .model import ARENA, HEADER_WORDS, INPUT, MAGIC, OUTPUT, SHAPE_OPS, SLOT, TABLES, VERSION, WEIGHT, Program
 from .stages import Stage, staged
 
 
@@ -49,11 +50,15 @@ class Assembler:
         inplace: bool,
         checks: Sequence[tuple[DimLike, str]] = (),
         reads: dict[str, Read] | None = None,
+        bodies: Mapping[Graph, Sequence[Node]] | None = None,
     ) -> None:
         self.stages = staged(nodes, outputs, checks, reads or {})
         nodes = [node for stage in self.stages for node in stage.nodes]
         self.name, self.nodes, self.inputs, self.outputs, self.weights = name, nodes, inputs, outputs, weights
-        self.inplace = inplace
+        self.inplace, self.bodies = inplace, bodies or {}
+        self.slots: dict[Storage, int] = {}  # what branches and loops give
+        self.slot_rows: list[tuple[int, int]] = []
+        self.programs: list[np.ndarray] = []
         self.read_storages = {r.value.storage for r in (reads or {}).values()}
         self.demanded: set[DimLike] = set()
         self.ends: list[tuple[int, int]] = []  # registers and steps behind each stage
@@ -86,10 +91,15 @@ class Assembler:
                 _ = [self.register(size) for size in value.shape]
             for node in stage.nodes:
                 steps.append(self.step(len(steps), node, aliases))
-            places = [(name, *self.place(read, len(steps) - 1)) for name, read in after.reads]
+            places = [
+                (name, "size", self.slots[read.value.storage], read.index)
+                if read.size
+                else (name, "read", *self.place(read, len(steps) - 1))
+                for name, read in after.reads
+            ]
             self.ends.append((len(self.code), len(steps)))
-            for name, buffer, index in places:
-                self.registers[dims.sym(name)] = self.emit("read", buffer, index)
+            for name, how, buffer, index in places:
+                self.registers[dims.sym(name)] = self.emit(how, buffer, index)
         output_rows = [[int(v.dtype), v.rank, self.buffers[v.storage], *map(self.register, v.shape)] for _, v in self.outputs]
         return Program(self.name, self.pack(input_rows, output_rows, steps), self.messages, self.origins, list(self.nodes))
 
@@ -198,6 +208,8 @@ class Assembler:
         if at is None:
             if storage in self.weights:
                 kind, index = WEIGHT, self.weights[storage]
+            elif storage in self.slots:
+                kind, index = SLOT, self.slots[storage]
             size = self.register(nbytes(storage.dtype, storage.size))
             at = self.storage_of[storage] = len(self.storages)
             self.storages.append([kind, index, size, -1, -1, 0])
@@ -258,6 +270,9 @@ class Assembler:
                 last[v.storage] = i
         found: dict[Storage, Storage] = {}
         kept = {v.storage for _, v in self.outputs} | self.read_storages
+        for node in self.nodes:
+            if "control" in node.kernel.traits:
+                kept.update(v.storage for v in node.outs.values())
         taken: set[Storage] = set()
         for i, node in enumerate(self.nodes):
             if "inplace" not in node.kernel.traits or len(node.outs) != 1:
@@ -286,6 +301,8 @@ class Assembler:
 
     def step(self, at: int, node: Node, aliases: dict[Storage, Storage]) -> Step:
         kernel = node.kernel
+        if "control" in kernel.traits:
+            return self.control(at, node)
         bufs: list[int] = []
         layouts: list[int] = []
         for spec in kernel.buffers:
@@ -316,6 +333,38 @@ class Assembler:
         seen.outs = {name: view(value) for name, value in node.outs.items()}
         return seen
 
+    def control(self, at: int, node: Node) -> Step:
+        """A branch or a loop: slots, what its Programs take, and the sizes of that."""
+        bufs: list[int] = []
+        for value in node.outs.values():
+            self.slots[value.storage] = len(self.slot_rows)
+            bufs.append(len(self.slot_rows))
+            self.slot_rows.append((int(value.dtype), value.rank))
+        sizes: list[DimLike] = []
+        for value in node.ins["x"]:
+            bufs.append(self.window(at, value, {})[0])
+            sizes += value.shape
+        first = len(self.programs)
+        for body in node.params["bodies"]:
+            self.programs.append(self.within_it(body))
+        p = node.params
+        params = [len(node.outs), first, len(self.programs) - 1, p["first"], p["condition"], p["trips"], *sizes]
+        self.origins.append(node.origin)
+        registers = [self.register(x) for x in params]
+        return Step(self.kernels.setdefault(node.kernel, len(self.kernels)), False, len(self.origins) - 1, bufs, registers)
+
+    def within_it(self, body: Graph) -> np.ndarray:
+        """The words of a Program within this one: over its weights, with its texts."""
+        inner = Assembler(
+            "", self.bodies[body], body.inputs, body.outputs, self.weights, self.inplace, body.checks, body.reads, self.bodies
+        )
+        inner.messages, inner.origins = self.messages, self.origins
+        words = inner.assemble().code
+        for storage in inner.storage_of:
+            if storage in self.weights:
+                self.storage(storage)
+        return words
+
     def touch(self, at: int, storage: Storage, aliases: dict[Storage, Storage]) -> int:
         """The buffer of a storage, whose life is stretched to this step."""
         source = aliases.get(storage)
@@ -345,6 +394,11 @@ class Assembler:
                 self.storage_of[storage] = new
         self.storages[old] = [ARENA, 0, self.register(0), 0, 0, 0]
 
+    def inside(self) -> list[tuple[int, int]]:
+        """Where the Programs within this one lie: behind its header."""
+        starts = itertools.accumulate((len(words) for words in self.programs), initial=HEADER_WORDS)
+        return [(start, len(words)) for start, words in zip(starts, self.programs, strict=False)]
+
     def pack(self, inputs: list[list[int]], outputs: list[list[int]], steps: list[Step]) -> np.ndarray:
         kernels: list[int] = []
         for kernel in self.kernels:
@@ -362,9 +416,11 @@ class Assembler:
             "buffers": (len(self.buffer_rows), _words(self.buffer_rows)),
             "steps": (len(steps), _words([step.words() for step in steps])),
             "stages": (len(self.ends), _words(self.ends)),
-            "programs": (0, []),
+            "programs": (len(self.programs), _words(self.inside())),
+            "slots": (len(self.slot_rows), _words(self.slot_rows)),
         }
-        head, body = [0] * HEADER_WORDS, list[int]()
+        head = [0] * HEADER_WORDS
+        body = [int(word) for words in self.programs for word in words]
         for name, at in TABLES.items():
             count, words = tables[name]
             head[at : at + 2] = count, HEADER_WORDS + len(body)

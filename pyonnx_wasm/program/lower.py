@@ -20,12 +20,14 @@ class Parts:
     Attributes:
         init: runs once, from constants alone.
         main: runs for each set of inputs.
+        bodies: the same of the graphs that branches and loops run.
         weights: the row in ``table`` of each constant and of each result of init.
     """
 
     graph: Graph
     init: list[Node]
     main: list[Node]
+    bodies: dict[Graph, list[Node]]
     weights: dict[Storage, int]
     table: list[Weight]
 
@@ -42,16 +44,31 @@ def partition(graph: Graph) -> Parts:
     normalise_outputs(graph)
     if len({n for n, _ in graph.inputs}) != len(graph.inputs):
         raise IRError("two inputs have one name")
-    live = reachable(graph)
-    parts = Parts(graph, [n for n in live if n.const], [n for n in live if not n.const], {}, [])
-    read = [r.value for r in graph.reads.values()]
-    for values in [*[(*node.inputs(), *node.outs.values()) for node in [*parts.init, *parts.main]], read]:
+    parts = Parts(graph, [], _split(graph, init := list[Node](), bodies := dict[Graph, list[Node]]()), bodies, {}, [])
+    parts.init += init
+    read = [r.value for g in (graph, *bodies) for r in g.reads.values()]
+    nodes = [*parts.init, *parts.main, *(node for body in bodies.values() for node in body)]
+    for values in [*[(*node.inputs(), *node.outs.values()) for node in nodes], read]:
         for value in values:
             storage = value.storage
             if storage.const and storage not in parts.weights:
                 parts.weights[storage] = len(parts.table)
                 parts.table.append(_weight(storage, len(parts.table)))
     return parts
+
+
+def _split(graph: Graph, init: list[Node], bodies: dict[Graph, list[Node]]) -> list[Node]:
+    """The nodes of a graph that run with it; those of constants alone, of the graphs within it too, join ``init``."""
+    live = reachable(graph)
+    init += [n for n in live if n.const]
+    main = [n for n in live if not n.const]
+    for node in main:
+        if "control" in node.kernel.traits:
+            for body in node.params["bodies"]:
+                normalise_outputs(body)
+                bodies[body] = []
+                bodies[body] += _split(body, init, bodies)
+    return main
 
 
 def _weight(storage: Storage, index: int) -> Weight:
@@ -63,22 +80,32 @@ def _weight(storage: Storage, index: int) -> Weight:
 def lower(parts: Parts, optimise: bool = True) -> Lowered:
     """Assembles the Programs of the core; with ``optimise`` memory is used in place."""
     graph, main = parts.graph, parts.main
+    bodies = parts.bodies
     if optimise:
+        bodies = {body: write_through(nodes, body.output_storages(), body.reads) for body, nodes in bodies.items()}
         main = write_through(main, graph.output_storages(), graph.reads)
-        _take_over(parts.init, main, {r.value.storage for r in graph.reads.values()}, parts.weights, parts.table)
+        inner = {v.storage for nodes in bodies.values() for node in nodes for v in node.inputs()}
+        _take_over(parts.init, main, inner | {r.value.storage for r in graph.reads.values()}, parts.weights, parts.table)
     first = Assembler("init", parts.init, [], [], parts.weights, False).assemble() if parts.init else None
-    second = Assembler("main", main, graph.inputs, graph.outputs, parts.weights, optimise, graph.checks, graph.reads).assemble()
+    second = Assembler("main", main, graph.inputs, graph.outputs, parts.weights, optimise, graph.checks, graph.reads, bodies).assemble()
     return Lowered(second, first, parts.table)
 
 
 def normalise_outputs(graph: Graph) -> None:
-    """Gives every output a storage of its own that one node of the main Program writes whole."""
+    """Gives every output a storage of its own that one kernel of the main Program writes whole."""
     taken: set[Storage] = set()
     fixed: list[tuple[str, Value]] = []
     with graph:
         for name, value in graph.outputs:
             node = value.producer
-            if node is None or node.const or not value.whole or value.storage in taken or value.storage.const:
+            if (
+                node is None
+                or node.const
+                or "control" in node.kernel.traits
+                or not value.whole
+                or value.storage in taken
+                or value.storage.const
+            ):
                 graph.origin = name
                 plain = bytes_of(value) if value.dtype.bits < 8 else value
                 copy = COPY({"y": (plain.dtype, plain.shape)}, {"x": plain})

@@ -16,17 +16,17 @@ if TYPE_CHECKING:
     from .section import GpuProgram
 
 MAGIC, VERSION = 0x50585057, 2
-HEADER_WORDS = 22
+HEADER_WORDS = 24
 TABLES = {
     name: 3 + 2 * i for i, name in enumerate(["kernels", "inputs", "outputs", "registers", "storages", "buffers", "steps"])
 }  # the header's word with the number of rows; the next holds where the table begins
-TABLES |= {"stages": 18, "programs": 20}
+TABLES |= {"stages": 18, "programs": 20, "slots": 22}
 REGISTER_WORDS, STORAGE_WORDS, BUFFER_WORDS, STAGE_WORDS = 4, 6, 4, 2
-ARENA, WEIGHT, INPUT, OUTPUT = range(4)
+ARENA, WEIGHT, INPUT, OUTPUT, SLOT = range(5)
 SHAPE_OPS = {
     name: code
     for code, name in enumerate(
-        "const dim elem add sub mul floordiv ceildiv mod min max eq lt le select check read".split()  # noqa: SIM905
+        "const dim elem add sub mul floordiv ceildiv mod min max eq lt le select check read size".split()  # noqa: SIM905
     )
 }
 

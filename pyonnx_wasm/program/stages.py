@@ -32,7 +32,7 @@ def staged(
     Raises:
         IRError: a size depends on a tensor that needs this size.
     """
-    if not reads:
+    if not reads and not any("control" in node.kernel.traits for node in nodes):
         return [Stage([], list(checks), list(range(len(outputs))), list(nodes))]
     known = _symbols(nodes, reads)
     of_node = _nodes(nodes, known)
@@ -65,7 +65,7 @@ def _symbols(nodes: Sequence[Node], reads: dict[str, Read]) -> dict[str, int]:
         for name, read in reads.items():
             if read.value.storage.kind == "input":
                 continue
-            ready = [1 + of_node[n] for n in wrote.get(read.value.storage, [])]
+            ready = [1 + of_node[n] + (("control" in n.kernel.traits) and not read.size) for n in wrote.get(read.value.storage, [])]
             ready += [1 + known.get(s, 0) for s in symbols_in([read.value.offset, read.value.strides])]
             stage = max([1, *ready])
             settled &= stage == known[name]
@@ -82,5 +82,5 @@ def _nodes(nodes: Sequence[Node], known: dict[str, int]) -> dict[Node, int]:
         stage = max((known.get(s, 0) for s in symbols_of(node)), default=0)
         found[node] = max([stage, *[written.get(v.storage, 0) for v in node.inputs()]])
         for value in node.outs.values():
-            written[value.storage] = max(written.get(value.storage, 0), found[node])
+            written[value.storage] = max(written.get(value.storage, 0), found[node] + ("control" in node.kernel.traits))
     return found

@@ -23,10 +23,11 @@ int32_t Session::create(const int32_t* code, i64 words, void* const* w, const i6
     regs[r] = c.op == CONST ? i64(uint64_t(uint32_t(c.b)) << 32 | uint32_t(c.a)) : 0;
   }
   for (auto& b : base) b = nullptr;
+  if (int32_t err = create_parts(bytes, e)) return err;
   blocks[n_blocks++] = {nullptr, 0, -1};
   for (i64 i = 0; i < p.steps.size; i++) {
     Step& s = p.steps[i];
-    for (int32_t k = 0; k < s.n_bufs; k++)
+    for (int32_t k = s.control ? s.n_outputs : 0; k < s.n_bufs; k++)
       if (s.bufs[k] >= 0) touched[p.buffers[s.bufs[k]].storage] = std::min(touched[p.buffers[s.bufs[k]].storage], int32_t(i));
     if (!s.fixed) continue;
     Proof proof;
@@ -38,6 +39,7 @@ int32_t Session::create(const int32_t* code, i64 words, void* const* w, const i6
 
 void Session::limit(i64 memory, i64 operations) {
   max_memory = memory, max_operations = operations;
+  for (Session* part : parts) part->limit(memory, operations);
   for (Binding& b : bindings) b.valid = false;
   current = resolved = nullptr;
 }
@@ -84,6 +86,14 @@ int32_t Session::read_key(const i64* dims, void* const* inputs, Error* e) {
     *out++ = element(at, c.b, p.inputs[c.a].dtype);
   }
   return 0;
+}
+
+bool Session::rebind(const i64* dims) {
+  if (!current || p.elems.size || (p.n_dims && __builtin_memcmp(current->key, dims, size_t(p.n_dims) * 8))) return false;
+  stage = cursor = 0;
+  paused = false;
+  forget(*current);
+  return true;
 }
 
 int32_t Session::bind(const i64* dims, void* const* inputs, bool fresh, Error* e) {
@@ -157,7 +167,7 @@ int32_t Session::evaluate(i64 s, Error* e) {
     switch (c.op) {
       case DIM: v = key[p.dim_at[c.a] + c.b]; break;
       case ELEM: v = *elem++; break;
-      case READ: v = *read++; break;
+      case READ: case SIZE: v = *read++; break;
       case ADD: __builtin_add_overflow(r[c.a], r[c.b], &v); break;
       case SUB: __builtin_sub_overflow(r[c.a], r[c.b], &v); break;
       case MUL: __builtin_mul_overflow(r[c.a], r[c.b], &v); break;
@@ -217,6 +227,7 @@ int32_t Session::ranges(Binding& b, i64 stage, Error* e) {
     const i64 most = s.kind == ARENA    ? HUGE_COUNT
                      : s.kind == WEIGHT ? (weight_bytes[s.index] < 0 ? -weight_bytes[s.index] : weight_bytes[s.index])
                      : s.kind == INPUT  ? input_bytes[s.index]
+                     : s.kind == SLOT   ? slots[s.index].bytes
                                         : out_bytes[s.index];
     if (size < 0 || size > most) return fail(e, BAD_BIND, -1, "storage ", i, " of ", size, " bytes: there are ", most);
   }
@@ -254,7 +265,7 @@ int32_t Session::steps(Binding& b, i64 stage, Error* e) {
   }
   if (stage + 1 < p.n_stages) {
     for (i64 k = p.read_ends[stage]; k < p.read_ends[stage + 1]; k++)
-      if (!must_be_written(b, stage, p.reads[k].a)) return unwritten(-1);
+      if (p.reads[k].op == READ && !must_be_written(b, stage, p.reads[k].a)) return unwritten(-1);
   } else {
     for (i64 o = 0; o < p.outputs.size; o++)
       if (!must_be_written(b, stage, p.outputs[o].buffer)) return unwritten(-1);
@@ -288,6 +299,7 @@ int32_t Session::within_limits(Binding& b, i64 stage, Demand& demand, Error* e) 
 
 // Whether a step writes all of the buffers that it writes to.
 bool Session::wholly(const Step& s, const Proof& proof) const {
+  if (s.control) return true;
   for (int32_t o = 0; o < s.n_outputs && o < s.n_bufs; o++) {
     if (s.bufs[o] < 0) continue;
     const BufferRow& row = p.buffers[s.bufs[o]];
@@ -305,7 +317,7 @@ bool Session::wholly(const Step& s, const Proof& proof) const {
 Proof Session::prove_again(Binding& b, const Step& s) {
   Proof proof;
   Buf* bufs = (s.fixed ? fixed_bufs.data : b.bufs) + s.buf_at;
-  if (!s.elsewhere) s.kernel->kernel->check({(s.fixed ? fixed_params.data : b.params) + s.param_at, s.n_params, bufs, s.n_bufs, nullptr, pool, nullptr}, proof);
+  if (!s.elsewhere && !s.control) s.kernel->kernel->check({(s.fixed ? fixed_params.data : b.params) + s.param_at, s.n_params, bufs, s.n_bufs, nullptr, pool, nullptr}, proof);
   return proof;
 }
 
@@ -342,7 +354,7 @@ bool Session::must_be_written(Binding& b, i64 stage, i64 buffer, bool again) {
 bool Session::follow(Binding& b, i64 stage, const Step& s, const Proof& proof, bool again) {
   for (int32_t k = s.n_outputs; k < s.n_bufs; k++)
     if (s.bufs[k] >= 0 && !must_be_written(b, stage, s.bufs[k], again)) return false;
-  for (int32_t o = 0; o < s.n_outputs && o < s.n_bufs; o++) {
+  for (int32_t o = 0; o < s.n_outputs && o < s.n_bufs && !s.control; o++) {
     if (s.bufs[o] < 0) continue;
     const BufferRow& row = p.buffers[s.bufs[o]];
     const i64 begin = b.offset[s.bufs[o]], each = dtype_size(row.dtype);
@@ -374,13 +386,17 @@ int32_t Session::prove(const Step& s, i64 index, Buf* bufs, i64* params, Proof& 
   auto wrong = [&](Code code, auto... parts) { return fail(e, code, int32_t(index), "step ", index, " (", k.name, "): ", parts...); };
   for (int32_t i = 0; i < s.n_params; i++) params[i] = regs[s.params[i]];
   for (int32_t i = 0; i < s.n_bufs; i++) {
-    if (s.bufs[i] < 0) {
+    if (s.bufs[i] < 0 || (s.control && i < s.n_outputs)) {
       bufs[i] = {nullptr, 0, 0};
       continue;
     }
     const BufferRow& row = p.buffers[s.bufs[i]];
     bufs[i] = {nullptr, regs[row.size], row.dtype};
     if (bufs[i].bytes < 0 || bufs[i].bytes > (s.elsewhere ? HUGE_COUNT : MAX_BYTES)) return wrong(BAD_BIND, "a buffer of ", bufs[i].bytes, " bytes");
+  }
+  if (s.control) {
+    demand.add(index, 1, 0);
+    return prove_control(s, index, bufs, params, e);
   }
   for (int32_t o = 0; o < s.n_bufs && o < s.n_outputs; o++)
     for (int32_t i = o + 1; i < s.n_bufs && s.bufs[o] >= 0; i++) {

@@ -13,8 +13,9 @@ struct KernelEntry {
   const char* bufs;  // per buffer: '>' output, 'o' optional output, '.' input, '?' optional input, '*' any number of inputs
 };
 
-enum StorageKind : int32_t { ARENA, WEIGHT, INPUT, OUTPUT };
-enum ShapeOp : int32_t { CONST, DIM, ELEM, ADD, SUB, MUL, FLOORDIV, CEILDIV, MOD, MIN, MAX, EQ, LT, LE, SELECT, CHECK, READ, N_SHAPE_OPS };
+enum StorageKind : int32_t { ARENA, WEIGHT, INPUT, OUTPUT, SLOT };
+enum ControlKind : int32_t { PLAIN, IF, LOOP };
+enum ShapeOp : int32_t { CONST, DIM, ELEM, ADD, SUB, MUL, FLOORDIV, CEILDIV, MOD, MIN, MAX, EQ, LT, LE, SELECT, CHECK, READ, SIZE, N_SHAPE_OPS };
 
 struct InputRow { int32_t dtype, rank, buffer; };
 struct Instr { int32_t op, a, b, c; };
@@ -23,6 +24,12 @@ struct BufferRow { int32_t storage, offset, size, dtype; };
 
 // Registers and steps up to these, from where the stage before ended.
 struct StageRow { int32_t registers, steps; };
+
+// What a control step gives: its memory is the core's, its sizes show when the step has run.
+struct SlotRow { int32_t dtype, rank; };
+
+// A Program within a Program's words.
+struct PartRow { int32_t at, words; };
 
 struct Output {
   int32_t dtype, rank, buffer;
@@ -38,6 +45,7 @@ struct Step {
   bool fixed;             // nothing in it depends on a binding
   bool elsewhere;         // a GPU runs it
   bool whole;             // it writes all of its outputs' buffers
+  ControlKind control;    // its first buffers are then slots
   i64 buf_at, param_at;   // where its resolved values lie among those of the fixed or of the other steps
 };
 
@@ -53,6 +61,10 @@ struct ByStage {
   const int32_t* end(i64 stage) const { return rows.data + ends[stage]; }
 };
 
+// The fixed parameters of a control step; the dims of its inputs follow. Those up to `first` are constants.
+enum ControlParam : int32_t { N_OUTPUTS, PROGRAM, OTHER_PROGRAM, N_FIRST, CONDITION, TRIPS, N_CONTROL_PARAMS };
+constexpr i64 MAX_SLOT_RANK = 16, MAX_DEPTH = 16;
+
 struct Program {
   Array<int32_t> words;
   Array<const KernelEntry*> kernels;
@@ -61,16 +73,18 @@ struct Program {
   const StorageRow* storages;
   const BufferRow* buffers;
   const StageRow* stages;
+  const SlotRow* slots;
+  const PartRow* parts;
   Array<int32_t> dim_at;  // per input: its first dim among all input dims
   Array<Output> outputs;
   Array<Step> steps;
   Array<LiveInstr> live;      // the shape code without constants
   Array<int32_t> live_ends;   // per stage
   Array<Instr> elems;         // its ELEM instructions
-  Array<Instr> reads;         // its READ instructions
+  Array<Instr> reads;         // its READ and SIZE instructions
   Array<int32_t> read_ends;   // per stage
   ByStage known_outputs, known_storages, known_buffers;
-  i64 n_inputs, n_regs, n_storages, n_buffers, n_weights, n_stages;
+  i64 n_inputs, n_regs, n_storages, n_buffers, n_weights, n_stages, n_slots, n_parts;
   i64 n_dims, n_output_dims;
   i64 fixed_bufs, fixed_params, live_bufs, live_params;
 };

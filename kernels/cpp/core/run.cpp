@@ -36,6 +36,12 @@ int32_t Session::read_all(i64 s, bool* same, Error* e) {
   *same = s < valid_stages;
   for (i64 k = begin; k < end; k++) {
     const Instr& c = p.reads[k];
+    if (c.op == SIZE) {
+      const i64 v = slots[c.a].dims[c.b];
+      *same &= v == reads[k];
+      reads[k] = v;
+      continue;
+    }
     const BufferRow& row = p.buffers[c.a];
     const i64 each = dtype_size(row.dtype);
     if (c.b >= regs[row.size] / each) return fail(e, BAD_BIND, -1, "buffer ", i64(c.a), " has no element ", i64(c.b));
@@ -67,6 +73,12 @@ int32_t Session::advance(Error* e) {
   scratch = block->data + plan[0];
   for (const int32_t* at = planner.begin(s); at < planner.end(s); at++) base[*at] = block->data + b.place[*at];
   clear = clears.data + clear_ends[s - 1], clear_end = clears.data + clear_ends[s];
+  for (const int32_t* at = p.known_storages.begin(s); at < p.known_storages.end(s); at++) {
+    const StorageRow& row = p.storages[*at];
+    if (row.kind != SLOT) continue;
+    if (b.size[*at] > slots[row.index].bytes) return fail(e, BAD_BIND, -1, "slot ", i64(row.index), " has ", slots[row.index].bytes, " bytes, not ", b.size[*at]);
+    base[*at] = slots[row.index].data;
+  }
   stage = s;
   return p.known_outputs.begin(s) < p.known_outputs.end(s) ? MORE : 0;
 }
@@ -96,6 +108,7 @@ int32_t Session::run(void* const* inputs, void* const* outputs, i64 first, i64 l
     clear = b.clears, clear_end = b.clears + b.n_clears;
     while (clear < clear_end && clear->step < first) clear++;
     for (i64 i = 0; i < n_blocks; i++) blocks[i].until = i ? -1 : b.until;
+    if (!depth) own_left = max_operations;
   }
   for (i64 i = 0; i < p.n_storages; i++) {
     const StorageRow& s = p.storages[i];
@@ -104,25 +117,30 @@ int32_t Session::run(void* const* inputs, void* const* outputs, i64 first, i64 l
         if (restart && s.first < p.stages[0].steps) base[i] = blocks[0].data + b.place[i];
         break;
       case WEIGHT: base[i] = weights[s.index]; break;
+      case SLOT: break;
       case INPUT: base[i] = inputs ? static_cast<char*>(inputs[s.index]) : nullptr; break;
       default: base[i] = outputs ? static_cast<char*>(outputs[s.index]) : nullptr;
     }
   }
-  pool_check_fork(pool);
+  if (!depth) pool_check_fork(pool);
   for (i64 i = first; i < last || (i == p.steps.size && stage + 1 < p.n_stages); i++) {
     while (stage + 1 < p.n_stages && i >= p.stages[stage].steps)
       if (int32_t err = advance(e)) return cursor = i, paused = err == MORE, err;
     if (i == last) break;
-    if (cancelled.load(std::memory_order_relaxed)) return fail(e, CANCELLED, int32_t(i), "the run was cancelled");
+    if (stop->load(std::memory_order_relaxed)) return fail(e, CANCELLED, int32_t(i), "the run was cancelled");
     clear_until(i);
     const Step& s = p.steps[i];
     if (s.elsewhere) return fail(e, MISUSE, int32_t(i), "step ", i, " (", s.kernel->name, "): only a GPU runs it");
     Buf* bufs = (s.fixed ? fixed_bufs.data : b.bufs) + s.buf_at;
     for (int32_t k = 0; k < s.n_bufs; k++) {
-      if (s.bufs[k] < 0) continue;
+      if (s.bufs[k] < 0 || (s.control && k < s.n_outputs)) continue;
       const int32_t at = p.buffers[s.bufs[k]].storage;
       if (b.size[at] && !base[at]) return fail(e, MISUSE, int32_t(i), "step ", i, " (", s.kernel->name, "): ", KINDS[p.storages[at].kind], " has no memory");
       bufs[k].data = base[at] + b.offset[s.bufs[k]];
+    }
+    if (s.control) {
+      if (int32_t err = run_control(s, i, bufs, b.params + s.param_at, e)) return err;
+      continue;
     }
     Call call{(s.fixed ? fixed_params.data : b.params) + s.param_at, s.n_params, bufs, s.n_bufs, scratch, pool, nullptr};
 #if defined(PWX_GUARD)

@@ -56,6 +56,26 @@ struct Block {
   i64 bytes, until;
 };
 
+// A tensor of the core's own, whose memory grows.
+struct Tensor {
+  char* data;
+  i64 capacity, bytes;
+  i64 dims[MAX_SLOT_RANK];
+  // Room for so many bytes; what is there stays with `keep`. Never less than a byte, so that there is an address.
+  bool reserve(i64 room, bool keep = false);
+};
+
+struct Session;
+
+// A control step: the Programs that it runs, and what they need.
+struct Control {
+  Array<Tensor> tensors;  // loop: two per carried value, one per stacked one; if: one per output
+  Array<i64> dims;
+  Array<void*> inputs, outputs;
+  i64 trip;      // the body's first input
+  uint8_t go[2];  // its second input, its first output
+};
+
 struct Session {
   Program p;
   Planner planner;
@@ -89,16 +109,28 @@ struct Session {
   Binding* resolved = nullptr;    // that the registers belong to
   Array<i64> stage_at;            // per stage: where scratch begins, what it needs in all, the last step of what it holds, operations up to its end
   char* scratch = nullptr;        // of the stage that runs
+  Array<Session*> parts;          // the Programs within
+  Array<Control*> controls;       // per step; null: a kernel's
+  Array<Tensor> slots;
+  int depth = 0;
+  i64 own_left = 0, *left = &own_left;  // operations that a run may still take, shared with the Programs within
+  std::atomic<int32_t>* stop = &cancelled;  // shared likewise
 
   ~Session() {
     for (i64 i = 0; i < n_blocks; i++) pwx_free(blocks[i].data);
+    drop();
   }
 
   int32_t create(const int32_t* code, i64 words, void* const* w, const i64* bytes, i64 n_weights, Error* e);
   int32_t bind(const i64* dims, void* const* inputs, bool fresh, Error* e);
+  bool rebind(const i64* dims);  // bind where nothing has changed: true when that is so
   int32_t run(void* const* inputs, void* const* outputs, i64 first, i64 last, Error* e);
   int32_t go_on(void* const* inputs, void* const* outputs, Error* e);
   void limit(i64 memory, i64 operations);
+
+  // control.cpp
+  int32_t create_parts(const i64* bytes, Error* e);
+  void drop();
 
  private:
   int32_t read_key(const i64* dims, void* const* inputs, Error* e);
@@ -121,10 +153,15 @@ struct Session {
   const i64* tell(Binding& b, const Output& out);
   int32_t reserve(Block& block, i64 bytes, Error* e);
   int32_t place(i64 bytes, i64 step, Block** found, Error* e);
+  int32_t create_control(const Step& s, i64 index, Control& c, Error* e);
+  int32_t prove_control(const Step& s, i64 index, const Buf* bufs, const i64* params, Error* e) const;
+  int32_t run_control(const Step& s, i64 index, const Buf* bufs, const i64* params, Error* e);
+  int32_t run_if(const Step& s, Control& c, const Buf* bufs, const i64* params, Error* e);
+  int32_t run_loop(const Step& s, Control& c, const Buf* bufs, const i64* params, Error* e);
   bool overlaps(const BufferRow& a, const BufferRow& b, bool* equal) const;
 };
 
-constexpr const char* KINDS[] = {"the arena", "a weight", "an input", "an output"};
+constexpr const char* KINDS[] = {"the arena", "a weight", "an input", "an output", "a slot"};
 
 inline int32_t no_memory(Error* e) { return fail(e, NO_MEMORY, -1, "no memory for the session's tables"); }
 

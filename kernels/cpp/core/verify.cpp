@@ -14,7 +14,10 @@ const KernelEntry entries[] = {
     {nullptr, nullptr, 0, 0, false, false, nullptr}};
 #undef ENTRY
 
-constexpr int32_t MAGIC = 0x50585057, VERSION = 2, HEADER = 22;
+// Control steps, which the session runs itself.
+const KernelEntry controls[] = {{"if", nullptr, 1, N_CONTROL_PARAMS, true, false, ""}, {"loop", nullptr, 1, N_CONTROL_PARAMS, true, false, ""}};
+
+constexpr int32_t MAGIC = 0x50585057, VERSION = 2, HEADER = 24;
 constexpr i64 MAX_WORDS = i64(1) << 28, MAX_RANK = 64;
 
 struct Loader {
@@ -24,6 +27,7 @@ struct Loader {
   const int32_t* w;
   i64 n;
   Array<int32_t> known{};  // per register: the stage that it is known in
+  Array<int32_t> ready{};  // per slot: the first stage that may read it
 
   template <class... Parts> int32_t bad(Parts... parts) { return fail(e, MALFORMED, -1, parts...); }
   int32_t no_memory() { return fail(e, NO_MEMORY, -1, "no memory for the program's tables"); }
@@ -37,7 +41,8 @@ struct Loader {
     if (w[2] != n) return bad("the program says it has ", i64(w[2]), " words, there are ", n);
     p.n_inputs = w[5], p.n_regs = w[9], p.n_storages = w[11], p.n_buffers = w[13];
     static const struct { const char* name; int at, per; } tables[] = {{"kernel", 3, 0}, {"input", 5, 3},   {"output", 7, 0}, {"shape code", 9, 4},
-                                                                       {"storage", 11, 6}, {"buffer", 13, 4}, {"step", 15, 0},   {"stage", 18, 2}};
+                                                                       {"storage", 11, 6}, {"buffer", 13, 4}, {"step", 15, 0},   {"stage", 18, 2},
+                                                                       {"part", 20, 2},  {"slot", 22, 2}};
     for (auto& t : tables)
       if (!fits(w[t.at + 1], w[t.at], t.per)) return bad("the ", t.name, " table leaves the program");
     if (w[17] != p.n_weights) return bad("the program has ", i64(w[17]), " weights, ", p.n_weights, " were given");
@@ -47,9 +52,14 @@ struct Loader {
     p.buffers = reinterpret_cast<const BufferRow*>(w + w[14]);
     p.stages = reinterpret_cast<const StageRow*>(w + w[19]);
     p.n_stages = w[18];
+    p.parts = reinterpret_cast<const PartRow*>(w + w[21]);
+    p.n_parts = w[20];
+    p.slots = reinterpret_cast<const SlotRow*>(w + w[23]);
+    p.n_slots = w[22];
     int32_t err = kernels();
     if (!err) err = stages();
     if (!err) err = inputs();
+    if (!err) err = control();
     if (!err) err = storages();
     if (!err) err = shape_code();
     if (!err) err = outputs();
@@ -72,6 +82,51 @@ struct Loader {
     return registers == p.n_regs && steps == w[15] ? 0 : bad("the stages do not hold all registers and steps");
   }
 
+  // Slots, and the Programs within this one: one behind the other.
+  int32_t control() {
+    if (!ready.resize(p.n_slots)) return no_memory();
+    for (i64 i = 0; i < p.n_slots; i++) {
+      ready[i] = -1;
+      if (dtype_bits(p.slots[i].dtype) <= 0 || p.slots[i].rank < 0 || p.slots[i].rank > MAX_SLOT_RANK) return bad("slot ", i, " has a bad dtype or rank");
+    }
+    i64 end = HEADER;
+    for (i64 i = 0; i < p.n_parts; i++) {
+      if (p.parts[i].at < end || !fits(p.parts[i].at, p.parts[i].words, 1)) return bad("part ", i, " leaves the program");
+      end = i64(p.parts[i].at) + p.parts[i].words;
+    }
+    return writers();
+  }
+
+  // The stage in which each slot can be read: behind the step that gives it.
+  int32_t writers() {
+    i64 at = w[16];
+    for (i64 i = 0; i < w[15]; i++) {
+      if (at + 4 > n || w[at + 1] < 0 || w[at + 2] < 0 || at + 4 + w[at + 1] + i64(w[at + 2]) > n) return bad("step ", i, " leaves the program");
+      if (w[at] >= 0 && w[at] < p.kernels.size && kind_of(*p.kernels[w[at]]) && w[at + 2] >= N_CONTROL_PARAMS) {
+        i64 outputs;
+        if (!constant(w[at + 4 + w[at + 1] + N_OUTPUTS], &outputs) || outputs < 0 || outputs > w[at + 1]) return bad("step ", i, " has a bad number of outputs");
+        for (i64 o = 0; o < outputs; o++) {
+          const int32_t slot = w[at + 4 + o];
+          if (slot == -1) continue;
+          if (slot < 0 || slot >= p.n_slots || ready[slot] >= 0) return bad("step ", i, " gives slot ", i64(slot));
+          ready[slot] = int32_t(stage_of(i)) + 1;
+        }
+      }
+      at += 4 + w[at + 1] + w[at + 2];
+    }
+    for (i64 i = 0; i < p.n_slots; i++)
+      if (ready[i] < 0) return bad("slot ", i, " is given by no step");
+    return 0;
+  }
+
+  static ControlKind kind_of(const KernelEntry& k) { return &k == controls ? IF : &k == controls + 1 ? LOOP : PLAIN; }
+
+  bool constant(i64 r, i64* value) const {
+    if (!is_register(r) || p.code[r].op != CONST) return false;
+    *value = i64(uint64_t(uint32_t(p.code[r].b)) << 32 | uint32_t(p.code[r].a));
+    return true;
+  }
+
   i64 stage_of(i64 step) const {
     const StageRow* end = p.stages + p.n_stages - 1;
     return std::upper_bound(p.stages, end, step, [](i64 at, const StageRow& s) { return at < s.steps; }) - p.stages;
@@ -89,6 +144,8 @@ struct Loader {
       __builtin_memcpy(name, w + at + 2, size_t(length));
       const KernelEntry* k = entries;
       while (k->name && __builtin_strcmp(k->name, name)) k++;
+      for (const KernelEntry& c : controls)
+        if (!__builtin_strcmp(c.name, name)) k = &c;
       if (!k->name) return fail(e, UNKNOWN_KERNEL, -1, "unknown kernel ", name, ": the file needs a newer core");
       if (k->abi != abi) return fail(e, UNKNOWN_KERNEL, -1, "kernel ", name, " has another ABI here: compile the model again");
       p.kernels[i] = k;
@@ -121,6 +178,7 @@ struct Loader {
         case DIM: ok = c.a >= 0 && c.a < p.n_inputs && c.b >= 0 && c.b < p.inputs[c.a].rank; break;
         case ELEM: ok = c.a >= 0 && c.a < p.n_inputs && c.b >= 0 && is_readable(p.inputs[c.a].dtype) && known[i] == 0; break;
         case READ: ok = may_read(c, i); break;
+        case SIZE: ok = c.a >= 0 && c.a < p.n_slots && c.b >= 0 && c.b < p.slots[c.a].rank && ready[c.a] <= known[i]; break;
         case SELECT: ok = earlier(c.a) && earlier(c.b) && earlier(c.c); break;
         case CHECK: ok = earlier(c.a) && c.b >= 0; break;
         default: ok = c.op > 0 && c.op < N_SHAPE_OPS && earlier(c.a) && earlier(c.b);
@@ -128,7 +186,7 @@ struct Loader {
       if (!ok) return bad("shape instruction ", i, " (operation ", i64(c.op), ") is wrong");
       live += c.op != CONST;
       elems += c.op == ELEM;
-      reads += c.op == READ;
+      reads += c.op == READ || c.op == SIZE;
     }
     if (!p.live.resize(live) || !p.elems.resize(elems) || !p.reads.resize(reads) || !p.live_ends.resize(p.n_stages) || !p.read_ends.resize(p.n_stages))
       return no_memory();
@@ -137,7 +195,7 @@ struct Loader {
       for (; i < p.stages[s].registers; i++) {
         if (p.code[i].op != CONST) p.live[live++] = {p.code[i], int32_t(i)};
         if (p.code[i].op == ELEM) p.elems[elems++] = p.code[i];
-        if (p.code[i].op == READ) p.reads[reads++] = p.code[i];
+        if (p.code[i].op == READ || p.code[i].op == SIZE) p.reads[reads++] = p.code[i];
       }
       p.live_ends[s] = int32_t(live), p.read_ends[s] = int32_t(reads);
     }
@@ -168,10 +226,11 @@ struct Loader {
     for (auto& h : home) h = -1;
     for (i64 i = 0; i < p.n_storages; i++) {
       const StorageRow& s = p.storages[i];
-      const i64 limits[] = {HUGE_COUNT, p.n_weights, p.n_inputs, w[7]};
-      if (s.kind < ARENA || s.kind > OUTPUT || !is_register(s.size)) return bad("storage ", i, " is wrong");
+      const i64 limits[] = {HUGE_COUNT, p.n_weights, p.n_inputs, w[7], p.n_slots};
+      if (s.kind < ARENA || s.kind > SLOT || !is_register(s.size)) return bad("storage ", i, " is wrong");
       if (s.kind != ARENA && (s.index < 0 || s.index >= limits[s.kind])) return bad("storage ", i, " has index ", i64(s.index), " out of range");
       if (s.kind == ARENA && (s.first < 0 || s.first > s.last || (s.last > 0 && s.last >= w[15]))) return bad("storage ", i, " has a bad lifetime");
+      if (s.kind == SLOT && ready[s.index] >= p.n_stages) return bad("storage ", i, " is a slot that no stage may read");
       if (s.kind == OUTPUT && home[s.index] >= 0) return bad("output ", i64(s.index), " has two storages");
       if (s.kind == OUTPUT) home[s.index] = int32_t(i);
     }
@@ -222,7 +281,7 @@ struct Loader {
       if (n_bufs < 0 || n_params < 0 || at + 4 + n_bufs + n_params > n) return bad("step ", i, " leaves the program");
       if (w[at + 3] < 0) return bad("step ", i, " has a negative origin");
       Step& s = p.steps[i];
-      s = {p.kernels[kernel], w + at + 4, w + at + 4 + n_bufs, int32_t(n_bufs), int32_t(n_params), 0, true, elsewhere, false, 0, 0};
+      s = {p.kernels[kernel], w + at + 4, w + at + 4 + n_bufs, int32_t(n_bufs), int32_t(n_params), 0, true, elsewhere, false, kind_of(*p.kernels[kernel]), 0, 0};
       if (int32_t err = step(i, s)) return err;
       (s.fixed ? p.fixed_bufs : p.live_bufs) += n_bufs;
       (s.fixed ? p.fixed_params : p.live_params) += n_params;
@@ -236,6 +295,7 @@ struct Loader {
     const i64 stage = stage_of(i);
     auto wrong = [&](auto... parts) { return fail(e, MALFORMED, int32_t(i), "step ", i, " (", k.name, "): ", parts...); };
     if (s.n_params < k.n_params || (s.n_params > k.n_params && !k.tail)) return wrong("has ", i64(s.n_params), " parameters, not ", i64(k.n_params));
+    if (s.control) return control_step(s, stage, wrong);
     const char* spec = k.bufs;
     for (int32_t b = 0; b < s.n_bufs; b++) {
       if (!*spec) return wrong("has too many buffers");
@@ -248,8 +308,8 @@ struct Loader {
         const BufferRow& row = p.buffers[s.bufs[b]];
         const StorageRow& storage = p.storages[row.storage];
         if (storage.kind == ARENA && (i < storage.first || i > storage.last)) return wrong("uses storage ", i64(row.storage), " outside its life");
-        if (output && (storage.kind == INPUT || (storage.kind == WEIGHT && weight_bytes[storage.index] < 0)))
-          return wrong("writes to ", storage.kind == INPUT ? "an input" : "a read-only weight");
+        if (output && (storage.kind == INPUT || storage.kind == SLOT || (storage.kind == WEIGHT && weight_bytes[storage.index] < 0)))
+          return wrong("writes to ", storage.kind == SLOT ? "a slot" : storage.kind == INPUT ? "an input" : "a read-only weight");
         if (storage_stage(storage) > stage || buffer_stage(row) > stage) return wrong("uses buffer ", i64(s.bufs[b]), " before its size is known");
         s.fixed &= p.code[row.offset].op == CONST && p.code[row.size].op == CONST && p.code[storage.size].op == CONST;
       }
@@ -266,12 +326,39 @@ struct Loader {
     return 0;
   }
 
-  // An output's memory is the caller's, who must know its size.
+  template <class W> int32_t control_step(Step& s, i64 stage, W wrong) {
+    if (s.elsewhere) return wrong("cannot run elsewhere");
+    i64 value[N_CONTROL_PARAMS];
+    for (int i = 0; i <= N_FIRST; i++)
+      if (!constant(s.params[i], &value[i])) return wrong("has a parameter ", i64(i), " that is no constant");
+    s.n_outputs = int32_t(value[N_OUTPUTS]);
+    for (int i : {int(PROGRAM), int(OTHER_PROGRAM)})
+      if (value[i] < 0 || value[i] >= p.n_parts) return wrong("names part ", value[i]);
+    if (value[N_FIRST] < 0 || value[N_FIRST] > s.n_bufs - s.n_outputs) return wrong("has a bad number of inputs");
+    for (int32_t b = s.n_outputs; b < s.n_bufs; b++) {
+      if (s.bufs[b] == -1) continue;
+      if (s.bufs[b] < 0 || s.bufs[b] >= p.n_buffers) return wrong("names buffer ", i64(s.bufs[b]));
+      const BufferRow& row = p.buffers[s.bufs[b]];
+      const StorageRow& storage = p.storages[row.storage];
+      const i64 at = &s - p.steps.data;
+      if (storage.kind == ARENA && (at < storage.first || at > storage.last)) return wrong("uses storage ", i64(row.storage), " outside its life");
+      if (storage_stage(storage) > stage || buffer_stage(row) > stage) return wrong("uses buffer ", i64(s.bufs[b]), " before its size is known");
+    }
+    for (int32_t j = 0; j < s.n_params; j++)
+      if (!is_register(s.params[j]) || known[s.params[j]] > stage) return wrong("uses register ", i64(s.params[j]), " before it is known");
+    s.fixed = false;
+    s.buf_at = p.live_bufs, s.param_at = p.live_params;
+    return 0;
+  }
+
+  // An output's memory is the caller's, who must know its size; a slot is there when its step has run.
   int32_t storage_stage(const StorageRow& s) const {
+    if (s.kind == SLOT) return std::max(known[s.size], ready[s.index]);
     return s.kind == OUTPUT && s.index < p.outputs.size ? std::max(known[s.size], p.outputs[s.index].stage) : known[s.size];
   }
   int32_t buffer_stage(const BufferRow& b) const {
-    return std::max({known[b.offset], known[b.size], known[p.storages[b.storage].size]});
+    const StorageRow& s = p.storages[b.storage];
+    return std::max({known[b.offset], known[b.size], known[s.size], s.kind == SLOT ? ready[s.index] : 0});
   }
 
   // Storages of the arena are placed when the stage of their first step begins; what becomes known in which stage.

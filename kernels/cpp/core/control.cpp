@@ -1,0 +1,257 @@
+// Control steps: branches and loops over the Programs within a Program's words.
+#include <algorithm>
+#include <new>
+
+#include "session.h"
+
+bool Tensor::reserve(i64 room, bool keep) {
+  if (data && room <= capacity) return true;
+  const i64 wanted = keep ? std::max(room, 2 * capacity) : std::max<i64>(room, 1);
+  char* fresh = static_cast<char*>(allocate(wanted));
+  if (!fresh) return false;
+  if (keep && data) __builtin_memcpy(fresh, data, size_t(bytes));
+  pwx_free(data);
+  data = fresh, capacity = wanted;
+  return true;
+}
+
+int32_t Session::create_parts(const i64* bytes, Error* e) {
+  if (!slots.resize(p.n_slots)) return no_memory(e);
+  for (auto& t : slots) t = {};
+  if (!p.n_parts) return 0;
+  if (depth >= MAX_DEPTH) return fail(e, MALFORMED, -1, "programs lie more than ", MAX_DEPTH, " deep in each other");
+  if (!parts.resize(p.n_parts) || !controls.resize(p.steps.size)) return no_memory(e);
+  for (auto& part : parts) part = nullptr;
+  for (auto& control : controls) control = nullptr;
+  for (i64 i = 0; i < p.n_parts; i++) {
+    void* memory = pwx_alloc(sizeof(Session));
+    if (!memory) return no_memory(e);
+    Session* part = parts[i] = new (memory) Session;
+    part->pool = pool, part->depth = depth + 1, part->left = left, part->stop = stop;
+    part->max_memory = max_memory, part->max_operations = max_operations;
+    if (int32_t err = part->create(p.words.data + p.parts[i].at, p.parts[i].words, reinterpret_cast<void* const*>(weights.data), bytes, weights.size, e))
+      return err;
+  }
+  for (i64 i = 0; i < p.steps.size; i++) {
+    if (!p.steps[i].control) continue;
+    void* memory = pwx_alloc(sizeof(Control));
+    if (!memory) return no_memory(e);
+    controls[i] = new (memory) Control;
+    if (int32_t err = create_control(p.steps[i], i, *controls[i], e)) return err;
+  }
+  return 0;
+}
+
+void Session::drop() {
+  for (auto& t : slots) pwx_free(t.data);
+  for (Control* c : controls) {
+    if (!c) continue;
+    for (auto& t : c->tensors) pwx_free(t.data);
+    c->~Control();
+    pwx_free(c);
+  }
+  for (Session* part : parts) {
+    if (!part) continue;
+    part->~Session();
+    pwx_free(part);
+  }
+}
+
+namespace {
+
+i64 constant(const Session& s, const Step& step, ControlParam at) {
+  const Instr& c = s.p.code[step.params[at]];
+  return i64(uint64_t(uint32_t(c.b)) << 32 | uint32_t(c.a));
+}
+
+i64 ranks(const Program& p, i64 first, i64 last) {
+  i64 n = 0;
+  for (i64 i = first; i < last; i++) n += p.inputs[i].rank;
+  return n;
+}
+
+}  // namespace
+
+// Proves once that the bodies take what the step gives and give what its slots take.
+int32_t Session::create_control(const Step& s, i64 index, Control& c, Error* e) {
+  auto wrong = [&](auto... texts) { return fail(e, MALFORMED, int32_t(index), "step ", index, " (", s.kernel->name, "): ", texts...); };
+  const bool loop = s.control == LOOP;
+  const i64 n_first = constant(*this, s, N_FIRST), n_inputs = s.n_bufs - s.n_outputs;
+  i64 n_dims = 0, most = 0, results = 0;
+  for (int k = 0; k < (loop ? 1 : 2); k++) {
+    const Program& body = parts[constant(*this, s, k ? OTHER_PROGRAM : PROGRAM)]->p;
+    const i64 lead = loop ? 2 : 0, given = loop ? n_inputs : k ? n_inputs - n_first : n_first, shift = loop ? 1 : 0;
+    if (body.n_inputs != given + lead || body.outputs.size != s.n_outputs + shift) return wrong("its program takes or gives another number of values");
+    for (i64 i = 0; i < lead; i++)
+      if (body.inputs[i].dtype != (i ? BOOL : I64) || body.inputs[i].rank > 1) return wrong("its program does not begin with trip and condition");
+    if (loop && (body.outputs[0].dtype != BOOL || body.outputs[0].rank > 1)) return wrong("its program does not give a condition first");
+    n_dims += ranks(body, lead, body.n_inputs);
+    most = std::max(most, std::max(body.n_inputs, body.outputs.size));
+    results = std::max(results, ranks(body, 0, body.n_inputs));
+    for (i64 o = 0; o < s.n_outputs; o++) {
+      const Output& out = body.outputs[o + shift];
+      const bool stacked = loop && o >= n_first;
+      if (out.rank + stacked > MAX_SLOT_RANK) return wrong("output ", o, " has too many dimensions");
+      if (loop && !stacked && (body.inputs[o + 2].dtype != out.dtype || body.inputs[o + 2].rank != out.rank)) return wrong("carries another type out than in");
+      if (s.bufs[o] >= 0 && (p.slots[s.bufs[o]].dtype != out.dtype || p.slots[s.bufs[o]].rank != out.rank + stacked)) return wrong("output ", o, " is no such slot");
+      if (dtype_bits(out.dtype) < 8) return wrong("output ", o, " is packed");
+    }
+  }
+  if (loop && n_first > s.n_outputs) return wrong("carries more than it gives");
+  if (s.n_params != N_CONTROL_PARAMS + n_dims) return wrong("has ", i64(s.n_params), " parameters");
+  if (!c.tensors.resize(2 * s.n_outputs) || !c.dims.resize(results + 2) || !c.inputs.resize(most) || !c.outputs.resize(most)) return no_memory(e);
+  for (auto& t : c.tensors) t = {};
+  return 0;
+}
+
+// The buffers are the inputs of the bodies: of the dims that the parameters hold.
+int32_t Session::prove_control(const Step& s, i64 index, const Buf* bufs, const i64* params, Error* e) const {
+  const i64* dims = params + N_CONTROL_PARAMS;
+  const i64 n_first = constant(*this, s, N_FIRST);
+  for (i64 i = 0; i < s.n_bufs - s.n_outputs; i++) {
+    const bool other = s.control == IF && i >= n_first;
+    const Program& body = parts[constant(*this, s, other ? OTHER_PROGRAM : PROGRAM)]->p;
+    const InputRow& in = body.inputs[s.control == LOOP ? i + 2 : other ? i - n_first : i];
+    const Buf& b = bufs[s.n_outputs + i];
+    const i64 bytes = tensor_bytes(dims, in.rank, in.dtype);
+    dims += in.rank;
+    if (bytes < 0) return fail(e, BAD_BIND, int32_t(index), "step ", index, " (", s.kernel->name, "): input ", i, " has a negative or an absurd size");
+    if (b && (b.bytes != bytes || dtype_bits(b.dtype) != dtype_bits(in.dtype)))
+      return fail(e, BAD_BIND, int32_t(index), "step ", index, " (", s.kernel->name, "): input ", i, " has ", b.bytes, " bytes, not ", bytes);
+    if (!b && in.buffer >= 0) return fail(e, BAD_BIND, int32_t(index), "step ", index, " (", s.kernel->name, "): lacks input ", i);
+  }
+  return 0;
+}
+
+int32_t Session::run_control(const Step& s, i64 index, const Buf* bufs, const i64* params, Error* e) {
+  Control& c = *controls[index];
+  const int32_t err = s.control == IF ? run_if(s, c, bufs, params, e) : run_loop(s, c, bufs, params, e);
+  if (err && e) e->step = int32_t(index);  // the step of this Program; the text names the one within
+  return err;
+}
+
+namespace {
+
+// Binds and runs a body; place(o, dims, bytes) gives the memory of an output whose dims are known.
+template <class Place> int32_t run_body(Session& body, const i64* dims, void* const* inputs, void** outputs, Error* e, Place place) {
+  if (!body.rebind(dims))
+    if (int32_t err = body.bind(dims, inputs, false, e)) return err;
+  for (i64 o = 0; o < body.p.outputs.size; o++) outputs[o] = nullptr;
+  int32_t err = MORE;
+  while (err == MORE) {
+    for (i64 o = 0; o < body.p.outputs.size; o++) {
+      const Output& out = body.p.outputs[o];
+      const i64* at = body.current->out_dims + out.dims_at;
+      if (out.stage > body.stage || (outputs[o] && out.stage < body.stage)) continue;
+      outputs[o] = place(o, at, tensor_bytes(at, out.rank, out.dtype));
+      if (!outputs[o]) return fail(e, NO_MEMORY, -1, "no memory for a value of a loop or a branch, or more than the limit (max_memory)");
+    }
+    err = body.go_on(inputs, outputs, e);
+  }
+  return err;
+}
+
+void set_dims(Tensor& t, const i64* dims, i64 rank, i64 bytes) {
+  t.bytes = bytes;
+  for (i64 d = 0; d < rank; d++) t.dims[d] = dims[d];
+}
+
+}  // namespace
+
+int32_t Session::run_if(const Step& s, Control& c, const Buf* bufs, const i64* params, Error* e) {
+  const i64 n_first = params[N_FIRST];
+  const bool other = params[CONDITION] == 0;
+  const Buf* in = bufs + s.n_outputs + (other ? n_first : 0);
+  const i64* dims = params + N_CONTROL_PARAMS;
+  if (other) dims += ranks(parts[params[PROGRAM]]->p, 0, parts[params[PROGRAM]]->p.n_inputs);
+  Session& body = *parts[params[other ? OTHER_PROGRAM : PROGRAM]];
+  for (i64 i = 0; i < body.p.n_inputs; i++) c.inputs[i] = in[i].data;
+  return run_body(body, dims, c.inputs.data, c.outputs.data, e, [&](i64 o, const i64* at, i64 bytes) -> void* {
+    Tensor& t = s.bufs[o] < 0 ? c.tensors[o] : slots[s.bufs[o]];
+    if (bytes < 0 || bytes > max_memory || !t.reserve(bytes)) return nullptr;
+    set_dims(t, at, body.p.outputs[o].rank, bytes);
+    return t.data;
+  });
+}
+
+int32_t Session::run_loop(const Step& s, Control& c, const Buf* bufs, const i64* params, Error* e) {
+  Session& body = *parts[params[PROGRAM]];
+  const i64 n = params[N_FIRST], limit = params[TRIPS];
+  i64* dims = c.dims.data;
+  i64 at = 0;
+  for (i64 i = 0; i < 2; i++)
+    for (i64 d = 0; d < body.p.inputs[i].rank; d++) dims[at++] = 1;
+  for (i64 i = N_CONTROL_PARAMS; i < s.n_params; i++) dims[at++] = params[i];
+  i64* const carried_dims = dims + ranks(body.p, 0, 2);
+  c.inputs[0] = &c.trip, c.inputs[1] = &c.go[0];
+  for (i64 i = 2; i < body.p.n_inputs; i++) c.inputs[i] = bufs[s.n_outputs + i - 2].data;
+  // Carried value k lies in tensors 2k and 2k + 1 by turns, what is stacked in tensor 2k.
+  bool strange = false;
+  auto place = [&](i64 o, const i64* out, i64 bytes) -> void* {
+    if (bytes < 0 || bytes > max_memory) return nullptr;
+    if (o == 0) return strange |= bytes != 1, &c.go[bytes == 1 ? 1 : 0];
+    const i64 k = o - 1, rank = body.p.outputs[o].rank;
+    if (k < n) {
+      Tensor& t = c.tensors[2 * k + (c.trip & 1)];
+      if (!t.reserve(bytes)) return nullptr;
+      set_dims(t, out, rank, bytes);
+      return t.data;
+    }
+    Tensor& t = c.tensors[2 * k];
+    for (i64 d = 0; d < rank; d++) {
+      strange |= c.trip && t.dims[d + 1] != out[d];
+      t.dims[d + 1] = out[d];
+    }
+    i64 whole;
+    if (c.trip == 0) t.bytes = 0;
+    if (mul_over(bytes, c.trip + 1, &whole) || whole > max_memory || !t.reserve(whole, true)) return nullptr;
+    t.bytes = whole;
+    return t.data + bytes * c.trip;
+  };
+  bool go = params[CONDITION] != 0;
+  for (c.trip = 0; go && c.trip < limit; c.trip++) {
+    c.go[0] = 1;
+    if (int32_t err = run_body(body, dims, c.inputs.data, c.outputs.data, e, place)) return err;
+    *left -= 1 + body.current->operations;
+    if (*left < 0) return fail(e, LIMIT, -1, "a loop takes more than ", max_operations, " operations, the limit (max_operations)");
+    if (strange) return fail(e, BAD_DATA, -1, "a condition is no single value, or what is stacked changes its shape from step to step");
+    i64* d = carried_dims;
+    for (i64 k = 0; k < n; k++) {
+      const Tensor& t = c.tensors[2 * k + (c.trip & 1)];
+      c.inputs[2 + k] = t.data;
+      for (i64 i = 0; i < body.p.inputs[2 + k].rank; i++) *d++ = t.dims[i];
+    }
+    go = c.go[1];
+  }
+  const i64 trips = c.trip;
+  const i64* d = carried_dims;
+  for (i64 k = 0; k < n; k++) {
+    const InputRow& in = body.p.inputs[2 + k];
+    if (s.bufs[k] >= 0) {
+      Tensor& slot = slots[s.bufs[k]];
+      const i64 bytes = tensor_bytes(d, in.rank, in.dtype);
+      if (trips) {
+        std::swap(slot, c.tensors[2 * k + ((trips - 1) & 1)]);
+      } else {
+        if (!slot.reserve(bytes)) return no_memory(e);
+        if (bytes) __builtin_memcpy(slot.data, c.inputs[2 + k], size_t(bytes));
+        set_dims(slot, d, in.rank, bytes);
+      }
+    }
+    d += in.rank;
+  }
+  // Without a trip the shape of what would be stacked is what binding tells of it.
+  const bool told = !trips && s.n_outputs > n && !body.bind(dims, c.inputs.data, false, nullptr);
+  for (i64 k = n; k < s.n_outputs; k++) {
+    Tensor& t = c.tensors[2 * k];
+    const Output& out = body.p.outputs[k + 1];
+    if (!trips) {
+      if (!t.reserve(0)) return no_memory(e);
+      t.bytes = 0;
+      for (i64 i = 0; i < out.rank; i++) t.dims[i + 1] = told ? std::max<i64>(body.current->out_dims[out.dims_at + i], 0) : 0;
+    }
+    t.dims[0] = trips;
+    if (s.bufs[k] >= 0) std::swap(slots[s.bufs[k]], t);
+  }
+  return 0;
+}

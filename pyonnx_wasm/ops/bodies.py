@@ -1,0 +1,156 @@
+"""Bodies of branches and loops as graphs of their own, which the core runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from ..dtypes import DType, to_numpy
+from ..ir import Graph, IRError, Items, Shape, Storage, Value, dims
+from ..ir.dims import Dim, DimLike
+from ..op import Context, Control
+from ..tensor import constant, content, contiguous, literal, reshape
+
+ANY_TRIPS = (1 << 63) - 1
+FOLDED = 4096  # elements of a computed constant that the body has as it is
+COMPUTED = (DType.bool, DType.int32, DType.int64, DType.float32, DType.float64)
+
+
+class Outline:
+    """A body traced into a graph of its own.
+
+    What it takes from around it become inputs: constants stay what they are, sizes that are known by way of the tensors that it takes
+    stay sizes, everything else is a tensor whose sizes are symbols of the body, equal where they are equal outside.
+
+    Attributes:
+        taken: the values around it that its inputs behind the first ``lead`` stand for.
+    """
+
+    def __init__(self, ctx: Context, body: Any, lead: int = 0) -> None:
+        self.ctx, self.body, self.lead = ctx, body, lead
+        around = Graph.current()
+        self.graph = Graph(around.evaluate)
+        self.graph.outer = around
+        self.graph._numbers = around._numbers
+        self.symbols: dict[DimLike, DimLike] = {}  # of sizes around it
+        self.origin_of: dict[str, DimLike] = {}  # and back
+        self.taken: list[Value] = []
+
+    def size(self, size: DimLike) -> DimLike:
+        """A size around the body as the body knows it."""
+        if isinstance(size, int):
+            return size
+        if size not in self.symbols:
+            symbol = self.symbols[size] = self.graph.fresh()
+            self.origin_of[symbol.name] = size
+        return self.symbols[size]
+
+    def back(self, size: DimLike) -> DimLike | None:
+        """A size of the body as it is known around it; None where it is not."""
+        names = dims.symbols(size) if isinstance(size, Dim) else ()
+        return dims.substitute(size, self.origin_of) if all(n in self.origin_of for n in names) else None
+
+    def input(self, dtype: DType, shape: Sequence[DimLike]) -> Value:
+        """A further input of the body."""
+        storage = Storage(dtype, dims.product(shape), "input", f"in{len(self.graph.inputs)}")
+        value = Value(storage, dtype, shape)
+        self.graph.inputs.append((storage.name, value))
+        return value
+
+    def take(self, value: Value, shape: Sequence[DimLike] | None = None) -> Value:
+        """A value around the body as an input of it; ``shape``: where it may change from step to step."""
+        self.taken.append(contiguous(value))
+        return self.input(value.dtype, [self.size(s) for s in value.shape] if shape is None else shape)
+
+    def trace(self, formal: Sequence[Any]) -> list[Value]:
+        """The body's outputs, given values for its own inputs."""
+        names: dict[str, Any] = {}
+        later: list[tuple[str, Value]] = []
+        seen: dict[tuple[Storage, Any], Value] = {}
+        for name in self.body.captures or ():
+            value = self.ctx.names.get(name)
+            if value is None:
+                continue
+            if isinstance(value, Items):
+                names[name] = value
+            elif value.storage.const and (fixed := self._constant(value)) is not None:
+                names[name] = fixed
+            elif _sizes(value) is not None:
+                later.append((name, value))
+            else:
+                key = (value.storage, (value.dtype, value.offset, value.shape, value.strides))
+                if key not in seen:
+                    seen[key] = self.take(self.ctx.tracer.lookup(name, self.ctx.names))
+                names[name] = seen[key]
+        for name, value in later:
+            known = _sizes(value)
+            assert known is not None
+            if all(isinstance(k, int) or k in self.symbols for k in known):
+                with self.graph:
+                    flat = literal([self.size(k) for k in known], value.dtype)
+                    names[name] = reshape(flat, value.shape)
+            else:
+                names[name] = self.take(value)
+        if len(formal) != len(self.body.inputs):
+            raise IRError(f"the body takes {len(self.body.inputs)} inputs, it is given {len(formal)}")
+        names.update({info.name: value for info, value in zip(self.body.inputs, formal, strict=True)})
+        with self.graph:
+            self.graph.origin = self.graph.outer.origin if self.graph.outer else ""
+            self.ctx.tracer.run(self.body, names)
+        found = []
+        for info in self.body.outputs:
+            if info.name not in names:
+                raise IRError(f"output {info.name!r} of the body is computed by no node")
+            if isinstance(names[info.name], Items):
+                raise IRError(f"output {info.name!r} of the body: sequences are not supported where what steers them is data")
+            found.append(names[info.name])
+        self.graph.outputs = [(f"out{k}", v) for k, v in enumerate(found)]
+        return found
+
+    @staticmethod
+    def _constant(value: Value) -> Value | None:
+        """A constant as the body has it; None where the init Program computes it and it is large."""
+        if value.storage.kind == "const":
+            return value
+        size = value.size
+        folded = Graph.current().fold(value) if isinstance(size, int) and size <= FOLDED and value.dtype in COMPUTED else None
+        return None if folded is None else constant(folded.astype(to_numpy(value.dtype)), value.dtype)
+
+
+def _sizes(value: Value) -> list[DimLike] | None:
+    """The elements of a small integer tensor where all are known as sizes."""
+    if not value.dtype.is_int or value.rank > 1:
+        return None
+    known = content(value)
+    if known is None or not known.size or any(not isinstance(e, (int, np.integer, Dim)) for e in known.reshape(-1)):
+        return None
+    return [int(e) if isinstance(e, np.integer) else e for e in known.reshape(-1)]
+
+
+def emit(
+    name: str, outlines: Sequence[Outline], ins: Sequence[Value], outs: Sequence[tuple[DType, Sequence[DimLike | None]]], **steer: Any
+) -> list[Value]:
+    """Emits a branch or a loop into the current graph. Sizes that are None are known behind it."""
+    graph = Graph.current()
+    control = Control(name, len(outs))
+    blank: dict[str, tuple[DType, Sequence[Any]]] = {
+        f"y{k}": (dtype, [0 if s is None else s for s in shape]) for k, (dtype, shape) in enumerate(outs)
+    }
+    params = {"bodies": [o.graph for o in outlines], "trips": 0, **steer}
+    made = control(blank, {"x": list(ins)}, **params)
+    values = list(made) if isinstance(made, tuple) else [made]
+    if values[0].producer is not None:
+        values[0].producer.const = False
+    found = []
+    for value, (dtype, shape) in zip(values, outs, strict=True):
+        sizes: Shape = tuple(graph.size_of(value, axis) if s is None else s for axis, s in enumerate(shape))
+        value.storage.size = dims.product(sizes)
+        whole = Value(value.storage, dtype, sizes)
+        assert value.producer is not None
+        for spec, out in value.producer.outs.items():
+            if out is value:
+                value.producer.outs[spec] = whole
+        found.append(whole)
+    return found
