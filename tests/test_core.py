@@ -20,7 +20,7 @@ from pyonnx_wasm.runtimes.core import Core, CoreError
 KERNELS = toolchain.declared()
 ARENA, WEIGHT, INPUT, OUTPUT = range(4)
 F32, I32, I64 = 1, 6, 7
-OPS = "const dim elem add sub mul floordiv ceildiv mod min max eq lt le select check read".split()  # noqa: SIM905
+OPS = "const dim elem add sub mul floordiv ceildiv mod min max eq lt le select check read size".split()  # noqa: SIM905
 
 
 class Reg(int):
@@ -92,10 +92,10 @@ class Asm:
         ]
         head, body = [0x50585057, 2, 0], list[int]()
         for rows, words in tables:
-            head += [len(rows), 22 + len(body)]
+            head += [len(rows), 24 + len(body)]
             body += words
         stages = [*self.stages, (len(self.code), len(self.steps))]
-        words = [*head, self.n_weights, len(stages), 22 + len(body), 0, 0, *body, *flat(stages)]
+        words = [*head, self.n_weights, len(stages), 24 + len(body), 0, 0, 0, 0, *body, *flat(stages)]
         words[2] = len(words)
         return np.array(words, np.int32)
 
@@ -456,7 +456,7 @@ def test_malformed_at_load(text: str, edit: Edit) -> None:
     assert caught.value.code in (core.MALFORMED, core.UNKNOWN_KERNEL)
 
 
-@pytest.mark.parametrize("word", range(22))
+@pytest.mark.parametrize("word", range(24))
 @pytest.mark.parametrize("value", [-(1 << 31), -1, 0, 1, 18, 100_000, (1 << 31) - 1])
 def test_damaged_header(word: int, value: int) -> None:
     code = chain().pack()
