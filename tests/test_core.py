@@ -95,7 +95,7 @@ class Asm:
             head += [len(rows), 24 + len(body)]
             body += words
         stages = [*self.stages, (len(self.code), len(self.steps))]
-        words = [*head, self.n_weights, len(stages), 24 + len(body), 0, 0, 0, 0, *body, *flat(stages)]
+        words = [*head, self.n_weights, len(stages), 24 + len(body), 0, 24, 0, 24, *body, *flat(stages)]
         words[2] = len(words)
         return np.array(words, np.int32)
 
