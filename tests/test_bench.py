@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pyonnx_wasm import cli
-from pyonnx_wasm.bench import cases, dawn, render, report
+from pyonnx_wasm import InferenceSession, cli
+from pyonnx_wasm.bench import cases, dawn, graphs, render, report
 from pyonnx_wasm.dtypes import DType
 from pyonnx_wasm.program import Signature
 
@@ -43,6 +43,31 @@ def test_native(capsys: pytest.CaptureFixture[str]) -> None:
     text = render(document)
     assert "digits" in text
     assert "onnxruntime ms" in text
+
+
+def test_compile(capsys: pytest.CaptureFixture[str]) -> None:
+    document = bench(capsys, str(DIGITS), "--compile")
+    (row,) = document["cases"]
+    assert row["case"] == "digits"
+    for key in ("nodes", "import_ms", "first_ms", "gpu_ms", "core_ms", "us_per_node"):
+        assert row[key] > 0, key
+
+
+def test_models_made_for_compiling_run(tmp_path: Path) -> None:
+    import onnxruntime
+
+    rng = np.random.default_rng(0)
+    past = rng.standard_normal((4, 1, 4, 3, 2)).astype(np.float32)
+    feeds: dict[str, Any] = {"input_ids": np.array([[1, 2, 3]])} | {
+        f"past_{i}_{kv}": past[2 * i + k] for i in (0, 1) for k, kv in enumerate("kv")
+    }
+    for model, feed in (
+        (graphs.decoder(layers=2, width=8, heads=4, words=16), feeds),
+        (graphs.chain(7), {"t0": rng.standard_normal((5, 4)).astype(np.float32)}),
+    ):
+        want = onnxruntime.InferenceSession(model, providers=["CPUExecutionProvider"]).run(None, feed)
+        for got, expected in zip(InferenceSession(model).run(None, feed), want, strict=True):
+            np.testing.assert_allclose(got, expected, rtol=1e-3, atol=1e-4)
 
 
 def agreed(document: dict[str, Any]) -> dict[str, Any]:

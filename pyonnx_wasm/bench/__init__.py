@@ -32,6 +32,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--native", action="store_true", help="against onnxruntime in this process, not onnxruntime-web in Chromium")
     parser.add_argument("--pyodide", action="store_true", help="compile and run inside Pyodide, in Chromium; beside nothing")
     parser.add_argument("--bridge", action="store_true", help="the line between a Jupyter kernel and the browser, through JupyterLab")
+    parser.add_argument("--compile", action="store_true", help="how long compiling takes, of the models or of some made for it")
     parser.add_argument("--ep", choices=("wasm", "webgpu"), default="wasm", help="backend of both sides in Chromium (default: %(default)s)")
     parser.add_argument("--real-gpu", action="store_true", help="with --ep webgpu: on the machine's GPU, not on SwiftShader")
     parser.add_argument("--dawn", action="store_true", help="with --ep webgpu: both in Node.js, through the npm package webgpu; no browser")
@@ -56,6 +57,10 @@ def run(args: argparse.Namespace) -> None:
         from . import bridge
 
         return bridge.run(args.json)
+    if args.compile:
+        from . import compile
+
+        return compile.run(args.model, as_json=args.json)
     for name in ("threads", "runs"):
         if getattr(args, name) < 1:
             raise ValueError(f"--{name} must be at least 1, not {getattr(args, name)}")
