@@ -1,6 +1,6 @@
 /**
- * Compiles ONNX models in the page: Pyodide runs the compiler in a worker, once per model. The result is kept by content hash in
- * the Cache API, where there is one; it holds no weights, they stay in the model. Loaded only when a model needs it.
+ * Compiles ONNX models in the page: Pyodide runs the compiler in a worker, once per model. The result is kept in the browser's store,
+ * where there is one; it holds no weights, they stay in the model. Loaded only when a model needs it.
  */
 import type { Done, Job, Told } from "./compiler.js";
 import type { PyodideEnv } from "./env.js";
@@ -9,6 +9,7 @@ import type { External } from "./host.js";
 import type { First } from "./messages.js";
 import { files as own } from "./files.js";
 import { absolute, open, readAll, type ModelSource } from "./source.js";
+import { sha256, Store } from "./store.js";
 import type { CompileProgress } from "./types.js";
 import { startWorker, unref, type WorkerLike } from "./workers.js";
 
@@ -35,7 +36,6 @@ interface File {
   readonly bytes: Uint8Array<ArrayBuffer>;
 }
 
-const CACHE = "pyonnx-wasm";
 const PYODIDE = "https://cdn.jsdelivr.net/pyodide/v314.0.3/full/";
 const LINGER_MS = 10_000;
 const SOURCE = "source.onnx";
@@ -58,15 +58,18 @@ export async function compiled(
   };
   const others = external.map(async ({ path, data }) => ({ path, bytes: await readAll(await open(data)) }));
   const files = [main, ...(await Promise.all(others))];
-  const key = await keyOf(files);
+  // Without a secure context there are neither hashes nor caches.
+  const store = await Store.open().catch(() => undefined);
+  const key = store ? await keyOf(files, env) : "";
   const anew = async (): Promise<Compiled> => {
     const done = await compileInWorker(opened.name, files, env, onProgress);
-    await keep(key, done.model);
+    await store?.keep(key, new Blob([done.model])).catch((error: unknown) => {
+      console.warn(`pyonnx-wasm: the compiled model is not kept for the next time: ${messageOf(error)}`);
+    });
     return { ...loadable(done.model, done.files), renew: async () => undefined };
   };
-  const kept = key && (await (await cache())?.match(key));
-  if (!kept) return anew();
-  return { ...loadable(new Uint8Array(await kept.arrayBuffer()), files), renew: anew };
+  const kept = await store?.find(key).catch(() => undefined);
+  return kept ? { ...loadable(kept, files), renew: anew } : anew();
 }
 
 function loadable(model: Uint8Array, files: readonly File[]): Pick<Compiled, "model" | "external"> {
@@ -74,38 +77,16 @@ function loadable(model: Uint8Array, files: readonly File[]): Pick<Compiled, "mo
   return { model, external: files.map(({ path, bytes }) => ({ path: path.split("/").pop() ?? path, data: bytes })) };
 }
 
-/** The address of the result in the cache; undefined in an insecure context, which has neither hashes nor caches. */
-async function keyOf(files: readonly File[]): Promise<string | undefined> {
-  if (!globalThis.crypto?.subtle || !globalThis.caches) return undefined;
-  const parts = await Promise.all(files.map(async ({ path, bytes }) => [path, hex(await digest(bytes))]));
-  const hash = hex(await digest(new TextEncoder().encode(JSON.stringify([VERSION, CORE, parts]))));
-  return absolute(`/${CACHE}/${hash}.ponnx`);
+/** All that decides what comes out, as a key of the store. */
+async function keyOf(files: readonly File[], env: CompileEnv): Promise<string> {
+  const parts = await Promise.all(files.map(async ({ path, bytes }) => [path, await sha256(bytes)]));
+  const decides = [VERSION, CORE, placesOf(env), env.optimise, parts];
+  return `compiled/${await sha256(new TextEncoder().encode(JSON.stringify(decides)))}`;
 }
 
-function digest(bytes: Uint8Array<ArrayBuffer>): Promise<ArrayBuffer> {
-  return crypto.subtle.digest("SHA-256", bytes);
-}
-
-function hex(hash: ArrayBuffer): string {
-  return Array.from(new Uint8Array(hash), (byte) => byte.toString(16).padStart(2, "0")).join("");
-}
-
-/** The cache, where the browser lets us have one. */
-async function cache(): Promise<Cache | undefined> {
-  try {
-    return await caches.open(CACHE);
-  } catch {
-    return undefined;
-  }
-}
-
-async function keep(key: string | undefined, model: Uint8Array<ArrayBuffer>): Promise<void> {
-  if (!key) return;
-  try {
-    await (await cache())?.put(key, new Response(model));
-  } catch (error) {
-    console.warn(`pyonnx-wasm: the compiled model is not kept for the next time: ${messageOf(error)}`);
-  }
+function placesOf({ indexURL = PYODIDE, wheelURL }: CompileEnv): { index: string; wheel: string } {
+  const folder = absolute(indexURL);
+  return { index: folder.endsWith("/") ? folder : `${folder}/`, wheel: wheelURL ? absolute(wheelURL) : own.wheel };
 }
 
 interface Compiler {
@@ -122,12 +103,10 @@ const compilers = new Map<string, Compiler>();
 async function compileInWorker(
   name: string,
   files: readonly File[],
-  { indexURL = PYODIDE, wheelURL, optimise }: CompileEnv,
+  env: CompileEnv,
   onProgress: (progress: CompileProgress) => void,
 ): Promise<Done> {
-  const folder = absolute(indexURL);
-  const index = folder.endsWith("/") ? folder : `${folder}/`;
-  const wheel = wheelURL ? absolute(wheelURL) : own.wheel;
+  const { index, wheel } = placesOf(env);
   const key = JSON.stringify([index, wheel]);
   const compiler = compilers.get(key) ?? { worker: start(), queue: Promise.resolve(), users: 0, linger: undefined };
   compilers.set(key, compiler);
@@ -137,7 +116,9 @@ async function compileInWorker(
     compiler.worker.terminate();
     if (compilers.get(key) === compiler) compilers.delete(key);
   };
-  const turn = compiler.queue.then(() => ask(compiler.worker, { name, files, index, wheel, optimise }, onProgress));
+  const turn = compiler.queue.then(() =>
+    ask(compiler.worker, { name, files, index, wheel, optimise: env.optimise }, onProgress),
+  );
   compiler.queue = turn.catch(() => {});
   try {
     return await turn;

@@ -1,7 +1,7 @@
 /** Files by content hash: kept in the browser's Cache API, else read from the kernel, chunk by chunk as they are consumed. */
 import { messageOf } from "../player/errors.js";
 import type { Rpc } from "./rpc.js";
-import { Store } from "./store.js";
+import { Store } from "../player/store.js";
 
 /** A file that the kernel serves. */
 export interface Blob {
@@ -49,10 +49,10 @@ export async function fetchModel(
     uncached = messageOf(error);
     return undefined;
   });
-  const kept = await store?.find(sha256);
+  const kept = await store?.find(sha256).catch(() => undefined);
   if (kept) {
     onProgress({ loaded: total, total, from: "cache" });
-    return kept;
+    return new Response(kept);
   }
   const notKept = (error: unknown): void => {
     uncached = `the browser's cache did not take it: ${messageOf(error)}`;

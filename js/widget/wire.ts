@@ -160,7 +160,7 @@ class Stream {
     const short = whole && whole.reduce((sum, { length }) => sum + length, 0) !== this.#total;
     this.#data = short
       ? []
-      : rows.map(({ length }) => (this.#filled && length ? (given.shift() as Uint8Array) : allocate(length)));
+      : rows.map(({ length }) => (this.#filled && length ? (given.shift() as Uint8Array) : new Uint8Array()));
   }
 
   take(buffers: readonly Uint8Array[], last: boolean): void {
@@ -180,16 +180,25 @@ class Stream {
 
   #fill(buffer: Uint8Array): void {
     for (let from = 0; from < buffer.length;) {
-      const target = this.#data[this.#tensor] as Uint8Array;
-      const count = Math.min(buffer.length - from, target.length - this.#at);
-      target.set(buffer.subarray(from, from + count), this.#at);
+      const { length } = this.rows[this.#tensor] as Row;
+      const count = Math.min(buffer.length - from, length - this.#at);
+      this.#room(this.#at + count, length).set(buffer.subarray(from, from + count), this.#at);
       from += count;
       this.#at += count;
-      if (this.#at === target.length) {
+      if (this.#at === length) {
         this.#tensor++;
         this.#at = 0;
       }
     }
+  }
+
+  /** The tensor under way, with room for `bytes` of `length`: memory is taken as bytes arrive, not as a header says. */
+  #room(bytes: number, length: number): Uint8Array {
+    const have = this.#data[this.#tensor] as Uint8Array;
+    if (have.length >= bytes) return have;
+    const room = allocate(Math.min(length, Math.max(bytes, 2 * have.length)));
+    room.set(have.subarray(0, this.#at));
+    return (this.#data[this.#tensor] = room);
   }
 
   message(): Message {

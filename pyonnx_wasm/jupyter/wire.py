@@ -169,7 +169,7 @@ class _Stream:
         self.start, self.rows, self.seq = start, rows, 0
         lengths = [row[3] for row in rows]
         self.total, self.have = sum(lengths), 0
-        self.data: list[memoryview] | None = None
+        self.data: Sequence[memoryview | bytearray] | None = None
         if whole is not None:
             parts = iter(whole)
             empty = memoryview(b"")
@@ -177,8 +177,8 @@ class _Stream:
                 self.data = [next(parts) if n else empty for n in lengths]
         self.ready = self.data is not None
         if self.data is None:
-            self.data = [memoryview(bytearray(n)) for n in lengths] if whole is None or sum(map(len, whole)) == self.total else []
-        self.tensor = self.at = 0
+            self.data = [bytearray() for _ in lengths]  # they grow as bytes arrive, whatever the header says
+        self.tensor = 0
 
     def take(self, views: list[memoryview], last: bool) -> None:
         name = f"{self.start.kind} {self.start.id!r}"
@@ -198,16 +198,17 @@ class _Stream:
     def _fill(self, view: memoryview) -> None:
         assert self.data is not None
         while view:
-            target = self.data[self.tensor]
-            count = min(len(view), len(target) - self.at)
-            target[self.at : self.at + count] = view[:count]
-            view, self.at = view[count:], self.at + count
-            if self.at == len(target):
-                self.tensor, self.at = self.tensor + 1, 0
+            target, length = self.data[self.tensor], self.rows[self.tensor][3]
+            assert isinstance(target, bytearray)
+            count = min(len(view), length - len(target))
+            target += view[:count]
+            view = view[count:]
+            if len(target) == length:
+                self.tensor += 1
 
     def message(self) -> Message:
         assert self.data is not None
-        tensors = [Tensor(name, dtype, dims, data) for (name, dtype, dims, _), data in zip(self.rows, self.data, strict=True)]
+        tensors = [Tensor(name, dtype, dims, memoryview(data)) for (name, dtype, dims, _), data in zip(self.rows, self.data, strict=True)]
         s = self.start
         return Message(s.kind, s.id, s.peer, s.op, s.json, tensors)
 

@@ -122,6 +122,17 @@ test("a damaged call is answered with an error", async () => {
   assert.equal(line.sent.length, 0);
 });
 
+test("memory is taken as bytes arrive, not as a header says", () => {
+  const length = 2 ** 31;
+  const declared = { name: "x", dtype: "uint8", dims: [length], offset: 0, length };
+  const before = process.memoryUsage().arrayBuffers;
+  const assembler = new Assembler();
+  const frame = { v: 1, kind: "result", id: "a", peer: "p", seq: 0, last: false, json: null, tensors: [declared] };
+  assert.equal(assembler.push(frame, [bytes(1000)]), undefined);
+  assembler.push({ ...frame, seq: 1 }, [bytes(5000)]);
+  assert.ok(process.memoryUsage().arrayBuffers - before < 2 ** 20);
+});
+
 test("handlers", async () => {
   const line = new Line();
   line.rpc.handle("double", ({ buffers, progress }) => {

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +117,22 @@ def test_messages_interleave() -> None:
     two = list(encode(Message("call", "k1", "b", "f", 2, [Tensor.of_bytes(bytes(range(10, 20)))]), 4))
     got = [assembler.push(*frame) for pair in zip(one, two, strict=True) for frame in pair]
     assert [m.tensors[0].data.tolist() for m in got if m] == [list(range(10)), list(range(10, 20))]
+
+
+def test_memory_is_taken_as_bytes_arrive() -> None:
+    """A header may declare gigabytes."""
+    length = 1 << 31
+    declared = {"name": "x", "dtype": "uint8", "dims": [length], "offset": 0, "length": length}
+    frame = {"v": 1, "kind": "call", "id": "a", "peer": "p", "op": "f", "last": False, "json": None, "tensors": [declared]}
+    assembler = Assembler()
+    tracemalloc.start()
+    try:
+        assert assembler.push({**frame, "seq": 0}, [bytes(1000)]) is None
+        assert assembler.push({**frame, "seq": 1}, [bytes(5000)]) is None
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 1 << 20
 
 
 def test_after_a_refusal_the_id_starts_anew() -> None:

@@ -430,7 +430,8 @@ def test_fallback_without_a_part_for_gpus(run: Run) -> None:
     assert "compile it again, with --gpu" in fallen_back(run, model="core_only.ponnx")
 
 
-def test_fallback_in_an_insecure_context(gpu_page: Page, gpu_server: Server) -> None:
+def test_fallback_in_an_insecure_context(gpu_page: Page, gpu_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gpu_server, "host", NAME)
     run = runner(gpu_page, gpu_server.url.replace("127.0.0.1", NAME) + "index.html")
     assert run("return isSecureContext") is False
     assert "https" in fallen_back(run)
@@ -517,3 +518,31 @@ def test_errors_of_the_worker_keep_their_class(run: Run) -> None:
       return await gpu("dense.ponnx").then(() => null, (e) => [e.name, e instanceof Error]);
     """)
     assert got == ["GpuError", True]
+
+
+def test_the_pages_own_device(run: Run) -> None:
+    """A device that the page made runs its sessions, in the page: buffers of either side go to the other."""
+    got = run("""
+      const adapter = await navigator.gpu.requestAdapter();
+      const device = await adapter.requestDevice({ requiredLimits: { maxStorageBuffersPerShaderStage: 8 } });
+      env.webgpu.device = device;
+      const same = (await env.webgpu.device) === device;
+      const options = { executionProviders: ["webgpu"], preferredOutputLocation: "gpu-buffer" };
+      const session = await create("dense.ponnx", options);
+      const usage = GPUBufferUsage.STORAGE | GPUBufferUsage.COPY_DST | GPUBufferUsage.COPY_SRC;
+      const buffer = device.createBuffer({ size: 3 * 67 * 4, usage });
+      const { data } = x(3);
+      device.queue.writeBuffer(buffer, 0, data);
+      const feed = Tensor.fromGpuBuffer(buffer, { dataType: "float32", dims: [3, 67] });
+      const { y } = await session.run({ x: feed });
+      const own = [y.location, y.gpuBuffer instanceof GPUBuffer];
+      const fromBuffer = [...(await y.getData(true))];
+      const fromPage = [...(await (await session.run({ x: x(3) })).y.getData(true))];
+      const provider = await create("dense.ponnx", { executionProviders: [{ name: "webgpu", device }] });
+      return { same, own, fromBuffer, fromPage, backend: provider.backend };
+    """)
+    assert got["same"]
+    assert got["own"] == ["gpu-buffer", True]
+    assert got["fromBuffer"] == got["fromPage"]
+    assert any(got["fromPage"])
+    assert got["backend"] == "webgpu"

@@ -1,9 +1,10 @@
-/** What this browser keeps by content hash, in its Cache API: no more than a limit, the least recently used goes first. */
-import { size } from "../player/errors.js";
+/** What this browser keeps, in its Cache API: no more than a limit, the least recently used goes first, checked by hash when read. */
+import { size } from "./errors.js";
 
 const CACHE = "pyonnx_wasm";
 const MOST_BYTES = 2 ** 31;
 const USED = "X-Used";
+const SHA256 = "X-SHA256";
 
 interface Kept {
   readonly address: string;
@@ -21,16 +22,24 @@ export class Store {
 
   /** Rejects with the reason why this page has no store. */
   static async open(): Promise<Store> {
-    if (!("caches" in globalThis))
+    if (!globalThis.caches || !globalThis.crypto?.subtle)
       throw new Error("the page is no secure context (https or localhost), so it has no cache");
+    if (!("keys" in Cache.prototype)) throw new Error("the cache of this runtime cannot be bounded");
     const { quota } = (await navigator.storage?.estimate?.().catch(() => undefined)) ?? {};
     return new Store(await caches.open(CACHE), Math.min(MOST_BYTES, (quota ?? Infinity) / 2));
   }
 
-  async find(sha256: string): Promise<Response | undefined> {
-    const found = await this.cache.match(addressOf(sha256));
-    if (found) await this.#mark(sha256).catch(() => {});
-    return found;
+  /** The file kept under a key; undefined if there is none, or it is not what was kept: then it is removed. */
+  async find(key: string): Promise<Uint8Array<ArrayBuffer> | undefined> {
+    const found = await this.cache.match(addressOf(key));
+    if (!found) return undefined;
+    const bytes = new Uint8Array(await found.arrayBuffer());
+    if ((await sha256(bytes)) !== (isHash(key) ? key : found.headers.get(SHA256))) {
+      await this.forget(key);
+      return undefined;
+    }
+    await this.#mark(key).catch(() => {});
+    return bytes;
   }
 
   /** Throws for a file that is never kept. */
@@ -38,10 +47,15 @@ export class Store {
     if (bytes > this.limit) throw new Error(`${size(bytes)} are more than the ${size(this.limit)} that it keeps`);
   }
 
-  /** Rejects, and keeps nothing, where the file finds no room although all others were dropped. */
-  async keep(sha256: string, file: Blob): Promise<void> {
+  /**
+   * Keeps a file under a key; a key that is a SHA-256 must be the file's. Rejects, and keeps nothing, where the file finds no room
+   * although all others were dropped.
+   */
+  async keep(key: string, file: Blob): Promise<void> {
     this.check(file.size);
-    const address = addressOf(sha256);
+    const hash = await sha256(await file.arrayBuffer());
+    if (isHash(key) && hash !== key) throw new Error(`its bytes have the hash ${hash}, not ${key}`);
+    const address = addressOf(key);
     const files = (await this.#files()).filter((kept) => kept.address !== address);
     let over = files.reduce((sum, { bytes }) => sum + bytes, file.size) - this.limit;
     const dropOldest = async (): Promise<number> => {
@@ -54,6 +68,7 @@ export class Store {
       "Content-Type": "application/octet-stream",
       "Content-Length": String(file.size),
       [USED]: String(Date.now()),
+      [SHA256]: hash,
     };
     for (;;) {
       try {
@@ -65,13 +80,13 @@ export class Store {
     }
   }
 
-  async forget(sha256: string): Promise<void> {
-    await this.#drop(addressOf(sha256));
+  async forget(key: string): Promise<void> {
+    await this.#drop(addressOf(key));
   }
 
   /** The time of a reading lies beside the file, which cannot be changed without writing it again. */
-  #mark(sha256: string): Promise<void> {
-    return this.cache.put(markOf(addressOf(sha256)), new Response(null, { headers: { [USED]: String(Date.now()) } }));
+  #mark(key: string): Promise<void> {
+    return this.cache.put(markOf(addressOf(key)), new Response(null, { headers: { [USED]: String(Date.now()) } }));
   }
 
   async #drop(address: string): Promise<void> {
@@ -95,5 +110,12 @@ export class Store {
   }
 }
 
-const addressOf = (sha256: string): string => `https://pyonnx-wasm.invalid/${sha256}`;
+/** In hexadecimal digits. */
+export async function sha256(bytes: BufferSource): Promise<string> {
+  const hash = new Uint8Array(await crypto.subtle.digest("SHA-256", bytes));
+  return Array.from(hash, (byte) => byte.toString(16).padStart(2, "0")).join("");
+}
+
+const isHash = (key: string): boolean => /^[0-9a-f]{64}$/.test(key);
+const addressOf = (key: string): string => `https://pyonnx-wasm.invalid/${key}`;
 const markOf = (address: string): string => `${address}?used`;
