@@ -193,3 +193,20 @@ def test_attributes_left_out_are_float32() -> None:
     check("BatchNormalization", [{"x": x}], constants=parts, rtol=1e-14, atol=1e-15)
     for op in ("LeakyRelu", "Elu", "Selu", "ThresholdedRelu", "HardSigmoid"):
         check(op, [{"x": x}], oracle="reference", rtol=1e-14, atol=1e-15)
+
+
+@pytest.mark.parametrize("step", [0, 3])
+def test_optimisers_keep_float64(step: int) -> None:
+    rng = np.random.default_rng(0)
+    x, g, v, h = (rng.random((3, 4)) for _ in range(4))
+    rate = np.array(0.1)
+    a, b, eps = (float(np.float32(k)) for k in (0.9, 0.999, 1e-6))
+
+    def adam(feed: Feed) -> Sequence[Array]:
+        x, g, v, h = (feed[k] for k in "xgvh")
+        v, h = a * v + (1 - a) * g, b * h + (1 - b) * g * g
+        r = feed["r"] * np.sqrt(1 - b**step) / (1 - a**step) if step else feed["r"]
+        return [x - r * v / (np.sqrt(h) + eps), v, h]
+
+    feeds = [{"r": rate, "t": np.array(step), "x": x[:n], "g": g[:n], "v": v[:n], "h": h[:n]} for n in (3, 1, 0)]
+    check("Adam", feeds, outputs=["y", "v1", "h1"], domain="ai.onnx.preview.training", oracle=adam, rtol=1e-13, atol=1e-14)
