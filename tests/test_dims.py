@@ -26,7 +26,6 @@ from pyonnx_wasm.ir.dims import (
     le,
     lt,
     ne,
-    parse,
     product,
     same,
     select,
@@ -34,6 +33,7 @@ from pyonnx_wasm.ir.dims import (
     sym,
     symbols,
 )
+from pyonnx_wasm.ir.dims_text import parse
 
 batch, seq, past, h, w = (sym(n) for n in ("batch", "seq", "past", "h", "w"))
 one = sym("one", lo=1)

@@ -28,7 +28,6 @@ LAYERS = (
     {"__init__", "cli", "inspect", "bench", "server", "testing", "parity", "__main__", "jupyter", "lab"},
 )
 LIMIT = 600
-KNOWN = [["ir.dims", "ir.dims_text"]]  # a size that is printed asks for its text
 
 ops.load_all()
 
@@ -95,7 +94,7 @@ def test_no_circle_of_modules(apart: Callable[..., Any]) -> None:
     graph = apart(lambda: {names(path): imports(path) for path in modules()})
     assert {"session", "jupyter.session"} <= graph.keys()
     assert "jupyter.session" in graph[""], "imports within functions count"
-    assert [c for c in circles(graph) if c not in KNOWN] == []
+    assert circles(graph) == []
     assert circles({"a": {"b"}, "b": {"c"}, "c": {"b"}, "d": set()}) == [["b", "c"]]
 
 
@@ -147,12 +146,11 @@ def test_one_module_reads_the_words_of_programs() -> None:
 
 
 def test_files_are_short() -> None:
-    known = {"dims.py"}  # arithmetic and bounds of symbolic sizes call each other
     tracked = [
         *PACKAGE.rglob("*.py"),
         *(ROOT / "kernels").rglob("*.cpp"),
         *(ROOT / "kernels").rglob("*.h"),
         *sources(ROOT / "js" / "player"),
     ]
-    long = {p.name: n for p in tracked if (n := len(p.read_text().splitlines())) > LIMIT and p.name not in known}
+    long = {p.name: n for p in tracked if (n := len(p.read_text().splitlines())) > LIMIT}
     assert not long

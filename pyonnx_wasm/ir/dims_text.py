@@ -1,4 +1,4 @@
-"""The text form of symbolic dimensions: Python arithmetic, names that are no identifiers in single quotes."""
+"""Reading the text form of symbolic dimensions: Python arithmetic, names that are no identifiers in single quotes."""
 
 from __future__ import annotations
 
@@ -7,43 +7,12 @@ from collections.abc import Callable, Mapping
 
 from .dims import DimLike, ceildiv, dmax, dmin, eq, ge, gt, le, lt, ne, select, sym
 
-_IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 _FUNCTIONS: dict[str, Callable[..., DimLike]] = {"min": dmin, "max": dmax, "ceildiv": ceildiv, "select": select}
-_SIGN = {"eq": "==", "lt": "<", "le": "<="}
 _COMPARE: dict[str, Callable[[DimLike, DimLike], DimLike]] = {"==": eq, "!=": ne, "<=": le, ">=": ge, "<": lt, ">": gt}
 _TOKEN = re.compile(
     r"\s*(?:(?P<int>\d+)|(?P<name>[A-Za-z_]\w*)|'(?P<quoted>(?:[^'\\]|\\.)*)'|(?P<op>//|==|!=|<=|>=|[-+*%()<>,])|(?P<end>\Z))",
     re.DOTALL | re.ASCII,
 )
-
-
-def write(d: DimLike, level: int = 0) -> str:
-    """Levels: 0 anything, 1 operand of a comparison, 2 left of //, 3 factor or divisor."""
-    if isinstance(d, int):
-        return str(d) if d >= 0 or level < 2 else f"({d})"
-    args = d.args
-    if d.op == "sym":
-        if _IDENTIFIER.match(d.name) and d.name not in _FUNCTIONS:
-            return d.name
-        return "'" + d.name.replace("\\", "\\\\").replace("'", "\\'") + "'"
-    if d.op in _FUNCTIONS:
-        return f"{d.op}({', '.join(write(a) for a in args)})"
-    if d.op == "add":
-        text, own = write(args[0], 1), 1
-        for a in args[1:]:
-            t = write(a, 1)
-            text += f" - {t[1:]}" if t.startswith("-") else f" + {t}"
-    elif d.op == "mul":
-        c = args[0] if isinstance(args[0], int) else 1
-        factors = [write(a, 3) for a in args if a is not c]
-        if abs(c) > 1:
-            factors.insert(0, str(abs(c)))
-        text, own = "-" * (c < 0) + "*".join(factors), 1 if c < 0 else 2
-    elif d.op in ("floordiv", "mod"):
-        text, own = write(args[0], 3) + ("//" if d.op == "floordiv" else " % ") + write(args[1], 3), 2
-    else:
-        text, own = f"{write(args[0], 1)} {_SIGN[d.op]} {write(args[1], 1)}", 0
-    return text if own >= level else f"({text})"
 
 
 class Parser:
@@ -140,3 +109,14 @@ class Parser:
             return _FUNCTIONS[name](*args)
         except ZeroDivisionError:
             raise ValueError(f"dimension {self.text!r} divides by 0") from None
+
+
+def parse(text: str, names: Mapping[str, DimLike] | None = None) -> DimLike:
+    """Reads what ``str`` writes. ``names`` gives symbols (or values) by name; others are sizes, ``sym(name)``.
+
+    The text holds no bounds: pass the symbols that may be negative. Raises ValueError.
+    """
+    try:
+        return Parser(text, names or {}).whole()
+    except RecursionError:
+        raise ValueError("dimension text is nested too deeply") from None

@@ -28,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ..dtypes import DType, to_numpy
-from . import dims
+from . import dims, dims_text
 from .dims import Dim
 from .graph import Graph, Node, Read, Storage, Value, row_major
 
@@ -60,7 +60,7 @@ def read_number(text: str, names: Mapping[str, Any] | None = None) -> Any:
     """A float, or an integer that may be symbolic."""
     if text.startswith("float("):
         return float(text[6:-1])
-    return float(text) if _FLOAT.match(text) and not text.lstrip("-").isdigit() else dims.parse(text, names)
+    return float(text) if _FLOAT.match(text) and not text.lstrip("-").isdigit() else dims_text.parse(text, names)
 
 
 def split(text: str, separator: str) -> list[str]:
@@ -228,7 +228,7 @@ class Parser:
     def symbol(self, line: str) -> None:
         name, bounds = line[len("symbol ") :].rsplit(" in ", 1)
         low, high = bounds.split("..")
-        d = dims.parse(name)
+        d = dims_text.parse(name)
         assert isinstance(d, Dim)
         self.symbols[d.name] = dims.sym(d.name, lo=int(low), hi=int(high))
 
@@ -321,7 +321,7 @@ class Parser:
         return str(json.loads(label[1:])) if label[1] == '"' else label[1:]
 
     def dim(self, text: str) -> Any:
-        return dims.parse(text, self.symbols)
+        return dims_text.parse(text, self.symbols)
 
     def param(self, text: str) -> Any:
         if text.startswith("["):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..dtypes import DType, to_numpy
-from ..ir import dims
+from ..ir import dims, dims_text
 from ..onnxfile.reader import Graph, Tensor
 from ..program import Signature
 
@@ -83,8 +83,8 @@ def _symbols(d: int | str) -> tuple[str, ...]:
 def _parsed(d: str) -> dims.DimLike:
     """A dim of a signature; exporters name dims like ``past + seq``, which is taken at its word."""
     try:
-        parsed = dims.parse(d)
-        return dims.parse(parsed.name) if isinstance(parsed, dims.Dim) and parsed.op == "sym" else parsed
+        parsed = dims_text.parse(d)
+        return dims_text.parse(parsed.name) if isinstance(parsed, dims.Dim) and parsed.op == "sym" else parsed
     except ValueError:
         return dims.sym(d.strip("'"))
 
