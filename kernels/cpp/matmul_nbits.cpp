@@ -16,8 +16,6 @@ struct Args {
 
 constexpr isize FEW = 4;     // rows up to which weights are read once for all of them, without panels
 constexpr isize LANES = 16;  // codes of a plane: those of 16 bytes that lie at the same bits
-typedef float VF16 __attribute__((ext_vector_type(16)));
-typedef uint8_t VB16 __attribute__((ext_vector_type(16)));
 
 i64 blocks(const MatmulNbitsParams& p) { return (p.k + p.block - 1) / p.block; }
 
@@ -107,7 +105,7 @@ template <int M, int BITS> inline void column(const Weights& w, const Unpacked& 
       __builtin_memcpy(&bytes, codes, sizeof bytes);
       for (isize t = 0; t < PLANES; t++) {
         const VB16 plane = BITS == 8 ? bytes : bytes >> (VB16)uint8_t(t * BITS) & (VB16)uint8_t((1 << BITS) - 1);
-        const VF16 q = __builtin_convertvector(plane, VF16);
+        const VF16 q = floats(plane);
         for (int i = 0; i < M; i++) {
           VF16 a;
           __builtin_memcpy(&a, u.rows + i * u.depth + at + t * LANES, sizeof a);
@@ -172,7 +170,7 @@ struct PackBlocks {
       const isize b = at / w.block, end = least((b + 1) * w.block, k0 + kc);
       const float scale = w.scale[j * w.count + b], offset = w.offset(j, b);
       auto put = [&](VB16 some) {
-        const VF16 v = __builtin_convertvector(some, VF16) * (VF16)scale - (VF16)offset;
+        const VF16 v = floats(some) * (VF16)scale - (VF16)offset;
         __builtin_memcpy(out, &v, sizeof v);
         out += 16;
       };

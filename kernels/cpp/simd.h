@@ -6,6 +6,8 @@
 #include <cstring>
 #if defined(__AVX512F__) || defined(__AVX__)
 #include <immintrin.h>
+#elif defined(__wasm__)
+#include <wasm_simd128.h>
 #endif
 
 #if defined(__AVX512F__)
@@ -92,4 +94,22 @@ inline float sum_lanes(VF v) {
   for (int n = W / 2; n; n /= 2)
     for (int i = 0; i < n; i++) s[i] += s[i + n];
   return s[0];
+}
+
+typedef float VF16 __attribute__((ext_vector_type(16)));
+typedef uint8_t VB16 __attribute__((ext_vector_type(16)));
+
+// LLVM converts bytes one by one for WebAssembly.
+inline VF16 floats(VB16 bytes) {
+#if defined(__wasm__)
+  const v128_t b = (v128_t)bytes, low = wasm_u16x8_extend_low_u8x16(b), high = wasm_u16x8_extend_high_u8x16(b);
+  const v128_t four[4] = {
+      wasm_f32x4_convert_i32x4(wasm_u32x4_extend_low_u16x8(low)), wasm_f32x4_convert_i32x4(wasm_u32x4_extend_high_u16x8(low)),
+      wasm_f32x4_convert_i32x4(wasm_u32x4_extend_low_u16x8(high)), wasm_f32x4_convert_i32x4(wasm_u32x4_extend_high_u16x8(high))};
+  VF16 v;
+  __builtin_memcpy(&v, four, sizeof v);
+  return v;
+#else
+  return __builtin_convertvector(bytes, VF16);
+#endif
 }
