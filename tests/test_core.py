@@ -421,7 +421,7 @@ LOAD_ERRORS: list[tuple[str, Edit]] = [
     ("shape instruction 2", _set("code", 2, 1, 2)),
     ("shape instruction 2", _set("code", 2, 2, -1)),
     ("shape instruction 0", lambda a: a.code.__setitem__(0, [16, 0, 0, 0])),
-    ("storage 0 is wrong", _set("storages", 0, 0, 4)),
+    ("storage 0 is wrong", _set("storages", 0, 0, 5)),
     ("storage 0 is wrong", _set("storages", 0, 2, 1 << 20)),
     ("storage 0 has index 1", _set("storages", 0, 1, 1)),
     ("storage 1 has a bad lifetime", _set("storages", 1, 3, 2)),

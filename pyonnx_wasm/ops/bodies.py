@@ -82,7 +82,7 @@ class Outline:
             else:
                 key = (value.storage, (value.dtype, value.offset, value.shape, value.strides))
                 if key not in seen:
-                    seen[key] = self.take(self.ctx.tracer.lookup(name, self.ctx.names))
+                    seen[key] = self.take(value)
                 names[name] = seen[key]
         for name, value in later:
             known = _sizes(value)
