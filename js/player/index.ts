@@ -9,7 +9,6 @@ export {
   type RunOptions,
   type ValueMetadata,
 } from "./session.js";
-export type { SessionOptions } from "./options.js";
 export {
   Tensor,
   type TensorConstructor,
@@ -61,7 +60,7 @@ export type {
 } from "onnxruntime-common";
 export type { Type } from "./dtypes.js";
 export { traceEvents, type TraceEvent } from "./trace.js";
-export type { AdapterInfo, CompileProgress, Progress, StepTime } from "./types.js";
+export type { AdapterInfo, CompileProgress, Progress, SessionOptions, StepTime } from "./types.js";
 export type { ModelSource } from "./source.js";
 
 import { env } from "./env.js";

@@ -5,23 +5,7 @@ import type { Target } from "./engine.mjs";
 import type { External } from "./host.js";
 import { warnOnce, type LogOptions } from "./log.js";
 import { quoted } from "./signature.js";
-import type { ModelSource } from "./source.js";
-import type { Backend, CompileProgress, Progress } from "./types.js";
-
-export interface SessionOptions extends Omit<ort.InferenceSession.SessionOptions, "externalData"> {
-  /** Backends in order of preference, `"webgpu"` and `"wasm"` (or `"cpu"`); default: wasm. The session says which one runs, and why. */
-  executionProviders?: readonly ort.InferenceSession.ExecutionProviderConfig[];
-  /** Fixed sizes of symbolic dims; feeds of other sizes are refused. Names that the model does not have are passed over. */
-  freeDimensionOverrides?: Readonly<Record<string, number>>;
-  /** Files that a thin model's weights come from; a string is both path and address. */
-  externalData?: readonly (string | { readonly path: string; readonly data: ModelSource })[];
-  /** `"cpu"` (default), or on webgpu `"gpu-buffer"`, for all outputs or by name: such tensors can be fed to the next run as they are. */
-  preferredOutputLocation?: ort.Tensor.DataLocation | Readonly<Record<string, ort.Tensor.DataLocation>>;
-  /** `false` runs in place, as `env.worker = false` does for all sessions. */
-  worker?: boolean;
-  /** Called while the model loads. */
-  onProgress?: (progress: Progress | CompileProgress) => void;
-}
+import type { Backend, CompileProgress, Progress, SessionOptions } from "./types.js";
 
 const MEANT = new Set([
   ...[

@@ -7,13 +7,12 @@ import { acquireHost, type External, type Host } from "./host.js";
 import { inform, warn } from "./log.js";
 import type { Feed, Output } from "./model.js";
 import * as opts from "./options.js";
-import type { SessionOptions } from "./options.js";
 import { checkFeeds, checkOverrides, override, quoted } from "./signature.js";
 import { sniffed, wasOnnx } from "./sniff.js";
 import { asBytes, type ModelSource } from "./source.js";
 import { Tensor, TensorImpl } from "./tensor.js";
 import { traceEvents, type TraceEvent } from "./trace.js";
-import type { AdapterInfo, Backend, StepTime } from "./types.js";
+import type { AdapterInfo, Backend, SessionOptions, StepTime } from "./types.js";
 
 /** A value of the signature; a dim is a size or the name of a symbol. */
 export type ValueMetadata = ort.InferenceSession.ValueMetadata;
@@ -65,7 +64,6 @@ export class InferenceSession implements ort.InferenceSession {
   /** Steps so far, while profiling. @internal */
   private profiled: StepTime[] | undefined;
 
-  /** @internal */
   private constructor(host: Host, giveBack: () => void, loaded: Loaded, options: SessionOptions) {
     const sizes = options.freeDimensionOverrides ?? {};
     this.backend = loaded.backend;
@@ -385,7 +383,7 @@ function deliver(name: string, { data, type, dims, gpu }: Output, into: TensorIm
       dispose,
     }) as Tensor;
   }
-  if (!into) return new Tensor(type, new (arrayOf(type))(data.buffer), dims);
+  if (!into) return new TensorImpl(type, new (arrayOf(type))(data.buffer), dims) as unknown as Tensor;
   const target = asBytes(into.data);
   if (into.type !== type || !target || target.length !== data.length)
     throw new Error(

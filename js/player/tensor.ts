@@ -239,7 +239,7 @@ export class TensorImpl {
 export interface TypedTensor<T extends Tensor.Type> extends ort.TypedTensor<T> {}
 export interface Tensor extends ort.Tensor {}
 export interface TensorConstructor extends ort.TensorConstructor {
-  new (type: TensorType, data: TensorData | readonly (number | bigint)[], dims?: readonly number[]): Tensor;
+  new (type: Exclude<Type, ort.Tensor.Type>, data: TypedArray | readonly number[], dims?: readonly number[]): Tensor;
 }
 export const Tensor = TensorImpl as unknown as TensorConstructor;
 export declare namespace Tensor {

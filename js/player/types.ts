@@ -1,4 +1,6 @@
-/** What sessions tell, as public types. */
+/** What sessions take and tell, as public types. */
+import type * as ort from "onnxruntime-common";
+import type { ModelSource } from "./source.js";
 
 /** What runs a model. */
 export type Backend = "wasm" | "webgpu";
@@ -42,4 +44,19 @@ export interface StepTime {
   readonly ms: number;
   /** Bytes of its buffers, or those that were copied. */
   readonly bytes: number;
+}
+
+export interface SessionOptions extends Omit<ort.InferenceSession.SessionOptions, "externalData"> {
+  /** Backends in order of preference, `"webgpu"` and `"wasm"` (or `"cpu"`); default: wasm. The session says which one runs, and why. */
+  executionProviders?: readonly ort.InferenceSession.ExecutionProviderConfig[];
+  /** Fixed sizes of symbolic dims; feeds of other sizes are refused. Names that the model does not have are passed over. */
+  freeDimensionOverrides?: Readonly<Record<string, number>>;
+  /** Files that a thin model's weights come from; a string is both path and address. */
+  externalData?: readonly (string | { readonly path: string; readonly data: ModelSource })[];
+  /** `"cpu"` (default), or on webgpu `"gpu-buffer"`, for all outputs or by name: such tensors can be fed to the next run as they are. */
+  preferredOutputLocation?: ort.Tensor.DataLocation | Readonly<Record<string, ort.Tensor.DataLocation>>;
+  /** `false` runs in place, as `env.worker = false` does for all sessions. */
+  worker?: boolean;
+  /** Called while the model loads. */
+  onProgress?: (progress: Progress | CompileProgress) => void;
 }

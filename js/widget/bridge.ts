@@ -152,7 +152,7 @@ function tensorOf(tensor: typeof Tensor, { dtype, dims, data }: WireTensor): Ten
   if (!isType(dtype)) throw new TypeError(`dtype ${String(dtype)}`);
   const array = arrayOf(dtype);
   const { buffer, byteOffset, byteLength } = data.byteOffset % array.BYTES_PER_ELEMENT ? data.slice() : data;
-  return new tensor(dtype, new array(buffer, byteOffset, byteLength / array.BYTES_PER_ELEMENT), dims);
+  return new tensor(dtype as Tensor.Type, new array(buffer, byteOffset, byteLength / array.BYTES_PER_ELEMENT), dims);
 }
 
 function wireTensor(name: string, { type, dims, data }: Tensor): WireTensor {

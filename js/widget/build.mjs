@@ -7,6 +7,7 @@ import { build } from "esbuild";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const player = join(dirname(here), "player");
+const { version } = JSON.parse(readFileSync(join(dirname(dirname(here)), "package.json"), "utf8"));
 const lib = join(dirname(dirname(here)), "pyonnx_wasm/lib");
 const options = {
   bundle: true,
@@ -48,6 +49,11 @@ await build({
   entryPoints: entries,
   outdir: join(lib, "widget"),
   plugins: [inside],
-  define: { BUILD: JSON.stringify(hash.digest("hex").slice(0, 16)), "import.meta.url": '"about:blank"' },
+  define: {
+    BUILD: JSON.stringify(hash.digest("hex").slice(0, 16)),
+    VERSION: JSON.stringify(version),
+    CORE: '""',
+    "import.meta.url": '"about:blank"',
+  },
   loader: { ".css": "text" },
 });

@@ -1,5 +1,6 @@
 /** From anywidget to a widget of ours: calls to Python, the page's engine, and the picture for the saved notebook. */
 import { arrayOf } from "../../player/dtypes.js";
+import type { Tensor as PlayerTensor } from "../../player/index.js";
 import { engine, type AdapterInfo } from "../engine.js";
 import { Rpc, type AnyModel } from "../rpc.js";
 import type { WireTensor } from "../wire.js";
@@ -101,7 +102,10 @@ async function inPage(rpc: Rpc, ref: Ref, backend: string, report: Report, signa
   const single = threads === 1 && !info.crossOriginIsolated && session.backend === "wasm";
   const given = (feeds: Tensors) =>
     Object.fromEntries(
-      Object.entries(feeds).map(([name, { type, data, dims }]) => [name, new player.Tensor(type, data, dims)]),
+      Object.entries(feeds).map(([name, { type, data, dims }]) => [
+        name,
+        new player.Tensor(type as PlayerTensor.Type, data, dims),
+      ]),
     );
   return {
     label: `${session.backend} · ${where(session.backend, threads, info.adapter)}`,
