@@ -17,7 +17,7 @@ from .onnxfile import reader
 from .tensor.packed import settled
 
 ops.load_all()
-SUPPORTED_BITS = (2, 4, 8, 16, 32, 64)
+SUPPORTED = frozenset(d for d in DType if d.bits in (2, 4, 8, 16, 32, 64) and d is not DType.complex64)
 
 
 def trace(
@@ -102,7 +102,7 @@ class Tracer:
         kind = info.type
         if kind.kind != "tensor" or kind.dtype is None:
             raise IRError(f"input {info.name!r}: values of type {kind.kind} are not supported, only tensors")
-        if kind.dtype.bits not in SUPPORTED_BITS:
+        if kind.dtype not in SUPPORTED:
             raise IRError(f"input {info.name!r}: dtype {kind.dtype.name} is not supported")
         declared = _declared(info, shape)
         if declared is None:
@@ -155,7 +155,7 @@ class Tracer:
     def constant(self, stored: reader.Tensor) -> Value:
         if id(stored) not in self.constants:
             size = math.prod(stored.shape)
-            if stored.dtype.bits not in SUPPORTED_BITS:
+            if stored.dtype not in SUPPORTED:
                 raise IRError(f"constant {stored.name!r}: dtype {stored.dtype.name} is not supported")
             storage = Storage(stored.dtype, size, "const", stored.name, stored)
             self.constants[id(stored)] = Value(storage, stored.dtype, stored.shape)

@@ -17,7 +17,8 @@ from pyonnx_wasm.testing.differential.sketch import Case, Sketch, draw
 from pyonnx_wasm.testing.differential.values import code_of
 
 SEED, COUNT = 20260301, 480
-CLEAN = r"^bait\.(activation|chains|constant_product|convolutions|epilogue|group_norm|heads|joined|layer_norm|softmax|two_products|views)$"
+#: Where data steers how often something happens the compiler still refuses; the command line runs those too.
+NOT_STEERED = r"^(?!.*(RNN|GRU|LSTM|recurrent|[Ss]can|Loop|loop|branches|If|Linear|Sequence|Optional|Squeeze|Upsample|BitCast))"
 
 
 def one_node(op: str, dtype: Any, *arrays: Any, **attributes: Any) -> Case:
@@ -140,7 +141,7 @@ def test_written_cases_are_the_cases() -> None:
     """What :mod:`emit` writes builds the same model: subgraphs, attributes and special values included."""
     for index in range(24):
         case = cases.case(11, index)
-        text = emit.text_of(case, "", "cpu").replace("verdict = judge.judge(case, answers(case))", "raise StopIteration(case)")
+        text = emit.text_of(case, "", "cpu").replace('verdict = judge.judge(case, answers(case), "cpu")', "raise StopIteration(case)")
         scope: dict[str, Any] = {}
         exec(text, scope)
         name = next(n for n in scope if n.startswith("test_"))
@@ -163,7 +164,7 @@ def test_what_is_known_still_occurs() -> None:
 
 
 def test_a_short_run_is_clean() -> None:
-    report = run.run_here(SEED, range(COUNT), "cpu", CLEAN)
+    report = run.run_here(SEED, range(COUNT), "cpu", NOT_STEERED)
     assert report.total == COUNT
     assert not report.findings, report.table()
     counts = sum((report.counts[k] for k in cases.KINDS), start=type(report.counts["graph"])())

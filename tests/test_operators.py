@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 from operator_case import check, normal, shapes, whole
 
 import pyonnx_wasm
@@ -323,3 +323,38 @@ def test_binarizer_compares_with_the_threshold_itself(dtype: Any, threshold: flo
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("ai.onnx.ml", 3)], ir_version=10)
     (y,) = pyonnx_wasm.InferenceSession(model.SerializeToString()).run(None, {"x": x})
     np.testing.assert_array_equal(y, (x > threshold).astype(dtype))
+
+
+@pytest.mark.parametrize("tokens", [0, 1, 2, 5])
+@pytest.mark.parametrize("dims", [["n"], None])
+def test_n_grams_longer_than_the_text(tokens: int, dims: list[str] | None) -> None:
+    x = np.array([2, 1, 2, 1, 3][:tokens], np.int64)
+    node = helper.make_node(
+        "TfIdfVectorizer", ["x"], ["y"], mode="TF", min_gram_length=2, max_gram_length=3, max_skip_count=2, ngram_counts=[0, 1, 5],
+        ngram_indexes=[0, 1, 2, 3], pool_int64s=[2, 2, 1, 1, 2, 2, 1, 2],
+    )  # fmt: skip
+    info = helper.make_tensor_value_info("x", TensorProto.INT64, dims or [tokens])
+    graph = helper.make_graph([node], "g", [info], [helper.make_empty_tensor_value_info("y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10).SerializeToString()
+    (y,) = pyonnx_wasm.InferenceSession(model).run(None, {"x": x})
+    grams = [(2, 1), (1, 2), (2, 1, 2)]
+
+    def count(gram: tuple[int, ...]) -> int:
+        n = len(gram)
+        spans = [[x[i + j * d] for j in range(n)] for d in (1, 2, 3) for i in range(tokens - (n - 1) * d)]
+        return sum(s == list(gram) for s in spans)
+
+    np.testing.assert_array_equal(y, [0, *(count(g) for g in grams)])
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint64])
+@pytest.mark.parametrize("equation", ["ij->i", "ij->", "ij->ji"])
+def test_einsum_sums_integers_of_any_width(dtype: Any, equation: str) -> None:
+    x = np.arange(100, 136).reshape(4, 9).astype(dtype)
+    info = helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), ["a", "b"])
+    node = helper.make_node("Einsum", ["x"], ["y"], equation=equation)
+    graph = helper.make_graph([node], "g", [info], [helper.make_empty_tensor_value_info("y")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10).SerializeToString()
+    (y,) = pyonnx_wasm.InferenceSession(model).run(None, {"x": x})
+    assert y.dtype == dtype
+    np.testing.assert_array_equal(y, np.einsum(equation, x))

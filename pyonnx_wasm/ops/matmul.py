@@ -183,7 +183,9 @@ def _sum_out(x: Value, labels: str, keep: set[str]) -> tuple[Value, str]:
     drop = [i for i, c in enumerate(labels) if c not in keep]
     if not drop:
         return x, labels
-    return reduce("sum", x, drop), "".join(c for c in labels if c in keep)
+    narrow = x.dtype.is_int and x.dtype.bits < 32  # sums of these wrap: modulo 2^bits, as one in int32 that is cast back
+    total = cast(reduce("sum", cast(x, DType.int32), drop), x.dtype) if narrow else reduce("sum", x, drop)
+    return total, "".join(c for c in labels if c in keep)
 
 
 def _contract(a: Value, la: str, b: Value, lb: str, later: set[str]) -> tuple[Value, str]:

@@ -41,7 +41,8 @@ def TfIdfVectorizer(
             count = dims.dmax(tokens - (n - 1) * distance, 0)
             same = None
             for j in range(n):
-                window = x.view([rows, count, 1], x.offset + j * distance * x.strides[1], [*x.strides, 0])
+                first = dims.dmin(j * distance, tokens - count)  # not beyond the end where there is no window
+                window = x.view([rows, count, 1], x.offset + first * x.strides[1], [*x.strides, 0])
                 equal = map_("eq", window, constant(grams[:, j].reshape(1, 1, -1)))
                 same = equal if same is None else map_("and", same, equal)
             assert same is not None

@@ -49,7 +49,7 @@ def _of_the_compiler(error: BaseException) -> bool:
 def opened(backend: str) -> Iterator[Any]:
     """The answers of a backend, for as long as it is open."""
     if backend in NATIVE:
-        yield native(backend)
+        yield native(backend, plain=backend == "cpu")
     else:
         from .page import answers_in_page
 

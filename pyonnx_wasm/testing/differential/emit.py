@@ -38,7 +38,7 @@ def text_of(case: Case, title: str, backend: str = "cpu") -> str:
         f"    runs = ({', '.join(_feeds(feeds) for feeds in case.runs)},)",
         f"    case = Case({case.name!r}, model, runs, {case.loose})",
         f'    with backends.opened("{backend}") as answers:',
-        "        verdict = judge.judge(case, answers(case))",
+        f'        verdict = judge.judge(case, answers(case), "{backend}")',
         "    assert not verdict.finding, verdict",
     ]
     return _HEAD + "\n".join(lines) + "\n"

@@ -80,7 +80,7 @@ class Graph:
 
     def input(self) -> Value:
         dims = tuple(self.dim() for _ in range(self.m.choice((1, 2, 3, 3, 4, 4))))
-        array = self.m.array(self.dtype, [d.size for d in dims], "any")
+        array = self.m.array(self.dtype, [d.size for d in dims], "mild")
         return Value(self.m.input(array, [d.size if d.fixed else d.key for d in dims]), dims)
 
     def value(self) -> Value:

@@ -12,7 +12,7 @@ import numpy as np
 from . import known, oracles
 from .oracles import Refused, Run
 from .sketch import Case
-from .tolerance import ELEMENTWISE, FLOAT32_CONSTANTS, epsilons
+from .tolerance import ELEMENTWISE, FLOAT32_CONSTANTS, epsilons, slack
 from .values import Array, epsilon, finfo, is_float
 
 STATUSES = ("agrees", "wrong", "refused", "failed", "known", "disputed", "unstable", "unjudged", "invalid")
@@ -49,15 +49,10 @@ class Answer:
 Answers = Callable[[Case], Sequence[Answer]]
 
 
-def judge(case: Case, answers: Sequence[Answer], flush: bool = False, slack: float = 1.0) -> Verdict:
-    """The verdict on all answers to a case, the worst first.
-
-    Args:
-        flush: subnormal numbers may become zero.
-        slack: factor on the tolerance of floats.
-    """
-    case = replace(case, loose=case.loose * slack)
-    oracle = _Oracles(case, flush)
+def judge(case: Case, answers: Sequence[Answer], backend: str = "cpu") -> Verdict:
+    """The verdict on all answers of a backend to a case, the worst first; on a GPU subnormal numbers may become zero."""
+    case = replace(case, loose=case.loose * slack(backend, case.operators()))
+    oracle = _Oracles(case, backend in ("gpu", "webgpu"))
     verdicts = [_judge(case, answer, oracle) for answer in answers]
     order = ("wrong", "failed", "refused", "known", "unstable", "disputed", "unjudged", "invalid", "agrees")
     worst = min(verdicts, key=lambda v: order.index(v.status))

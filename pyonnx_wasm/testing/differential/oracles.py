@@ -90,36 +90,34 @@ def _shown(model: onnx.ModelProto, exotic: Mapping[str, str]) -> onnx.ModelProto
 
 
 def reference(case: Case) -> list[Run]:
-    """The outputs of each run by onnx's reference evaluator, which takes more than the schemas allow: types are checked first.
+    """The outputs of each run by onnx's reference evaluator.
 
     Raises:
-        Refused: it does not take or run the model.
+        Refused: it does not take or run the model, or is not to be believed on it.
     """
-    try:
-        inferred = onnx.shape_inference.infer_shapes(case.model, check_type=True)
-    except Exception as error:
-        raise Refused(f"reference: {_first(error)}") from None
-    runs = _evaluated(case)
-    for index, output in enumerate(inferred.graph.output):
-        tensor = output.type.tensor_type
-        for run in runs:
-            if tensor.elem_type and code_of(run[index].dtype) != tensor.elem_type:
-                raise Refused(f"reference: gives {run[index].dtype}, declared is {TensorProto.DataType.Name(tensor.elem_type)}")
-            if tensor.HasField("shape") and len(tensor.shape.dim) != run[index].ndim:
-                raise Refused(f"reference: gives rank {run[index].ndim}, inferred is {len(tensor.shape.dim)}")
-    return runs
+    return _evaluated(case, case)
+
+
+def wide(case: Case) -> list[Run]:
+    """The outputs by the reference evaluator with float64 in place of narrower floats.
+
+    Raises:
+        Refused: as for :func:`reference`.
+    """
+    return _evaluated(case, widened(case))
 
 
 def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str | None:
     """Why onnx 1.23's reference evaluator is not to be believed on a model."""
     opset = next(o.version for o in model.opset_import if not o.domain)
-    nan = any(a.dtype.kind == "f" and np.isnan(a).any() for feeds in runs for a in feeds.values())
+    arrays = [*(a for feeds in runs for a in feeds.values()), *map(numpy_helper.to_array, model.graph.initializer)]
+    nan = any(a.dtype.kind == "f" and np.isnan(a).any() for a in arrays)
+    infinite = any(a.dtype.kind == "f" and not np.isfinite(a).all() for a in arrays)
+    whole = {n for feeds in runs for n, a in feeds.items() if not is_float(a.dtype)}
     for node in model.graph.node:
         given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         kind = node.op_type
-        if kind in ("RNN", "GRU", "LSTM") and (
-            set(given) & {"activations", "clip", "direction", "input_forget"} or "" not in [*node.input[4:5], ""]
-        ):
+        if kind in ("RNN", "GRU", "LSTM") and (set(given) & {"activations", "clip", "direction", "input_forget"} or any(node.input[4:5])):
             return f"{kind} ignores activations, clip, direction and sequence_lens"
         if kind in ("Softmax", "LogSoftmax", "Hardmax") and opset < 13:
             return f"{kind} before opset 13 is over all later axes"
@@ -129,6 +127,16 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
             return "LpNormalization with p=1 loses the sign"
         if kind in ("LpPool", "AveragePool", "MaxPool") and nan:
             return f"{kind} skips NaN as padding"
+        if kind in ("Conv", "ConvTranspose") and "dilations" in given and infinite:
+            return f"{kind} multiplies what a dilated kernel leaves out by 0"
+        if kind == "GridSample" and node.input[0] in whole:
+            return "GridSample of integers interpolates in integers"
+        if kind == "OneHot" and infinite:
+            return "OneHot adds and multiplies"
+        if kind == "Unique" and given.get("sorted", 1) == 0:
+            return "Unique always sorts"
+        if kind == "Loop" and not node.input[1]:
+            return "Loop without a condition does not begin"
     return None
 
 
@@ -147,19 +155,30 @@ def _float64_erf() -> Any:
     return Erf
 
 
-def _evaluated(case: Case) -> list[Run]:
+def _evaluated(case: Case, given: Case) -> list[Run]:
+    """What the evaluator makes of ``given``: a case, or it widened. It takes more than the schemas allow: types are checked here."""
     from onnx.reference import ReferenceEvaluator
 
     doubt = _unsound(case.model, case.runs)
     if doubt:
         raise Refused(f"reference: {doubt}")
     try:
+        inferred = onnx.shape_inference.infer_shapes(case.model, check_type=True)
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            evaluator = ReferenceEvaluator(explicit(case.model), new_ops=[_float64_erf()])
-            return [[_array(v) for v in evaluator.run(None, dict(feeds))] for feeds in case.runs]
+            evaluator = ReferenceEvaluator(explicit(given.model), new_ops=[_float64_erf()])
+            runs = [[_array(v) for v in evaluator.run(None, dict(feeds))] for feeds in given.runs]
     except Exception as error:
         raise Refused(f"reference: {_first(error)}") from None
+    for index, output in enumerate(inferred.graph.output):
+        tensor = output.type.tensor_type
+        code = TensorProto.DOUBLE if given is not case and tensor.elem_type in WIDENED else tensor.elem_type
+        for run in runs:
+            if code and code_of(run[index].dtype) != code:
+                raise Refused(f"reference: gives {run[index].dtype}, declared is {TensorProto.DataType.Name(code)}")
+            if tensor.HasField("shape") and len(tensor.shape.dim) != run[index].ndim:
+                raise Refused(f"reference: gives rank {run[index].ndim}, inferred is {len(tensor.shape.dim)}")
+    return runs
 
 
 def explicit(model: onnx.ModelProto) -> onnx.ModelProto:
@@ -183,15 +202,6 @@ def _array(value: Any) -> Array:
     if value is None or isinstance(value, (list, dict)):
         raise Refused("gives no tensor")
     return np.asarray(value)
-
-
-def wide(case: Case) -> list[Run]:
-    """The outputs by the reference evaluator with float64 in place of narrower floats.
-
-    Raises:
-        Refused: it does not take or run the model.
-    """
-    return _evaluated(widened(case))
 
 
 def widened(case: Case) -> Case:

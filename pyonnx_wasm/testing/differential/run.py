@@ -18,7 +18,8 @@ from .shrink import shrink
 from .sketch import Case
 
 PATIENCE = 60.0  # seconds that a case may take
-CHUNK = 64
+CHUNK = 512
+ORACLES = ("onnxruntime", "reference", "wide")
 
 
 @dataclass(frozen=True)
@@ -66,13 +67,13 @@ class Report:
         return "\n".join(lines)
 
 
-def run_one(seed: int, index: int, only: str, answers: judge.Answers) -> Finding:
+def run_one(seed: int, index: int, only: str, answers: judge.Answers, backend: str = "cpu") -> Finding:
     """One case, judged."""
     name = "?"
     try:
         case = cases.case(seed, index, only)
         name = case.name
-        verdict = judge.judge(case, answers(case))
+        verdict = judge.judge(case, answers(case), backend)
     except Exception as error:
         return Finding(index, name, "error", f"{judge.plain(error)} {traceback.format_exc()[-400:]}")
     return Finding(index, name, verdict.status, verdict.detail)
@@ -83,19 +84,22 @@ def run_here(seed: int, indices: Iterable[int], backend: str, only: str = "") ->
     report = Report(seed)
     with backends.opened(backend) as answers:
         for index in indices:
-            report.take(run_one(seed, index, only, answers))
+            report.take(run_one(seed, index, only, answers, backend))
     return report
 
 
 def run(seed: int, indices: Sequence[int], backend: str = "cpu", only: str = "", jobs: int = 1, progress: bool = True) -> Report:
-    """Runs cases in ``jobs`` processes. A case that ends its process is a crash, one that takes too long a hang."""
+    """Runs cases in ``jobs`` processes. A case that ends its process is a crash, one that takes too long a hang; Ctrl-C ends early."""
     report = Report(seed)
     bar = tqdm(total=len(indices), unit="case", disable=not progress, smoothing=0.05)
-    for found in _work(seed, list(indices), backend, only, jobs):
-        report.take(found)
-        bar.update()
-        if report.findings:
-            bar.set_postfix_str(f"{sum(map(len, report.findings.values()))} findings", refresh=False)
+    try:
+        for found in _work(seed, list(indices), backend, only, jobs):
+            report.take(found)
+            bar.update()
+            if report.findings:
+                bar.set_postfix_str(f"{sum(map(len, report.findings.values()))} findings", refresh=False)
+    except KeyboardInterrupt:
+        print(f"ended after {report.total:,} cases")
     bar.close()
     return report
 
@@ -111,7 +115,7 @@ class _Worker:
 
 def _work(seed: int, indices: list[int], backend: str, only: str, jobs: int) -> Iterator[Finding]:
     context = mp.get_context("spawn")
-    chunks = [indices[i : i + CHUNK * 8] for i in range(0, len(indices), CHUNK * 8)][::-1]
+    chunks = [indices[i : i + CHUNK] for i in range(0, len(indices), CHUNK)][::-1]
     workers: list[_Worker] = []
 
     def start(left: list[int]) -> None:
@@ -147,7 +151,9 @@ def _work(seed: int, indices: list[int], backend: str, only: str, jobs: int) -> 
                 workers.remove(worker)
                 if status != "done":
                     index = worker.left.pop(0)
-                    yield Finding(index, _name(seed, index, only), status, f"in {worker.where}, exit code {worker.process.exitcode}")
+                    text = f"{status} in {worker.where}, exit code {worker.process.exitcode}"
+                    ours = worker.where not in ORACLES
+                    yield Finding(index, _name(seed, index, only), status if ours else "unjudged", text)
                     if worker.left:
                         chunks.append(worker.left)
 
@@ -167,12 +173,12 @@ def _child(seed: int, indices: list[int], backend: str, only: str, pipe: Connect
     sys.stderr = open(os.devnull, "w")  # noqa: SIM115
     from . import oracles
 
-    for name in ("onnxruntime", "reference", "wide"):
+    for name in ORACLES:
         setattr(oracles, name, _told(name, getattr(oracles, name), pipe))
     with backends.opened(backend) as answers:
         told = _told(backend, answers, pipe)
         for index in indices:
-            pipe.send(run_one(seed, index, only, told))
+            pipe.send(run_one(seed, index, only, told, backend))
     pipe.close()
 
 
@@ -187,10 +193,10 @@ def _told(name: str, call: Any, pipe: Connection) -> Any:
 def smallest(case: Case, backend: str, status: str, seconds: float = 40.0) -> Case:
     """The case made small, as long as it ends in the same status for the same kind of reason."""
     with backends.opened(backend) as answers:
-        first = judge.judge(case, answers(case))
+        first = judge.judge(case, answers(case), backend)
 
         def fails(candidate: Case) -> bool:
-            verdict = judge.judge(candidate, answers(candidate))
+            verdict = judge.judge(candidate, answers(candidate), backend)
             alike = judge.kind(verdict.detail) == judge.kind(first.detail) if status in ("refused", "failed") else True
             return verdict.status == status and verdict.by == first.by and alike
 

@@ -123,6 +123,7 @@ class Sketch:
         """float32 with a share of ``favourite``, else any."""
         if FLOAT in allowed and self.chance(favourite):
             return FLOAT
+        allowed = [d for d in allowed if d.kind != "c" or self.chance(0.1)] or allowed
         return self.choice(sorted(allowed, key=str))  # type: ignore[no-any-return]
 
     def broadcast(self, shape: Shape, rank: int | None = None) -> tuple[int, ...]:

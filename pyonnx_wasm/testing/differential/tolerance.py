@@ -108,11 +108,26 @@ _EPSILONS = {
     "RMSNormalization": 32.0, "BatchNormalization": 32.0, "LogSoftmax": 32.0, "Softmax": 16.0,
     "ReduceLogSumExp": 32.0, "ReduceLogSum": 32.0,
     "LRN": 32.0, "LinearAttention": 128.0, "DeformConv": 64.0, "Resize": 64.0, "GridSample": 64.0, "Erf": 16.0,
+    "Adam": 64.0, "Adagrad": 32.0, "Momentum": 32.0,
 }  # fmt: skip
 
 
-#: The standard writes constants of these as float32, in bodies of functions: float64 is not defined closer than that.
-FLOAT32_CONSTANTS = frozenset(("Gelu", "HardSwish"))
+#: The standard has these compute in float32, or writes their constants and defaults so: float64 is not defined closer than that.
+FLOAT32_CONSTANTS = frozenset(
+    "Adagrad Adam Attention FlexAttention Gelu GroupNormalization HardSwish LayerNormalization Momentum RMSNormalization".split()  # noqa: SIM905
+)
+
+
+#: WGSL promises no more than 2^-11 for sines and cosines; exponentials and logarithms 3 units in the last place and more.
+_GPU_COARSE = frozenset(["Sin", "Cos", "Tan", "BlackmanWindow", "HammingWindow", "HannWindow"])
+_GPU_SLACK, _GPU_COARSE_SLACK = 16.0, 4096.0
+
+
+def slack(backend: str, operators: Iterable[str]) -> float:
+    """Factor by which results of a backend may be further off."""
+    if backend not in ("gpu", "webgpu"):
+        return 1.0
+    return _GPU_COARSE_SLACK if _GPU_COARSE & set(operators) else _GPU_SLACK
 
 
 def epsilons(operators: Iterable[str]) -> float:

@@ -93,6 +93,7 @@ def single(domain: str, name: str, seed: list[int]) -> Case:
         spans.append((versions[-1].since_version, NEWEST))
         spans = [(max(low, OLDEST), high) for low, high in spans if high >= OLDEST]
         known = OPERATORS[domain, name]
+        spans = [s for s in spans if not onnx.defs.get_schema(name, s[0], domain).deprecated]
         usable = [s for s in spans if any(v.since <= s[1] and (v.until is None or v.until >= s[0]) for v in known)]
         low, high = usable[int(rng.integers(len(usable)))]
         opset = int(rng.integers(low, high, endpoint=True)) if rng.random() < 0.7 else high if high < NEWEST else max(low, min(high, 24))

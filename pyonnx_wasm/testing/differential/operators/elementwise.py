@@ -172,7 +172,7 @@ def pow_(m: Sketch, schema: Schema) -> None:
         (a, b), attributes = pair(m), {}
     if m.chance(0.4) and is_float(power):
         exponent = m.const(np.asarray(m.choice((0.0, 0.5, 1.0, 2.0, 3.0, -1.0, -2.0, -0.5, 1.5)), power))
-        x = m.operand(dtype, a)
+        x = m.operand(dtype, a, "any" if is_float(dtype) else "positive")
     elif is_float(dtype):
         x = m.operand(dtype, a)
         exponent = m.operand(power, b)
@@ -224,7 +224,7 @@ def dropout(m: Sketch, schema: Schema) -> None:
         more = [m.const(np.asarray(m.real(0, 0.9), picked(m, schema, "T1")))] if m.chance(0.5) else []
         if more and m.chance(0.4):
             more.append(m.const(np.asarray(False)))
-    mask = m.opset >= 7 and m.chance(0.4)
+    mask = m.opset >= 10 and m.chance(0.4)  # before, it is not said what it holds
     m.result(*m.add("Dropout", [x, *more], 2 if mask else 1, **attributes))
 
 

@@ -414,3 +414,29 @@ def array_feature_extractor(m: Sketch, schema: Schema) -> None:
     dims = m.shape(m.integer(1, 3))
     index = m.whole_numbers(0, max(0, dims[-1] - 1), (m.size(1, 4),))
     m.result(m.node("ArrayFeatureExtractor", m.operand(picked(m, schema), dims), m.input(index), domain="ai.onnx.ml"))
+
+
+@generates("Unique")
+def unique(m: Sketch, schema: Schema) -> None:
+    dims = m.shape(m.integer(1, 3))
+    axis = m.axis(len(dims)) if m.chance(0.5) else None
+    dtype = picked(m, schema)
+    x = m.whole_numbers(0, 2, dims, dtype) if dtype.kind != "b" else m.array(dtype, dims)
+    count = m.integer(1, 4)
+    m.result(*m.add("Unique", [m.input(x)], count, axis=axis, sorted=m.choice((None, 0, 1))))
+
+
+@generates("NonMaxSuppression")
+def non_max_suppression(m: Sketch, schema: Schema) -> None:
+    batch, classes, boxes = m.size(1, 2), m.size(1, 3), m.size(1, 8)
+    corner = m.array(np.float32, (batch, boxes, 2), "unit")
+    size = m.array(np.float32, (batch, boxes, 2), "unit") * np.float32(0.6) + np.float32(0.05)
+    centred = m.chance(0.3)
+    table = np.concatenate([corner, size] if centred else [corner, corner + size], 2)
+    scores = m.array(np.float32, (batch, classes, boxes), "unit")
+    optional = [m.operand(INT64, (), "positive", constant=0.7) if m.chance(0.8) else ""]
+    optional += [m.operand(np.float32, (), "unit", constant=0.7) if m.chance(0.6) else "" for _ in range(2)]
+    while optional and not optional[-1]:
+        optional.pop()
+    given = [m.input(table), m.input(scores), *optional]
+    m.result(m.node("NonMaxSuppression", *given, center_point_box=1 if centred else m.choice((None, 0))))

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ..sketch import FLOAT, Impossible, Sketch
-from ..values import Array
+from ..sketch import FLOAT, Sketch
+from ..values import Array, is_float
 from . import Schema, generates, picked
 
 
@@ -66,6 +66,7 @@ def conv_transpose(m: Sketch, schema: Schema) -> None:
 
 @generates("DeformConv")
 def deform_conv(m: Sketch, schema: Schema) -> None:
+    m.empty = False
     kernel = [m.integer(1, 3), m.integer(1, 3)]
     strides, dilations = [m.integer(1, 2) for _ in range(2)], [m.integer(1, 2) for _ in range(2)]
     pads = [m.integer(0, 1) for _ in range(4)]
@@ -91,6 +92,8 @@ def pool(m: Sketch, schema: Schema) -> None:
     rank = m.choice((1, 2, 2, 3))
     since = {"AveragePool": 19, "MaxPool": 10, "LpPool": 18}[name]
     kernel, attributes, sizes = window(m, rank, dilated=m.opset >= since)
+    if attributes.get("auto_pad", "").startswith("SAME"):
+        attributes.pop("dilations", None)  # both oracles count the kernel undilated there
     if m.opset >= {"AveragePool": 10, "MaxPool": 10, "LpPool": 18}[name]:
         attributes["ceil_mode"] = m.choice((None, 0, 1))
     if name == "AveragePool" and m.opset >= 7:
@@ -222,6 +225,8 @@ def skip_normalization(m: Sketch, schema: Schema) -> None:
     given = [x, skip, m.operand(FLOAT, dims[2:], "plain", constant=0.7)]
     given += [m.operand(FLOAT, dims[2:], "plain", constant=0.7)] if m.chance(0.6) else []
     made = m.add(name, given, 4 if m.chance(0.4) else 1, domain="com.microsoft", epsilon=m.choice((None, 1e-3)))
+    if len(made) == 4:
+        m.nodes[-1].output[1] = m.nodes[-1].output[2] = ""
     m.result(made[0], made[-1])
 
 
@@ -234,16 +239,19 @@ def lrn(m: Sketch, schema: Schema) -> None:
     m.result(m.node("LRN", m.operand(picked(m, schema), dims, "plain"), size=m.integer(1, 5), **attributes))
 
 
-def _image(m: Sketch, schema: Schema, parameter: str, rank: int = 4) -> tuple[str, tuple[int, ...]]:
+def _image(m: Sketch, schema: Schema, parameter: str, mode: str | None, rank: int = 4) -> tuple[str, tuple[int, ...]]:
+    """Of any type for the nearest pixel; of floats where rounding would decide between whole numbers."""
     dims = m.shape(rank, 1, 5)
-    return m.operand(picked(m, schema, parameter), dims, "plain", constant=0.1), dims
+    dtype = picked(m, schema, parameter)
+    dtype = dtype if mode in (None, "nearest") or is_float(dtype) else FLOAT
+    return m.operand(dtype, dims, "plain", constant=0.1), dims
 
 
 @generates("Resize")
 def resize(m: Sketch, schema: Schema) -> None:
     rank = m.choice((1, 2, 3, 4, 4, 4, 5))
     mode = m.choice(("nearest", "linear", *(("cubic",) if m.opset >= 11 else ())))
-    x, dims = _image(m, schema, "T1" if m.opset > 10 else "T", rank)
+    x, dims = _image(m, schema, "T1" if m.opset > 10 else "T", mode, rank)
     moved = [a >= rank - 2 if mode != "nearest" or m.chance(0.7) else m.chance(0.5) for a in range(rank)]
     scales = [m.choice((0.5, 0.6, 1.0, 1.3, 2.0, 2.5, 3.0)) if s else 1.0 for s in moved]
     if m.opset < 11:
@@ -278,9 +286,9 @@ def resize(m: Sketch, schema: Schema) -> None:
 
 @generates("Upsample")
 def upsample(m: Sketch, schema: Schema) -> None:
-    x, _ = _image(m, schema, "T")
-    scales = [1.0, 1.0, m.choice((1.0, 2.0, 3.0)), m.choice((1.0, 2.0, 2.0))]
     mode = m.choice((None, "nearest", "linear"))
+    x, _ = _image(m, schema, "T", mode)
+    scales = [1.0, 1.0, m.choice((1.0, 2.0, 3.0)), m.choice((1.0, 2.0, 2.0))]
     if m.opset < 9:
         m.result(m.node("Upsample", x, scales=scales, mode=mode))
     else:
@@ -303,20 +311,21 @@ def grid_sample(m: Sketch, schema: Schema) -> None:
 def affine_grid(m: Sketch, schema: Schema) -> None:
     rank = m.choice((2, 2, 3))
     n = m.size(1, 2, fixed=True)
-    size = [n, m.size(1, 2, fixed=True), *(m.size(1, 4, fixed=True) for _ in range(rank))]
+    corners = m.choice((None, 0, 1))
+    least = 2 if corners else 1  # of one pixel onnxruntime takes the first corner, others the middle
+    size = [n, m.size(1, 2, fixed=True), *(m.size(least, 4, fixed=True) for _ in range(rank))]
     theta = m.operand(picked(m, schema, "T1"), (n, rank, rank + 1), "plain")
-    m.result(m.node("AffineGrid", theta, m.ints(size), align_corners=m.choice((None, 0, 1))))
+    m.result(m.node("AffineGrid", theta, m.ints(size), align_corners=corners))
 
 
 @generates("RoiAlign")
 def roi_align(m: Sketch, schema: Schema) -> None:
+    m.empty = False
     dims = (m.size(1, 3), m.size(1, 2), m.size(2, 8), m.size(2, 8))
     dtype, count = picked(m, schema, "T1"), m.size(1, 3)
     corner = m.array(dtype, (count, 2), "unit").astype(np.float64) * 4
     boxes: Array = np.concatenate([corner, corner + 0.5 + 5 * m.array(dtype, (count, 2), "unit").astype(np.float64)], 1)
     batch = m.whole_numbers(0, dims[0] - 1, (count,))
-    if dims[0] < 1:
-        raise Impossible
     attributes: dict[str, Any] = {"mode": m.choice((None, "avg", "max")), "sampling_ratio": m.choice((None, 0, 1, 2))}
     attributes |= {"output_height": m.integer(1, 3), "output_width": m.integer(1, 3), "spatial_scale": m.choice((None, 0.5, 1.0))}
     if m.opset >= 16:

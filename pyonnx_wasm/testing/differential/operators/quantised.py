@@ -18,7 +18,7 @@ DOMAIN = "com.microsoft"
 def scale(m: Sketch, shape: Any, dtype: Any = FLOAT, constant: float = 0.7) -> str:
     fixed = m.chance(constant)
     made = m.array(dtype, shape, "unit", fixed)
-    made = (made.astype(np.float64) * 0.2 + 0.01).astype(dtype)
+    made = (made.astype(np.float64) * 0.2 + 0.01).astype(dtype) if is_float(np.dtype(dtype)) else made + np.ones((), dtype)
     return m.const(made) if fixed else m.input(made)
 
 

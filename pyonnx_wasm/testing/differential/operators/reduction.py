@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..sketch import INT64, Sketch
+from ..sketch import FLOAT, INT64, Sketch
 from ..values import is_float
 from . import Schema, dtypes, generates, picked
 from .movement import listed
@@ -19,8 +19,11 @@ def reduce_(m: Sketch, schema: Schema) -> None:
     axes = m.axes(len(dims), 1) if m.chance(0.8) and dims else None
     if axes is not None and m.opset < 11:
         axes = [a % len(dims) for a in axes]
-    kind = "any" if schema.name in ("ReduceMax", "ReduceMin") else "positive" if "Log" in schema.name and m.chance(0.7) else "mild"
+    kind = "any" if schema.name in ("ReduceMax", "ReduceMin") else "mild"
     dtype = picked(m, schema)
+    if "Log" in schema.name:
+        dtype = dtype if is_float(dtype) else FLOAT  # between whole logarithms rounding decides
+        kind = "positive" if m.chance(0.7) else kind
     x = m.array(dtype, dims, kind)
     if schema.name == "ReduceProd" and not is_float(dtype):
         x = np.clip(x, 0 if dtype.kind == "u" else -3, 3)
@@ -37,6 +40,7 @@ def reduce_(m: Sketch, schema: Schema) -> None:
 
 @generates("ArgMax", "ArgMin")
 def arg(m: Sketch, schema: Schema) -> None:
+    m.empty = False
     dims = m.shape(m.integer(1, 5))
     at = m.integer(0, len(dims) - 1)
     axis = at - len(dims) if m.opset >= 11 and m.chance(0.4) else at if at or m.chance(0.5) else None
@@ -77,7 +81,7 @@ def global_pool(m: Sketch, schema: Schema) -> None:
 
 @generates("MeanVarianceNormalization")
 def mean_variance(m: Sketch, schema: Schema) -> None:
-    dims = m.shape(4, 2, 5)
+    dims = tuple(max(3, s) for s in m.shape(4, 3, 5))
     axes = sorted(a % 4 for a in m.axes(4, 1)) if m.chance(0.6) else None
     m.result(m.node("MeanVarianceNormalization", m.operand(picked(m, schema), dims, "plain"), axes=axes))
 

@@ -9,21 +9,20 @@ import numpy as np
 from ..sketch import BOOL, FLOAT, Sketch
 from . import Schema, generates, picked
 
-_ACTIVATIONS = (
-    "Relu",
-    "Tanh",
-    "Sigmoid",
-    "Affine",
-    "LeakyRelu",
-    "ThresholdedRelu",
-    "ScaledTanh",
-    "HardSigmoid",
-    "Elu",
-    "Softsign",
-    "Softplus",
-)
+_BOUNDED = ("Tanh", "Sigmoid", "HardSigmoid", "Softsign", "ScaledTanh")
+_ACTIVATIONS = (*_BOUNDED, "Relu", "Affine", "LeakyRelu", "ThresholdedRelu", "Elu", "Softplus")
 _ALPHA = {"Affine", "LeakyRelu", "ThresholdedRelu", "ScaledTanh", "HardSigmoid", "Elu"}
 _BETA = {"Affine", "ScaledTanh", "HardSigmoid"}
+_DEFAULTS = {"LeakyRelu", "HardSigmoid", "Elu"}  # of the others' alpha and beta nobody agrees
+
+
+def activations(m: Sketch, count: int, directions: int) -> dict[str, Any]:
+    """Activations for each direction and their parameters; what multiplies a state is bounded."""
+    chosen = [m.choice(_BOUNDED if count > 1 and i % count == 0 else _ACTIVATIONS) for i in range(count * directions)]
+    if not set(chosen) & _ALPHA or (set(chosen) & _ALPHA <= _DEFAULTS and m.chance(0.3)):
+        return {"activations": chosen}
+    alpha, beta = [m.real(0.1, 1) for a in chosen if a in _ALPHA], [m.real(0.1, 0.9) for a in chosen if a in _BETA]
+    return {"activations": chosen, "activation_alpha": alpha, "activation_beta": beta or None}
 
 
 @generates("RNN", "GRU", "LSTM")
@@ -49,19 +48,11 @@ def recurrent(m: Sketch, schema: Schema) -> None:
     attributes: dict[str, Any] = {
         "hidden_size": hidden,
         "direction": direction,
-        "clip": m.choice((None, None, 0.5)),
+        "clip": m.choice((None, None, 0.5)) if name != "LSTM" else None,  # onnxruntime does not clip the cell's state
         "layout": layout or None,
     }
     if m.chance(0.4):
-        chosen = [m.choice(_ACTIVATIONS) for _ in range(d * functions)] if m.chance(0.6) else None
-        if chosen:
-            attributes["activations"] = chosen
-            alphas = [m.real(0.1, 1) for a in chosen if a in _ALPHA]
-            betas = [m.real(0.1, 0.9) for a in chosen if a in _BETA]
-            if {a for a in chosen if a in _ALPHA} <= {"Affine", "ScaledTanh"} | set(chosen) and (
-                m.chance(0.7) or set(chosen) & {"Affine", "ScaledTanh"}
-            ):
-                attributes |= {"activation_alpha": alphas or None, "activation_beta": betas or None}
+        attributes |= activations(m, functions, d)
     if name == "GRU":
         attributes["linear_before_reset"] = m.choice((None, 0, 1))
     if name == "LSTM":
@@ -129,7 +120,7 @@ def multi_head_attention(m: Sketch, schema: Schema) -> None:
     shapes = [(batch, queries, heads * size), (batch, keys, heads * size), (batch, keys, heads * size)]
     given = [m.operand(FLOAT, s, "plain", constant=0) for s in shapes]
     optional = [m.operand(FLOAT, (3 * heads * size,), "plain", constant=0.7) if m.chance(0.4) else ""]
-    optional.append(m.input(m.whole_numbers(0, 1, (batch, keys), np.int32)) if m.chance(0.25) else "")
+    optional.append(m.input(m.whole_numbers(0, 1, (batch, keys), np.int32) | (np.arange(keys) == 0)) if m.chance(0.25) else "")
     optional.append(m.operand(FLOAT, (m.choice((1, batch)), m.choice((1, heads)), queries, keys), "plain") if m.chance(0.3) else "")
     while optional and not optional[-1]:
         optional.pop()

@@ -175,6 +175,7 @@ def windows(m: Sketch, schema: Schema) -> None:
 
 @generates("DFT")
 def dft(m: Sketch, schema: Schema) -> None:
+    m.empty = False
     lead = m.shape(m.integer(1, 3), 1, 8)
     inverse, onesided = m.integer(0, 1), m.integer(0, 1)
     last = 1 if not inverse and (onesided or m.chance(0.5)) else 2
