@@ -145,6 +145,16 @@ def test_one_module_reads_the_words_of_programs() -> None:
     assert found == set()
 
 
+@pytest.mark.parametrize("folder", sorted({p.parent for p in modules()}), ids=lambda p: str(p.relative_to(PACKAGE)))
+def test_each_folder_says_what_it_is(folder: Path, apart: Callable[..., Any]) -> None:
+    """What lives there, what it may import, how one adds to it."""
+    told = apart(lambda: ast.get_docstring(ast.parse((folder / "__init__.py").read_text()))) or ""
+    assert len(told.splitlines()) >= 3
+    parent = apart(lambda: ast.get_docstring(ast.parse((folder.parent / "__init__.py").read_text()))) if folder != PACKAGE else ""
+    assert "import" in told or "import" in (parent or "")
+    assert re.search(r"\badded\b|\bnew\b|found by presence|\b[Aa]dding\b", told), "how does one add to it?"
+
+
 def test_files_are_short() -> None:
     tracked = [
         *PACKAGE.rglob("*.py"),

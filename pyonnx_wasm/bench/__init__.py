@@ -1,4 +1,8 @@
-"""``pyonnx-wasm bench``: speed, size and memory beside onnxruntime-web's in one Chromium or Node.js, or onnxruntime's natively."""
+"""``pyonnx-wasm bench``: speed, size and memory beside onnxruntime-web's in one Chromium or Node.js, or onnxruntime's natively.
+
+It may import whatever it measures; nothing imports it but the command line. A case is added as a row of ``zoo.json`` or in ``cases.py``,
+a way to run both sides as a module beside ``web`` and ``native``.
+"""
 
 from __future__ import annotations
 

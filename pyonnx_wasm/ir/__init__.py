@@ -1,4 +1,8 @@
-"""The IR: dims, strided values, graphs of kernel calls, and their text. It knows no operator and no kernel."""
+"""The IR: dims, strided values, graphs of kernel calls, and their text. It knows no operator and no kernel.
+
+It imports ``dtypes`` and ``onnxfile``. A new kind of dim expression is added in ``dims`` and, with its code, in ``program.model.SHAPE_OPS``
+and ``kernels/cpp/core``; what can be said of a graph is added in ``graph`` and in ``text``, which prints and parses it.
+"""
 
 from . import dims
 from .graph import (

@@ -1,4 +1,9 @@
-"""Jupyter: the bridge from a kernel to the user's browser, and widgets. Needs the extra ``pyonnx-wasm[jupyter]``."""
+"""Jupyter: the bridge from a kernel to the user's browser, and widgets. Needs the extra ``pyonnx-wasm[jupyter]``.
+
+It imports ``session`` and what lies below, and is imported where the user asks for it: the provider ``browser`` is registered in
+``elsewhere``. A widget is added as a subclass of ``widget.ModelWidget`` and a folder of its name in ``js/widget``; ``WIRE.md`` says how
+the two sides speak.
+"""
 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any

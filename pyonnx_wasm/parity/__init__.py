@@ -1,4 +1,8 @@
-"""One model on several backends, compared number by number: ``pyonnx-wasm parity``, and a pytest fixture of that name."""
+"""One model on several backends, compared number by number: ``pyonnx-wasm parity``, and a pytest fixture of that name.
+
+It imports ``session`` and what lies below, ``server`` and ``testing.chromium``; nothing imports it but the command line and pytest. A
+backend is added in ``backends``: a subclass of ``Backend`` and its name.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,7 @@
 
 It imports ``ir``, ``op``, ``tensor`` and, for the kernels of an operator, nothing: a kernel arrives as a value of ``op.Kernel``.
 What lowers is in ``.lower``, apart from what reads, which a session over a compiled model needs alone.
+A table of the Program is added in ``assemble``, ``view``, the core's ``verify.cpp`` and ``PROGRAM.md``, with another ``VERSION``.
 """
 
 from .model import ARENA, INPUT, MAGIC, OUTPUT, SHAPE_OPS, VERSION, WEIGHT, Compiled, Program, Signature, Weight, homes

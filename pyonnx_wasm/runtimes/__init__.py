@@ -1,4 +1,8 @@
-"""What executes Programs: the C++ core in this process, or in WebAssembly beside it."""
+"""What executes Programs: the C++ core in this process, or in WebAssembly beside it, and GPUs.
+
+It imports ``program`` and ``dtypes``, and knows no operator and no kernel. A runtime is added as a module with an ``Executor`` that has
+the methods of :class:`Runtime`, and its name in ``session.PROVIDERS``; ``PROGRAM.md`` says all that it has to know.
+"""
 
 from __future__ import annotations
 

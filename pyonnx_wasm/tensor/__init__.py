@@ -1,7 +1,8 @@
 """The vocabulary that operators are written in: views, constants, element-wise maps, copies, reductions.
 
 Everything takes and returns :class:`~pyonnx_wasm.ir.Value`; views cost nothing. Here live the kernels that most operators share, the
-others in the operator family that brings them. It imports ``ir``, ``op`` and ``dtypes``.
+others in the operator family that brings them. It imports ``ir``, ``op`` and ``dtypes``. An
+element-wise instruction is added as a row of ``scalar``'s table, in ``map_ops.h`` and in ``gpu/kernels/map.py``.
 """
 
 from .ask import dims_of, floats_of, ints_of, is_known, params_of, scalar_of

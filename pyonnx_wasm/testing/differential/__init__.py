@@ -3,6 +3,8 @@
 ``python -m pyonnx_wasm.testing.differential --seed 1 --count 10000 --backend cpu`` draws single operators, random graphs and bait for
 fusions, judges what comes out, shrinks what is wrong and prints it as a test.
 
+It imports ``session``, ``testing.browser`` and nothing else of the package.
+
 - :mod:`.sketch` builds a model by random choices; :mod:`.operators` has a generator per operator, :mod:`.graphs` random graphs,
   :mod:`.bait` patterns that invite fusions. A generator is added by a function with a decorator in one of these.
 - :mod:`.oracles` evaluates, :mod:`.judge` compares by the tolerances of :mod:`.tolerance`, :mod:`.known` lists what stays.
