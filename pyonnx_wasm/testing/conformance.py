@@ -158,10 +158,16 @@ def write_list(results: Mapping[str, Results], path: Path = LIST) -> None:
 
 
 def against_list(config: str, failed: Results, names: Iterable[str]) -> list[str]:
-    """What contradicts the list: one line per case that fails unlisted, or is listed and passes."""
-    listed = {name for name, (where, _) in read_list().items() if config in where}
+    """What contradicts the list: one line per case that fails unlisted or for another reason, or is listed and passes."""
+    reasons = {name: why for name, (where, why) in read_list().items() if config in where}
+    listed = set(reasons)
     every = set(names)
     wrong = [f"{name} fails: {why}" for name, why in sorted(failed.items()) if name not in listed]
+    wrong += [
+        f"{name} fails: {why}; listed is: {reasons[name]}"
+        for name, why in sorted(failed.items())
+        if name in listed and why != (WRONG if reasons[name].startswith(WRONG) else reasons[name])
+    ]
     wrong += [f"{name} passes, but is listed" for name in sorted((listed & every) - set(failed))]
     return wrong + [f"{name} is listed, but is no case of the suite" for name in sorted(listed - {c.name for c in cases()})]
 
