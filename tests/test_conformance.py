@@ -37,6 +37,9 @@ def test_list_contradicts_both_ways() -> None:
     failing = {n: why for n, (where, why) in listed.items() if "cpu" in where and n != name} | {other: "broken"}
     wrong = conformance.against_list("cpu", failing, [*listed, other])
     assert wrong == ["test_abs fails: broken", f"{name} passes, but is listed"]
+    (changed, why) = next((n, why) for n, why in failing.items() if n in listed and not why.startswith("wrong"))
+    wrong = conformance.against_list("cpu", failing | {changed: "another reason"}, [*listed, other])
+    assert f"{changed} fails: another reason; listed is: {why}" in wrong
 
 
 def test_update_keeps_what_was_not_run_and_causes_written_by_hand(tmp_path: Path) -> None:
