@@ -64,6 +64,17 @@ class Outline:
         self.taken.append(contiguous(value))
         return self.input(value.dtype, [self.size(s) for s in value.shape] if shape is None else shape)
 
+    def _named(self, name: str, x: Value, named: Value) -> Value:
+        """An input of the model that only bodies read, with the sizes that its axes' names stand for where the body knows them."""
+        sizes: list[DimLike] = []
+        for axis, (have, want) in enumerate(zip(x.shape, named.shape, strict=True)):
+            known = self.symbols.get(want) if isinstance(want, Dim) else None
+            sizes.append(have if known is None else known)
+            if known is not None:
+                said = f"input {name!r}: axis {axis} must be {want}, as {want} is bound by another input"
+                self.graph.check(dims.eq(have, known), said)
+        return Value(x.storage, x.dtype, sizes)
+
     def trace(self, formal: Sequence[Any]) -> list[Value]:
         """The body's outputs, given values for its own inputs."""
         names: dict[str, Any] = {}
@@ -84,6 +95,9 @@ class Outline:
                 if key not in seen:
                     seen[key] = self.take(value)
                 names[name] = seen[key]
+        for name, named in self.ctx.tracer.apart.items():
+            if name in names and self.ctx.names.get(name) is self.ctx.tracer.names[name]:
+                names[name] = self._named(name, names[name], named)
         for name, value in later:
             known = _sizes(value)
             assert known is not None
