@@ -4,6 +4,7 @@
 #include "depthwise.h"
 #include "gemm.h"
 #include "params.h"
+#include "window.h"
 #include "winograd.h"
 
 namespace {
@@ -19,9 +20,6 @@ struct Args {
       : p(*reinterpret_cast<const ConvParams*>(call.params)), b(*reinterpret_cast<const ConvBufs*>(call.bufs)) {}
 };
 
-constexpr i64 MAX_REACH = i64(1) << 30;  // sizes and windows in elements, so that positions fit 32 bits
-constexpr i64 MAX_TAPS = i64(1) << 24;   // of a kernel, so that a panel of as many rows has an index of 32 bits
-
 const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
   const int32_t t = b.y.dtype;
@@ -29,50 +27,19 @@ const char* check(const Call& call, Proof& proof) {
   if (b.x.dtype != t || b.w.dtype != t || (b.bias && b.bias.dtype != t) || (b.residual && b.residual.dtype != t))
     return "the operands must have one element type";
   if (!act_known(p.act) || (act_of(p.act) > Act::CLIP && t != F32)) return "unknown activation";
-  if (p.n < 0 || p.c < 0 || p.m < 0 || p.group < 1 || p.c % p.group || p.m % p.group) return "channels do not divide into groups";
-  for (int d = 0; d < 3; d++) {
-    for (i64 v : {p.in[d], p.out[d], p.kernel[d], p.stride[d], p.dilation[d], p.pad[d] < 0 ? -(p.pad[d] + 1) : p.pad[d]})
-      if (v < 0 || v >= MAX_REACH) return "a size is out of range";
-    if (p.kernel[d] < 1 || p.stride[d] < 1 || p.dilation[d] < 1 || p.kernel[d] * p.dilation[d] + p.out[d] * p.stride[d] >= MAX_REACH)
-      return "a window parameter is out of range";
-  }
-  const i64 x[5] = {p.n, p.c, p.in[0], p.in[1], p.in[2]}, y[5] = {p.n, p.m, p.out[0], p.out[1], p.out[2]};
-  const i64 w[5] = {p.m, p.c / p.group, p.kernel[0], p.kernel[1], p.kernel[2]};
-  const i64 nx = product(x, 5), ny = product(y, 5), nw = product(w, 5);
-  if (nx < 0 || nx > b.x.count()) return "x does not fit its buffer";
-  if (ny < 0 || ny > b.y.count()) return "y does not fit its buffer";
-  if (nw < 0 || nw > b.w.count()) return "w does not fit its buffer";
+  if (const char* fault = check_windows(p, p.out)) return fault;
+  if (const char* fault = check_operands(p, p.m, p.c / p.group, b.x, b.w, b.y)) return fault;
+  const i64 ny = outputs(p);
   if (b.bias && b.bias.count() < p.m) return "bias does not fit its buffer";
   if (b.residual && b.residual.count() < ny) return "residual does not fit its buffer";
-  const Size taps = Size(p.kernel[0]) * p.kernel[1] * p.kernel[2], depth = taps * (p.c / p.group);
-  if (!taps.within(MAX_TAPS)) return "a kernel of more than 2^24 taps";
-  for (Size s : {Size(p.n), Size(p.c), Size(p.m), depth, Size(p.in[0]) * p.in[1] * p.in[2], Size(p.out[0]) * p.out[1] * p.out[2]})
-    if (!s.within(MAX_EXTENT)) return "a size is out of range";
+  const Size depth = Size(p.kernel[0]) * p.kernel[1] * p.kernel[2] * (p.c / p.group);
+  if (!depth.within(MAX_EXTENT)) return "a size is out of range";
   proof.operations = Size(ny) * (depth + 1);
   proof.writes(0, {0, ny});
   return nullptr;
 }
 
-struct Shape {
-  isize c, m;  // per group
-  isize in[3], kernel[3], stride[3], dilation[3], pad[3], out[3];
-  isize taps, image, pixels;
-  explicit Shape(const ConvParams& p) : c(proven(p.c / p.group)), m(proven(p.m / p.group)) {
-    for (int d = 0; d < 3; d++) {
-      in[d] = proven(p.in[d]), kernel[d] = proven(p.kernel[d]), stride[d] = proven(p.stride[d]);
-      dilation[d] = proven(p.dilation[d]), pad[d] = proven(p.pad[d]), out[d] = proven(p.out[d]);
-    }
-    taps = kernel[0] * kernel[1] * kernel[2];
-    image = in[0] * in[1] * in[2];
-    pixels = out[0] * out[1] * out[2];
-  }
-  // Output pixels read the input at their own place.
-  bool pointwise() const {
-    for (int d = 0; d < 3; d++)
-      if (kernel[d] != 1 || stride[d] != 1 || pad[d] != 0 || out[d] != in[d]) return false;
-    return true;
-  }
-};
+using Shape = Windows;
 
 // Packs the windows of output pixels: row c * taps + tap of a panel holds, for each pixel, the input that the tap reads.
 struct PackWindows {

@@ -4,6 +4,7 @@
 
 #include "gemm.h"
 #include "params.h"
+#include "window.h"
 
 namespace {
 
@@ -17,32 +18,17 @@ struct Args {
       : p(*reinterpret_cast<const ConvTransposeParams*>(call.params)), b(*reinterpret_cast<const ConvTransposeBufs*>(call.bufs)) {}
 };
 
-constexpr i64 MAX_REACH = i64(1) << 30, MAX_TAPS = i64(1) << 24;  // as in conv.cpp
-
 const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
   const int32_t t = b.y.dtype;
   if (t != F32 && t != F64) return "only float32 and float64";
   if (b.x.dtype != t || b.w.dtype != t || (b.bias && b.bias.dtype != t)) return "the operands must have one element type";
-  if (p.n < 0 || p.c < 0 || p.m < 0 || p.group < 1 || p.c % p.group || p.m % p.group)
-    return "channels do not divide into groups";
-  for (int d = 0; d < 3; d++) {
-    for (i64 v : {p.in[d], p.out[d], p.kernel[d], p.stride[d], p.dilation[d], p.pad[d] < 0 ? -(p.pad[d] + 1) : p.pad[d]})
-      if (v < 0 || v >= MAX_REACH) return "a size is out of range";
-    if (p.kernel[d] < 1 || p.stride[d] < 1 || p.dilation[d] < 1 || p.kernel[d] * p.dilation[d] + p.in[d] * p.stride[d] >= MAX_REACH)
-      return "a window parameter is out of range";
-  }
-  const i64 x[5] = {p.n, p.c, p.in[0], p.in[1], p.in[2]}, y[5] = {p.n, p.m, p.out[0], p.out[1], p.out[2]};
-  const i64 w[5] = {p.c, p.m / p.group, p.kernel[0], p.kernel[1], p.kernel[2]};
-  const i64 nx = product(x, 5), ny = product(y, 5), nw = product(w, 5);
-  if (nx < 0 || nx > b.x.count()) return "x does not fit its buffer";
-  if (ny < 0 || ny > b.y.count()) return "y does not fit its buffer";
-  if (nw < 0 || nw > b.w.count()) return "w does not fit its buffer";
+  if (const char* fault = check_windows(p, p.in)) return fault;
+  if (const char* fault = check_operands(p, p.c, p.m / p.group, b.x, b.w, b.y)) return fault;
+  const i64 ny = outputs(p);
   if (b.bias && b.bias.count() < p.m) return "bias does not fit its buffer";
-  const Size taps = Size(p.kernel[0]) * p.kernel[1] * p.kernel[2], image = Size(p.in[0]) * p.in[1] * p.in[2], rows = taps * (p.m / p.group);
-  if (!taps.within(MAX_TAPS)) return "a kernel of more than 2^24 taps";
-  for (Size s : {Size(p.n), Size(p.c), Size(p.m), image, rows, Size(p.out[0]) * p.out[1] * p.out[2]})
-    if (!s.within(MAX_EXTENT)) return "a size is out of range";
+  const Size image = Size(p.in[0]) * p.in[1] * p.in[2], rows = Size(p.kernel[0]) * p.kernel[1] * p.kernel[2] * (p.m / p.group);
+  if (!rows.within(MAX_EXTENT)) return "a size is out of range";
   proof.operations = Size(ny) + Size(p.n) * p.c * rows * image;
   proof.writes(0, {0, ny});
   return nullptr;
@@ -50,21 +36,11 @@ const char* check(const Call& call, Proof& proof) {
 
 constexpr isize BLOCK = 1 << 16;  // values of a product: they stay in a level-2 cache until they are added up
 
-struct Shape {
-  isize c, m;  // per group
-  isize in[3], kernel[3], stride[3], dilation[3], pad[3], out[3];
-  isize taps, image, pixels;
+struct Shape : Windows {
   isize channels;  // output channels of a work item
   isize block;     // input pixels of a product
   bool idle() const { return !c || !image; }  // there is nothing to add to the bias
-  explicit Shape(const ConvTransposeParams& p) : c(proven(p.c / p.group)), m(proven(p.m / p.group)) {
-    for (int d = 0; d < 3; d++) {
-      in[d] = proven(p.in[d]), kernel[d] = proven(p.kernel[d]), stride[d] = proven(p.stride[d]);
-      dilation[d] = proven(p.dilation[d]), pad[d] = proven(p.pad[d]), out[d] = proven(p.out[d]);
-    }
-    taps = kernel[0] * kernel[1] * kernel[2];
-    image = in[0] * in[1] * in[2];
-    pixels = out[0] * out[1] * out[2];
+  explicit Shape(const ConvTransposeParams& p) : Windows(p) {
     channels = least(m, most(64 / taps, 1));
     block = least(gemm::round_up(image, W), most(BLOCK / (channels * taps) / gemm::NR, 1) * gemm::NR);
   }

@@ -5,6 +5,7 @@
 #include "depthwise.h"
 #include "params.h"
 #include "qgemm.h"
+#include "window.h"
 
 namespace {
 
@@ -18,8 +19,7 @@ struct Args {
       : p(*reinterpret_cast<const QconvParams*>(call.params)), b(*reinterpret_cast<const QconvBufs*>(call.bufs)) {}
 };
 
-constexpr i64 MAX_REACH = i64(1) << 30;  // sizes and windows in elements, so that positions fit 32 bits
-constexpr i64 MAX_TAPS = 250;            // of a sum of products of bytes that float32 holds exactly
+constexpr isize FLOAT_TAPS = 250;  // of a sum of products of bytes that float32 holds exactly
 
 bool is_byte(int32_t dtype) { return dtype == U8 || dtype == I8; }
 
@@ -37,19 +37,9 @@ const char* check(const Call& call, Proof& proof) {
                          : b.yscale || b.yzero)
     return "a quantised result, and no other, needs its scale";
   if (!act_known(p.act)) return "unknown activation";
-  if (p.n < 0 || p.c < 0 || p.m < 0 || p.group < 1 || p.c % p.group || p.m % p.group) return "channels do not divide into groups";
-  for (int d = 0; d < 3; d++) {
-    for (i64 v : {p.in[d], p.out[d], p.kernel[d], p.stride[d], p.dilation[d], p.pad[d] < 0 ? -(p.pad[d] + 1) : p.pad[d]})
-      if (v < 0 || v >= MAX_REACH) return "a size is out of range";
-    if (p.kernel[d] < 1 || p.stride[d] < 1 || p.dilation[d] < 1 || p.kernel[d] * p.dilation[d] + p.out[d] * p.stride[d] >= MAX_REACH)
-      return "a window parameter is out of range";
-  }
-  const i64 x[5] = {p.n, p.c, p.in[0], p.in[1], p.in[2]}, y[5] = {p.n, p.m, p.out[0], p.out[1], p.out[2]};
-  const i64 w[5] = {p.m, p.c / p.group, p.kernel[0], p.kernel[1], p.kernel[2]};
-  const i64 nx = product(x, 5), ny = product(y, 5), nw = product(w, 5);
-  if (nx < 0 || nx > b.x.count()) return "x does not fit its buffer";
-  if (ny < 0 || ny > b.y.count()) return "y does not fit its buffer";
-  if (nw < 0 || nw > b.w.count()) return "w does not fit its buffer";
+  if (const char* fault = check_windows(p, p.out)) return fault;
+  if (const char* fault = check_operands(p, p.m, p.c / p.group, b.x, b.w, b.y)) return fault;
+  const i64 ny = outputs(p);
   auto one_each = [&p = p](i64 step, i64 count) { return step == 0 ? count >= 1 : step == 1 && count >= p.m; };
   if (b.xzero && b.xzero.count() < 1) return "xzero does not fit its buffer";
   if (b.wzero && !one_each(p.wzero_ms, b.wzero.count())) return "wzero does not fit its buffer";
@@ -57,33 +47,15 @@ const char* check(const Call& call, Proof& proof) {
   if (b.bias && b.bias.count() < p.m) return "bias does not fit its buffer";
   if (b.residual && b.residual.count() < ny) return "residual does not fit its buffer";
   const Size depth = Size(p.kernel[0]) * p.kernel[1] * p.kernel[2] * (p.c / p.group);
-  if (!(Size(p.kernel[0]) * p.kernel[1] * p.kernel[2]).within(qgemm::MAX_DEPTH) || !depth.within(qgemm::MAX_DEPTH)) return "a sum of more than 2^24 terms";
-  for (Size s : {Size(p.n), Size(p.c), Size(p.m), Size(p.in[0]) * p.in[1] * p.in[2], Size(p.out[0]) * p.out[1] * p.out[2]})
-    if (!s.within(MAX_EXTENT)) return "a size is out of range";
+  if (!depth.within(qgemm::MAX_DEPTH)) return "a sum of more than 2^24 terms";
   proof.operations = Size(ny) * (depth + 1);
   proof.writes(0, {0, ny});
   return nullptr;
 }
 
-struct Shape {
-  isize c, m;  // per group
-  isize in[3], kernel[3], stride[3], dilation[3], pad[3], out[3];
-  isize taps, image, pixels, depth;
-  explicit Shape(const QconvParams& p) : c(proven(p.c / p.group)), m(proven(p.m / p.group)) {
-    for (int d = 0; d < 3; d++) {
-      in[d] = proven(p.in[d]), kernel[d] = proven(p.kernel[d]), stride[d] = proven(p.stride[d]);
-      dilation[d] = proven(p.dilation[d]), pad[d] = proven(p.pad[d]), out[d] = proven(p.out[d]);
-    }
-    taps = kernel[0] * kernel[1] * kernel[2];
-    image = in[0] * in[1] * in[2];
-    pixels = out[0] * out[1] * out[2];
-    depth = c * taps;
-  }
-  bool pointwise() const {
-    for (int d = 0; d < 3; d++)
-      if (kernel[d] != 1 || stride[d] != 1 || pad[d] != 0 || out[d] != in[d]) return false;
-    return true;
-  }
+struct Shape : Windows {
+  isize depth;
+  explicit Shape(const QconvParams& p) : Windows(p), depth(c * taps) {}
   dw::Shape plane() const {
     return {in[1], in[2], out[1], out[2], kernel[1], kernel[2], stride[1], stride[2], dilation[1], dilation[2], pad[1], pad[2]};
   }
@@ -92,7 +64,7 @@ struct Shape {
 // Two-dimensional, and every output channel reads one input channel.
 bool depthwise(const QconvParams& p, const Shape& s) {
   const bool flat = s.in[0] == 1 && s.kernel[0] == 1 && s.out[0] == 1 && s.pad[0] == 0;
-  return flat && s.c == 1 && p.group > 1 && s.kernel[2] <= dw::MAX_COLUMNS && s.kernel[1] * s.dilation[1] <= 64 && s.taps <= MAX_TAPS &&
+  return flat && s.c == 1 && p.group > 1 && s.kernel[2] <= dw::MAX_COLUMNS && s.kernel[1] * s.dilation[1] <= 64 && s.taps <= FLOAT_TAPS &&
          s.kernel[2] * s.dilation[2] <= 1024 && s.stride[1] <= 8 && s.stride[2] <= 8 && s.out[2] <= 8192;
 }
 
