@@ -44,8 +44,10 @@ def content(x: Value) -> Content | None:
 def _load(x: Value) -> np.ndarray:
     source = x.storage.source
     flat = (source if isinstance(source, np.ndarray) else source.numpy()).reshape(-1)
-    strides = [int(s) * flat.itemsize for s in x.strides]
     shape = [int(s) for s in x.shape]
+    if x.contiguous:
+        return flat[int(x.offset) : int(x.offset) + math.prod(shape)].reshape(shape)
+    strides = [int(s) * flat.itemsize for s in x.strides]
     if 0 in shape:
         return np.empty(shape, flat.dtype)
     return np.lib.stride_tricks.as_strided(flat[int(x.offset) :], shape, strides)
