@@ -94,6 +94,13 @@ KNOWN: tuple[Known, ...] = (
         '<ir_version: 10, opset_import: ["" : 20]> g (float[2,3] x, int64[1,k] i) => (y) { y = GatherND(x, i) }',
     ),
     Known(
+        "",
+        "refused",
+        r"the kernel's sizes must be known",
+        "windows and paddings are decided when the model is compiled; the error says what to give",
+        '<ir_version: 10, opset_import: ["" : 20]> g (float[1,1,4,4] x, float[1,1,k,k] w) => (y) { y = Conv(x, w) }',
+    ),
+    Known(
         "Det",
         "refused",
         r"determinants of",

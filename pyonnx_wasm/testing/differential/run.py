@@ -46,7 +46,7 @@ class Report:
     others: dict[tuple[str, str, str], list[Finding]] = field(default_factory=lambda: defaultdict(list))
 
     def take(self, found: Finding) -> None:
-        kind = "operator" if cases.kind_of(found.index) == "operator" else cases.kind_of(found.index)
+        kind = "bait" if found.name.startswith("bait.") else "graph" if found.name == "graph" else "operator"
         self.counts[kind][found.status] += 1
         if found.status in ("wrong", "refused", "failed", "crash", "hang", "error"):
             self.findings[found.group].append(found)
