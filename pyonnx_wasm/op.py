@@ -184,7 +184,7 @@ class Control(Kernel):
         )
         self.params = ()
         self.traits = frozenset({"control"})
-        self.enums = {}
+        self.enums, self.notation = {}, {}
         self.text = name
         self.inputs = tuple(b for b in self.buffers if not b.output)
         self.outputs = tuple(b for b in self.buffers if b.output)

@@ -15,6 +15,7 @@
 A value is ``storage:dtype[shape]``, with ``@offset(strides)`` unless it is all of its storage, row-major. A temporary storage is declared
 only where the value that is written is not all of it. Constants of more than ``CONTENTS`` elements are named without their contents.
 ``init`` stands before calls that run once. Parameters are sizes, numbers, ``"texts"`` and lists, or what their kernel writes.
+The graphs of branches and loops follow as ``body 0 graph(...)``; those are printed, not read.
 """
 
 from __future__ import annotations
@@ -99,6 +100,7 @@ class Printer:
         self.names: dict[Storage, str] = {}
         self.constants: dict[str, Storage] = {}
         self.symbols: dict[str, Dim] = {}
+        self.bodies: list[Graph] = []
         self.count = 0
 
     def text(self) -> str:
@@ -109,11 +111,12 @@ class Printer:
         body = [f"check {self.param(c)} {json.dumps(text)}" for c, text in graph.checks]
         for node in graph.nodes:
             body += self.node(node)
-        body += [f"read {name!r} = {self.value(r.value)} [{r.index}]" for name, r in graph.reads.items()]
+        body += [f"{'size' if r.size else 'read'} {name!r} = {self.value(r.value)} [{r.index}]" for name, r in graph.reads.items()]
         body.append("return " + ", ".join(f"{self.label('', n)}={self.value(v)}" for n, v in graph.outputs))
         head = [f"symbol {d} in {'..'.join(map(str, dims.bounds(d)))}" for _, d in sorted(self.symbols.items())]
         head += [self.constant(name, storage) for name, storage in self.constants.items()]
-        return "\n".join([f"graph({', '.join(inputs)}) {{", *[f"  {line}" for line in head + body], "}"])
+        text = "\n".join([f"graph({', '.join(inputs)}) {{", *[f"  {line}" for line in head + body], "}"])
+        return "\n".join([text, *[f"body {i} {print_graph(body)}" for i, body in enumerate(self.bodies)]])
 
     def name(self, storage: Storage) -> str:
         if storage in self.names:
@@ -160,6 +163,9 @@ class Printer:
     def param(self, value: Any) -> str:
         if isinstance(value, (tuple, list)):
             return f"[{', '.join(map(self.param, value))}]"
+        if isinstance(value, Graph):
+            self.bodies.append(value)
+            return f"body {len(self.bodies) - 1}"
         if isinstance(value, str):
             return json.dumps(value)
         if isinstance(value, float):
@@ -213,7 +219,7 @@ class Parser:
         for line in lines[1:-1]:
             word, _, rest = line.partition(" ")
             try:
-                if word in ("const", "check", "storage", "read"):
+                if word in ("const", "check", "storage", "read", "size"):
                     getattr(self, word)(rest)
                 elif word == "return":
                     for item in split(rest, ","):
@@ -262,10 +268,13 @@ class Parser:
         label, dtype, (size,), _ = self.parts(text)
         self.storages[label] = Storage(dtype, size, "temp")
 
-    def read(self, text: str) -> None:
+    def size(self, text: str) -> None:
+        self.read(text, True)
+
+    def read(self, text: str, size: bool = False) -> None:
         name, value = split(text, "=")
         at = value.rindex("[")
-        self.built.reads[name[1:-1]] = Read(self.value(value[:at].strip()), int(value[at + 1 : -1]))
+        self.built.reads[name[1:-1]] = Read(self.value(value[:at].strip()), int(value[at + 1 : -1]), size)
 
     def node(self, line: str) -> None:
         at = next((i for i, depth in _outside(line) if depth == 0 and line.startswith("  # ", i)), len(line))
