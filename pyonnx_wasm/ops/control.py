@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import Graph, IRError, Items, NeedsContent, Value, dims
+from ..ir import Graph, IRError, Items, NeedsContent, Value, dims, type_text
 from ..ir.dims import DimLike
 from ..op import Context, op
 from ..tensor import (
@@ -78,7 +78,8 @@ def If(cond: Value, *, then_branch: Any, else_branch: Any, ctx: Context) -> tupl
     outs: list[tuple[DType, list[DimLike | None]]] = []
     for a, b in zip(*given, strict=True):
         if a.dtype is not b.dtype or a.rank != b.rank:
-            raise IRError(f"the branches give {a} and {b}: dtype and rank must agree where the condition is data")
+            both = " and ".join(type_text(v.dtype, v.shape) for v in (a, b))
+            raise IRError(f"the branches give {both}: dtype and rank must agree where the condition is data")
         sizes = [(outlines[0].back(s), outlines[1].back(t)) for s, t in zip(a.shape, b.shape, strict=True)]
         outs.append((a.dtype, [s if s is not None and t is not None and dims.same(s, t) else None for s, t in sizes]))
     first = len(outlines[0].taken)
