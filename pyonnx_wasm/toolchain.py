@@ -14,6 +14,7 @@ import importlib
 import os
 import platform
 import re
+import shutil
 import subprocess
 import sys
 import time
@@ -36,6 +37,10 @@ LIB = Path(__file__).resolve().parent / "lib"
 FLAGS = ("-std=c++20", "-O3", "-fno-exceptions", "-fno-rtti", "-ffp-contract=fast", "-fno-math-errno", "-fvisibility=hidden",
          "-ffunction-sections", "-fdata-sections", "-Wall", "-Wextra", "-Wshorten-64-to-32", "-Wno-c99-designator",
          "-Wno-missing-field-initializers", "-Werror")  # fmt: skip
+# Kernels read and write what is not aligned, and there is no type information to check.
+SANITIZE = ("-std=c++20", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize=alignment,vptr,function", "-fno-sanitize-recover=all",
+            "-fno-omit-frame-pointer", "-fno-exceptions", "-fno-rtti", "-Wno-c99-designator", "-Wno-psabi", "-DPWX_GUARD",
+            "-DPWX_POISON")  # fmt: skip
 WASM_FEATURES = "generic+simd128+atomics+bulk_memory+nontrapping_fptoint"
 WASM_LINK = ("-mexec-model=reactor", "-Wl,--no-entry", "-Wl,--import-memory", "-Wl,--shared-memory", "-Wl,--initial-memory=4194304",
              "-Wl,--max-memory=4294901760", "-Wl,-z,stack-size=1048576",
@@ -304,11 +309,43 @@ class Builder:
 
 
 def _zig(arguments: list[str], what: str) -> None:
-    done = subprocess.run([sys.executable, "-m", "ziglang", *arguments], capture_output=True, text=True)
+    _run([sys.executable, "-m", "ziglang", *arguments], what)
+
+
+def _run(command: list[str], what: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise ToolchainError(f"{what}: the compiler says\n{done.stderr.strip()}")
     if done.stderr.strip():
         print(done.stderr.strip(), file=sys.stderr)
+
+
+def sanitize(say: Callable[[str], None] = print) -> Path:
+    """Builds the fuzzer of Programs (``kernels/cpp/fuzz``) under AddressSanitizer and UBSan, which zig lacks, with clang's own compiler.
+
+    Raises:
+        ToolchainError: there is no clang++, or it has no sanitizers; says what to install.
+    """
+    names = ("clang++", *(f"clang++-{n}" for n in range(22, 15, -1)))
+    clang = next((found for found in map(shutil.which, names) if found), None)
+    if clang is None:
+        raise ToolchainError("no clang++: install clang and its runtime (Debian: apt install clang-19 libclang-rt-19-dev)")
+    out = BUILD / "sanitize"
+    out.mkdir(parents=True, exist_ok=True)
+    sources = [SOURCES / f"{name}.cpp" for name in declared()] + sorted((SOURCES / "core").glob("*.cpp")) + [SOURCES / "fuzz" / "fuzz.cpp"]
+    Builder(declared(), say)  # the generated headers
+    headers = max(p.stat().st_mtime for folder in (SOURCES, BUILD / "gen") for p in folder.rglob("*.*") if p.suffix in (".h", ".inc"))
+
+    def compile(source: Path) -> Path:
+        path = out / f"{source.parent.name}-{source.stem}.o"
+        if not path.exists() or path.stat().st_mtime < max(headers, source.stat().st_mtime):
+            _run([clang, *SANITIZE, "-I", str(SOURCES), "-I", str(BUILD / "gen"), "-c", str(source), "-o", str(path)], source.name)
+        return path
+
+    with ThreadPoolExecutor(os.cpu_count() or 1) as pool:
+        objects = list(pool.map(compile, sources))
+    _run([clang, "-fsanitize=address,undefined", "-o", str(out / "fuzz"), *map(str, objects), "-lpthread", "-lm"], "fuzz")
+    return out / "fuzz"
 
 
 @contextmanager
@@ -336,7 +373,7 @@ def _write(path: Path, text: str) -> None:
 
 def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pyonnx_wasm.toolchain", description="Build the C++ core.")
-    parser.add_argument("what", nargs="?", default="all", choices=["native", "wasm", "all"])
+    parser.add_argument("what", nargs="?", default="all", choices=["native", "wasm", "all", "sanitize"])
     parser.add_argument(
         "--target", default=host(), help="platform of the native core: {x86_64,aarch64}-{linux,macos,windows} (default: this one)"
     )
@@ -348,6 +385,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     kernels = declared()
     if options.abi:
         Path(options.abi).write_text(abi_report(kernels.values()))
+        return 0
+    if options.what == "sanitize":
+        try:
+            print(f"built {sanitize()}")
+        except ToolchainError as error:
+            print(error, file=sys.stderr)
+            return 1
         return 0
     here = LIB if options.target == host() else BUILD / options.target
     try:

@@ -41,7 +41,7 @@ struct Shape : Windows {
   isize block;     // input pixels of a product
   bool idle() const { return !c || !image; }  // there is nothing to add to the bias
   explicit Shape(const ConvTransposeParams& p) : Windows(p) {
-    channels = least(m, most(64 / taps, 1));
+    channels = most(least(m, 64 / taps), 1);
     block = least(gemm::round_up(image, W), most(BLOCK / (channels * taps) / gemm::NR, 1) * gemm::NR);
   }
 };

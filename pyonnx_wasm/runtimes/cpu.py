@@ -81,6 +81,9 @@ def load_weights(init: Program | None, weights: Sequence[Weight], threads: int =
         core.bind([], [])
         core.run([], [])
         core.close()
+    for k, w in enumerate(memory):
+        memory[k] = w.view()
+        memory[k].flags.writeable = False  # only the init Program writes weights
     return memory
 
 
@@ -91,7 +94,7 @@ def _weights(weights: Sequence[Weight]) -> list[np.ndarray]:
     for k, w in enumerate(weights):
         loaded = weight_bytes(w)
         if loaded is None:
-            loaded = np.empty(w.nbytes if w.over is None else 0, np.uint8)
+            loaded = np.zeros(w.nbytes if w.over is None else 0, np.uint8)
         elif k in overwritten:
             loaded = loaded.copy()
         memory.append(loaded)

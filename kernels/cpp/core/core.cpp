@@ -5,6 +5,10 @@
 #include "heap.h"
 #include "session.h"
 
+#if defined(PWX_POISON)
+extern int pwx_poison;  // fuzz/fuzz.cpp
+#endif
+
 namespace {
 
 int32_t clear(Error* e) {
@@ -25,7 +29,11 @@ EXPORT(pwx_alloc) void* pwx_alloc(size_t bytes) {
 #elif defined(_WIN32)
   return _aligned_malloc(bytes, 64);
 #else
-  return aligned_alloc(64, bytes);
+  void* memory = aligned_alloc(64, bytes);
+#if defined(PWX_POISON)
+  if (memory) __builtin_memset(memory, pwx_poison, bytes);
+#endif
+  return memory;
 #endif
 }
 

@@ -1,0 +1,173 @@
+// Runs damaged Programs: fuzz SEED FIRST COUNT FILE... Built by `python -m pyonnx_wasm.toolchain sanitize`, fed by testing/damage.py.
+// A case is decided by (seed, its number): one of the files, damaged with knowledge of the format, bound and run twice within small limits
+// over memory that held other bytes before. It must end in an error of the core or in the same outputs both times.
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "../core/session.h"
+#include "mutate.h"
+
+extern "C" void __sanitizer_set_death_callback(void (*)());
+int pwx_poison = 0;  // what fresh memory is filled with; core/core.cpp
+
+EXPORT(pwx_create) Session* pwx_create(const int32_t*, i64, void* const*, const i64*, i64, Pool*, Error*);
+EXPORT(pwx_bind) int32_t pwx_bind(Session*, const i64*, void* const*, Error*);
+EXPORT(pwx_output_dims) const i64* pwx_output_dims(Session*);
+EXPORT(pwx_run) int32_t pwx_run(Session*, void* const*, void* const*, Error*);
+EXPORT(pwx_limit) void pwx_limit(Session*, i64, i64);
+EXPORT(pwx_destroy) void pwx_destroy(Session*);
+
+namespace {
+
+constexpr i64 MEMORY = 1 << 24, OPERATIONS = 1 << 21;
+constexpr i64 LARGEST = 1 << 20;  // bytes of an input
+
+struct File {
+  Tables program;
+  std::vector<std::vector<char>> weights;
+  std::vector<std::vector<i64>> dims;  // sets of all input dims
+};
+
+uint64_t seed, at;
+void say_where() { std::fprintf(stderr, "seed %llu case %llu\n", static_cast<unsigned long long>(seed), static_cast<unsigned long long>(at)); }
+
+File read(const char* path) {
+  std::FILE* f = std::fopen(path, "rb");
+  if (!f) std::perror(path), std::exit(2);
+  auto number = [&] { i64 n = 0; if (std::fread(&n, 8, 1, f) != 1) std::exit(2); return n; };
+  File file;
+  std::vector<int32_t> words(static_cast<size_t>(number()));
+  if (std::fread(words.data(), 4, words.size(), f) != words.size()) std::exit(2);
+  file.program = Tables(words);
+  for (i64 n = number(); n-- > 0;) {
+    std::vector<char> weight(static_cast<size_t>(number()));
+    if (std::fread(weight.data(), 1, weight.size(), f) != weight.size()) std::exit(2);
+    file.weights.push_back(weight);
+  }
+  for (i64 n = number(); n-- > 0;) {
+    std::vector<i64> dims(static_cast<size_t>(number()));
+    for (i64& d : dims) d = number();
+    file.dims.push_back(dims);
+  }
+  std::fclose(f);
+  return file;
+}
+
+// Memory of exactly these bytes, so that AddressSanitizer sees the first one behind.
+struct Exact {
+  char* data;
+  size_t bytes;
+  Exact(size_t n, int fill) : data(static_cast<char*>(std::malloc(n ? n : 1))), bytes(n) { std::memset(data, fill, n); }
+  Exact(Exact&& o) : data(o.data), bytes(o.bytes) { o.data = nullptr; }
+  ~Exact() { std::free(data); }
+};
+
+struct Case {
+  std::vector<int32_t> words;
+  std::vector<i64> dims;
+  uint64_t content;
+};
+
+// Small numbers as the input's dtype, so that they may be indices and sizes.
+void fill(Exact& to, int32_t dtype, uint64_t content) {
+  Random random(content);
+  const i64 each = dtype_size(dtype) ? dtype_size(dtype) : 1;
+  for (size_t i = 0; i + size_t(each) <= to.bytes; i += size_t(each)) {
+    const i64 v = random.below(40) ? random.below(4) : random.below(64) - 32;
+    const float f = float(v);
+    const double d = double(v);
+    if (dtype == F32) std::memcpy(to.data + i, &f, 4);
+    else if (dtype == F64) std::memcpy(to.data + i, &d, 8);
+    else if (dtype == BOOL) to.data[i] = char(v & 1);
+    else std::memcpy(to.data + i, &v, size_t(each));
+  }
+}
+
+// Runs once; the outputs' bytes, or the code of the error.
+int32_t run(const File& file, const Case& c, int poison, std::vector<std::vector<char>>& results) {
+  pwx_poison = poison;
+  std::vector<Exact> memory;
+  std::vector<void*> weights;
+  std::vector<i64> bytes;
+  for (const auto& w : file.weights) {
+    memory.emplace_back(w.size(), 0);
+    std::memcpy(memory.back().data, w.data(), w.size());
+    weights.push_back(memory.back().data);
+    bytes.push_back(i64(w.size()));
+  }
+  Error error{};
+  Exact words(c.words.size() * 4, 0);
+  std::memcpy(words.data, c.words.data(), words.bytes);
+  Session* s = pwx_create(reinterpret_cast<int32_t*>(words.data), i64(c.words.size()), weights.data(), bytes.data(), i64(weights.size()), nullptr, &error);
+  if (!s) return error.code;
+  struct End {
+    Session* s;
+    ~End() { pwx_destroy(s); }
+  } end{s};
+  pwx_limit(s, MEMORY, OPERATIONS);
+  std::vector<i64> dims(c.dims);
+  dims.resize(size_t(s->p.n_dims), 2);
+  std::vector<void*> inputs, outputs;
+  i64 first = 0;
+  for (i64 i = 0; i < s->p.n_inputs; i++) {
+    const InputRow& in = s->p.inputs[i];
+    const i64 n = tensor_bytes(dims.data() + first, in.rank, in.dtype);
+    first += in.rank;
+    if (n > LARGEST) return 100;
+    memory.emplace_back(size_t(n < 0 ? 0 : n), 0);
+    fill(memory.back(), in.dtype, c.content + uint64_t(i));
+    inputs.push_back(memory.back().data);
+  }
+  if (int32_t code = pwx_bind(s, dims.data(), inputs.data(), &error)) return code;
+  std::vector<size_t> where(size_t(s->p.outputs.size), 0);
+  outputs.resize(where.size());
+  for (;;) {
+    const i64* out = pwx_output_dims(s);
+    for (size_t o = 0; o < where.size(); o++) {
+      const Output& row = s->p.outputs[i64(o)];
+      bool known = true;
+      for (i64 d = 0; d < row.rank; d++) known &= out[row.dims_at + d] >= 0;
+      if (!known || where[o]) continue;
+      memory.emplace_back(size_t(tensor_bytes(out + row.dims_at, row.rank, row.dtype)), poison);
+      where[o] = memory.size();
+      outputs[o] = memory.back().data;
+    }
+    const int32_t code = pwx_run(s, inputs.data(), outputs.data(), &error);
+    if (code != MORE) {
+      if (code) return code;
+      break;
+    }
+  }
+  for (size_t w : where)
+    if (w) results.emplace_back(memory[w - 1].data, memory[w - 1].data + memory[w - 1].bytes);
+  return 0;
+}
+
+}  // namespace
+
+int main(int n, char** arguments) {
+  if (n < 5) return std::fprintf(stderr, "fuzz SEED FIRST COUNT FILE...\n"), 2;
+  seed = std::strtoull(arguments[1], nullptr, 10), at = std::strtoull(arguments[2], nullptr, 10);
+  const uint64_t last = at + std::strtoull(arguments[3], nullptr, 10);
+  std::vector<File> files;
+  for (int i = 4; i < n; i++) files.push_back(read(arguments[i]));
+  __sanitizer_set_death_callback(say_where);
+  uint64_t counts[128] = {};
+  for (; at < last; at++) {
+    Random random(seed * 0x9e3779b97f4a7c15 + at);
+    const File& file = files[at % files.size()];
+    Case c{{}, file.dims[size_t(random.below(i64(file.dims.size())))], random.next()};
+    if (at >= files.size()) c.words = mutated(file.program, random, c.dims);  // the first ones are whole
+    else c.words = file.program.words();
+    std::vector<std::vector<char>> once, again;
+    const int32_t code = run(file, c, 0x11, once);
+    counts[code]++;
+    if (code == 0 && (run(file, c, 0xee, again) != 0 || once != again)) return std::fprintf(stderr, "what was not written decides outputs: "), say_where(), 1;
+  }
+  const char* names[] = {"ran", "malformed", "unknown kernel", "check failed", "bad bind", "no memory", "bad data", "misuse", "limit", "cancelled"};
+  for (int i = 0; i < 128; i++)
+    if (counts[i]) std::printf("%s %llu\n", i < 10 ? names[i] : "too large", static_cast<unsigned long long>(counts[i]));
+}

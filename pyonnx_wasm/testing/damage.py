@@ -1,0 +1,202 @@
+"""Eight Programs that use every kernel, and the native fuzzer that damages them: ``python -m pyonnx_wasm.testing.damage --count 100000``.
+
+The fuzzer (``kernels/cpp/fuzz``) is built by ``python -m pyonnx_wasm.toolchain sanitize`` with clang's AddressSanitizer and UBSan.
+It knows the format: it changes registers, parameters, buffers, storages, steps and stages, binds and runs each case twice, and stops at
+the first access out of bounds, undefined operation, or output that depends on what memory held before.
+"""
+
+from __future__ import annotations
+
+import argparse
+import struct
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import numpy_helper, parser
+
+from ..compiler import compile
+from ..op import KERNELS
+from ..program import Compiled
+from ..program.view import ProgramView
+from ..runtimes.cpu import load_weights
+
+FUZZER = Path(__file__).parents[2] / "build" / "sanitize" / "fuzz"
+
+HEAD = '<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1]> g '
+SIZES = {"N": (2, 3), "M": (3, 1), "K": (5, 4)}
+
+#: name: opset, body, and constants by name as (dtype, shape).
+MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
+    "products": (
+        20,
+        """(float[N,M,K] x, double[N,M,K] d, int32[M,N] i, float[1,K] v) => (float[N,M,6] y, double[N,M,M] dy, int32[M,M] iy, float[1,7]
+        vy, float[N,M,40] w) { t = MatMul(x, a) u = Add(t, b) y = Relu(u) dt = Transpose<perm=[0,2,1]>(d) dy = MatMul(d, dt) it
+        = Transpose(i) iy = MatMul(i, it) vy = Gemm<transB=1, alpha=0.5>(v, g, h) p = MatMul(x, wide) q = Sigmoid(p) w = Mul(q,
+        p) }""",
+        {"a": ("f4", (5, 6)), "b": ("f4", (6,)), "g": ("f4", (7, 5)), "h": ("f4", (7,)), "wide": ("f4", (5, 40))},
+    ),
+    "convolutions": (
+        20,
+        """(float[N,8,9,10] x, double[1,2,K,5] d) => (float[N,8,9,10] y, float[N,8,s,t] z, float[N,4,u,v] g, double[1,3,p,q] dy,
+        float[N,3,r,o] tr, double[1,2,e,f] dt, float[N,8,1,1] avg) { c = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, w3, b8) y =
+        Relu(c) z = Conv<kernel_shape=[3,3], pads=[1,1,1,1], strides=[2,2], group=8>(y, wd, b8) g = Conv<kernel_shape=[1,2],
+        group=2, dilations=[1,2]>(y, wg) dy = Conv<kernel_shape=[2,2]>(d, wf) tr = ConvTranspose<kernel_shape=[2,3],
+        strides=[2,1]>(z, wt, b3) dt = ConvTranspose<kernel_shape=[2,2]>(dy, wu) avg = GlobalAveragePool(y) }""",
+        {
+            "w3": ("f4", (8, 8, 3, 3)), "b8": ("f4", (8,)), "wd": ("f4", (8, 1, 3, 3)), "wg": ("f4", (4, 4, 1, 2)),
+            "wf": ("f8", (3, 2, 2, 2)),
+            "wt": ("f4", (8, 3, 2, 3)), "b3": ("f4", (3,)), "wu": ("f8", (3, 2, 2, 2)),
+        },
+    ),
+    "windows": (
+        20,
+        """(float[N,2,8,7] x, uint8[1,1,6,K] b, double[N,2,4,4] d) => (float[N,2,s,t] mx, int64[N,2,s,t] at, float[N,2,u,v] av,
+        float[N,2,p,q] lp, uint8[1,1,r,o] mb, float[N,2,c1,c2] rn, float[N,2,c3,c4] rl, double[N,2,c5,c6] rc, float[N,2,c7,c8]
+        pr, float[N,2,c9,c0] pe) { mx, at = MaxPool<kernel_shape=[3,2], strides=[2,1], pads=[1,0,1,0]>(x) av =
+        AveragePool<kernel_shape=[2,3], count_include_pad=1, pads=[1,1,0,1]>(x) lp = LpPool<kernel_shape=[2,2], p=2>(x) mb =
+        MaxPool<kernel_shape=[2,2], dilations=[2,1]>(b) rn = Resize<mode="nearest">(x, none, up) rl = Resize<mode="linear",
+        antialias=1>(x, none, down) rc = Resize<mode="cubic", exclude_outside=1>(d, none, up) pr = Pad<mode="reflect">(x, pads)
+        pe = Pad<mode="constant">(x, crop) }""",
+        {"none": ("f4", (0,)), "up": ("scales", (1, 1, 1.5, 2)), "down": ("scales", (1, 1, 0.6, 0.5)),
+         "pads": ("ints", (0, 0, 1, 2, 0, 0, 0, 1)), "crop": ("ints", (0, 0, -1, 2, 0, 0, 3, -1))},
+    ),
+    "indices": (
+        20,
+        """(float[N,M,K] x, int64[M] i, int32[N,M,K] e, int64[N,1,2] nd, float[N,1,K] u) => (float[N,m2,K] a, float[N,M,K] b, float[N,1,K]
+        c, float[N,M,K] d, float[N,M,K] f, float[N,M,2] v, int64[N,M,2] at, int64[N,M] g, float[N,M,K] cs, float[N,M,k2] cc,
+        float[K,M,N] tr) { a = Gather<axis=1>(x, i) b = GatherElements<axis=2>(x, e) c = GatherND(x, nd) d =
+        ScatterElements<axis=1, reduction="add">(x, e, x) f = ScatterND<reduction="max">(x, nd, u) v, at = TopK<axis=2>(x, two)
+        g = ArgMax<axis=2, keepdims=0>(x) cs = CumSum<reverse=1>(x, one) cc = Concat<axis=2>(x, d, v) tr =
+        Transpose<perm=[2,1,0]>(x) }""",
+        {"two": ("ints", (2,)), "one": ("int", ())},
+    ),
+    "bytes": (
+        20,
+        """(uint8[M,K] a, uint8[N,4,6,6] x, float[M,K] f, float[M,16] few) =>
+        (int32[M,6] s, uint8[M,6] q, int32[N,8,4,4] c, uint8[N,4,6,6] z, uint8[M,K]
+        dq, float[M,6] t, float[M,6] nb)
+        { s = MatMulInteger(a, wb, az, wz) q = QLinearMatMul(a, sc, az, wb, sc, wz, sc, az) c =
+        ConvInteger<kernel_shape=[3,3]>(x, wc, az) z = QLinearConv<kernel_shape=[3,3], pads=[1,1,1,1], group=4>(x, sc, az, wd,
+        sc, wz, sc, az) dq, ds, dz = DynamicQuantizeLinear(f) m = MatMulInteger(dq, wb, dz, wz) n = Cast<to=1>(m) o = Mul(ds,
+        sc) t = Mul(n, o)
+        nb = com.microsoft.MatMulNBits<K=16, N=6, bits=4, block_size=16>(few, packed, per_block) }""",
+        {"wb": ("i1", (5, 6)), "az": ("u1", ()), "wz": ("i1", ()), "sc": ("scale", ()), "wc": ("i1", (8, 4, 3, 3)),
+            "wd": ("i1", (4, 1, 3, 3)),
+            "packed": ("u1", (6, 1, 8)), "per_block": ("f4", (6,))},
+    ),
+    "contents": (
+        20,
+        """(float[M,K] x, float[1,M,4] boxes, float[1,2,M] scores, int64[2] shape, float[N] r) => (int64[2,n1] nz, float[n2] un, int64[n3]
+        ui, int64[n4,3] nm, float[n5] cp, float[o1,o2] rs, float[n6] cs) { nz = NonZero(x) un, uf, ui, uc = Unique<sorted=0>(x)
+        nm = NonMaxSuppression(boxes, scores, most, half) b = Greater(x, zero) fx = Reshape(x, flat) fb = Reshape(b, flat) cp =
+        Compress(fx, fb) two = Mul(shape, ones) rs = Expand(zero, two) cs = Concat<axis=0>(cp, r) }""",
+        {"most": ("ints", (3,)), "half": ("scales", (0.5,)), "zero": ("zero", (1, 1)), "flat": ("ints", (-1,)), "ones": ("ints", (1, 1))},
+    ),
+    "elements": (
+        20,
+        """(float[N,M,K] x, int32[N,M,K] i, float16[N,M,K] h, double[K] d, bool[N,1,K] b, int8[N,M,K] t) => (float[N,M,K] y, int32[N,M,K]
+        j, float16[N,M,K] k, float[N,M] s, float[K] mx, double[N,M,K] e, int64[N,M,K] c, float[N,1,1] l, int32[N,K] pr,
+        float16[M] hm, float[K,N,M] w, int64[3] sh) { x1 = Tanh(x) x2 = Erf(x1) x3 = Pow(x2, x) y = Where(b, x3, x) j1 = Mul(i,
+        i) j2 = Sub(j1, i) j = Neg(j2) k1 = Exp(h) k = Div(k1, h) s = ReduceMean<keepdims=0>(x, two) mx =
+        ReduceMax<keepdims=0>(x, zero_one) e1 = Cast<to=11>(t) e = Add(e1, d) c = Cast<to=7>(x) l = ReduceL2(x, one_two) pr =
+        ReduceProd<keepdims=0>(i, one) hm = ReduceSum<keepdims=0>(h, zero_two) xt = Transpose<perm=[2,0,1]>(x) w = Softplus(xt)
+        sh = Shape(x) }""",
+        {"two": ("ints", (2,)), "zero_one": ("ints", (0, 1)), "one_two": ("ints", (1, 2)), "one": ("ints", (1,)),
+            "zero_two": ("ints", (0, 2))},
+    ),
+    "rows": (
+        23,
+        """(float[N,2,M,8] q, float[N,2,K,8] k, float[N,2,K,6] v, float[N,M,12] x, double[N,K] d, int64[N,K] i) => (float[N,2,M,6] y,
+        float[N,M,12] n, float[N,M,12] s, double[N,K] sd, float[N,4,M,3] gn, int64[N,K] cs, float[N,M,12] rn, float[2,3] lit) {
+        y = Attention<is_causal=1>(q, k, v) n = LayerNormalization<axis=-1>(x, sc, bi) s = Softmax<axis=1>(x) sd =
+        LogSoftmax<axis=1>(d) r = Reshape(x, four) t = Transpose<perm=[0,2,1,3]>(r) gn = InstanceNormalization(t, s4, b4) cs =
+        CumSum(i, one) rn = RMSNormalization<axis=-1>(x, sc) sh = Shape(x) f = Cast<to=1>(sh) lit1 = Unsqueeze(f, zero) ones =
+        Expand(lit1, twos) lit = Identity(ones) }""",
+        {"sc": ("f4", (12,)), "bi": ("f4", (12,)), "four": ("ints", (0, -1, 4, 3)), "s4": ("f4", (4,)), "b4": ("f4", (4,)),
+            "one": ("int", ()),
+         "zero": ("ints", (0,)), "twos": ("ints", (2, 3))},
+    ),
+}  # fmt: skip
+
+
+def constant(kind: str, value: Sequence[float], rng: np.random.Generator) -> np.ndarray:
+    if kind == "ints":
+        return np.array(value, np.int64)
+    if kind == "int":
+        return np.array(1, np.int64)
+    if kind == "scales":
+        return np.array(value, np.float32)
+    if kind == "scale":
+        return np.array(0.5, np.float32)
+    if kind == "zero":
+        return np.zeros([int(v) for v in value], np.float32)
+    return (rng.standard_normal([int(v) for v in value]) * 3).astype(kind)
+
+
+def models() -> dict[str, Compiled]:
+    """The models, compiled."""
+    rng = np.random.default_rng(1)
+    made = {}
+    for name, (opset, body, constants) in MODELS.items():
+        model = parser.parse_model(HEAD.format(opset=opset) + body)
+        model.graph.initializer.extend(numpy_helper.from_array(constant(k, v, rng), c) for c, (k, v) in constants.items())
+        onnx.checker.check_model(model)
+        made[name] = compile(model.SerializeToString())
+    return made
+
+
+def write(folder: Path) -> list[Path]:
+    """The Programs as the fuzzer reads them: words, weights, and sets of input dims, each with its count in front."""
+    folder.mkdir(parents=True, exist_ok=True)
+    used: set[str] = set()
+    paths = []
+    for name, compiled in models().items():
+        weights = load_weights(compiled.init, compiled.weights)
+        programs = [(name, compiled.main, [[size(d, at) for s in compiled.inputs for d in s.shape] for at in (0, 1)])]
+        if compiled.init is not None:
+            programs.append((name + "-init", compiled.init, [[]]))
+        for title, program, dims in programs:
+            used |= {step.kernel for step in ProgramView(program.code).steps}
+            paths.append(folder / f"{title}.seed")
+            blocks = [struct.pack("<q", program.code.size), program.code.astype("<i4").tobytes(), struct.pack("<q", len(weights))]
+            for w in weights:
+                blocks += [struct.pack("<q", w.nbytes), w.tobytes()]
+            blocks.append(struct.pack("<q", len(dims)))
+            for one in dims:
+                blocks.append(struct.pack(f"<{len(one) + 1}q", len(one), *one))
+            paths[-1].write_bytes(b"".join(blocks))
+    unused = set(KERNELS) - used
+    if unused:
+        raise ValueError(f"no seed uses {', '.join(sorted(unused))}: add it to MODELS")
+    return paths
+
+
+def size(dim: int | str, at: int) -> int:
+    return dim if isinstance(dim, int) else SIZES.get(dim, (2, 3))[at]
+
+
+def fuzz(seed: int, first: int, count: int, folder: Path, fuzzer: Path = FUZZER) -> subprocess.CompletedProcess[str]:
+    """Runs cases; the fuzzer's exit code is 0 where none of them failed, and its error output names the one that did."""
+    command = [str(fuzzer), str(seed), str(first), str(count), *map(str, write(folder))]
+    return subprocess.run(command, capture_output=True, text=True, check=False)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = argparse.ArgumentParser(prog="python -m pyonnx_wasm.testing.damage", description=__doc__)
+    options.add_argument("--count", type=int, default=100_000)
+    options.add_argument("--first", type=int, default=0, help="number of the first case; an error names it")
+    options.add_argument("--seed", type=int, default=0)
+    options.add_argument("--folder", type=Path, default=FUZZER.parent / "seeds", help="where the Programs are written")
+    args = options.parse_args(argv)
+    done = fuzz(args.seed, args.first, args.count, args.folder)
+    print(done.stdout, end="")
+    print(done.stderr, end="", file=sys.stderr)
+    return done.returncode
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

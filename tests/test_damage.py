@@ -1,0 +1,121 @@
+"""What a Program may not do: read what it did not write, take more than the host allows, write weights; and a short run of the fuzzer."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pyonnx_wasm import toolchain
+from pyonnx_wasm.runtimes import core
+from pyonnx_wasm.runtimes.core import CoreError
+from pyonnx_wasm.testing import damage
+from tests.test_core import ARENA, INPUT, OUTPUT, WEIGHT, Asm, call, chain, start
+
+N = 1000
+
+
+def through_the_arena(written: int) -> Asm:
+    """input [N] float32; its first elements go through the arena, of which all N elements come out."""
+    a = Asm()
+    a.input(1, 1)
+    a.inputs[0][2] = x = a.buffer(a.storage(INPUT, 4 * N))
+    here = a.buffer(a.storage(ARENA, 4 * N, 0, 0, int(written > 0)))
+    if written:
+        a.copy(here, x, written)
+    out = a.buffer(a.storage(OUTPUT, 4 * N))
+    a.copy(out, here, N)
+    a.output([N], out)
+    return a
+
+
+@pytest.mark.parametrize("written", [0, 1, N - 1])
+def test_what_no_step_wrote_reads_as_zero(written: int) -> None:
+    x = np.full(N, 5, np.float32)
+    c = start(through_the_arena(written))
+    for _ in range(2):
+        (y,) = call(c, x)
+        np.testing.assert_array_equal(y, np.where(np.arange(N) < written, 5, 0))
+
+
+def test_outputs_hold_zero_where_no_step_writes() -> None:
+    a = Asm()
+    a.input(1, 1)
+    a.inputs[0][2] = x = a.buffer(a.storage(INPUT, 4 * N))
+    out = a.buffer(a.storage(OUTPUT, 4 * N))
+    a.copy(out, x, N // 2, ystride=2)
+    a.output([N], out)
+    a.output([3], a.buffer(a.storage(OUTPUT, 12, 1)))
+    y, z = call(start(a), np.full(N, 5, np.float32), dtypes=(np.float32, np.float32))
+    np.testing.assert_array_equal(y, np.where(np.arange(N) % 2, 0, 5))
+    np.testing.assert_array_equal(z, 0)
+
+
+def test_parts_of_a_concatenation_are_its_whole() -> None:
+    a = Asm()
+    a.input(1, 1)
+    a.inputs[0][2] = x = a.buffer(a.storage(INPUT, 40))
+    joined = a.storage(ARENA, 80, 0, 0, 2)
+    for offset in (40, 0):
+        a.copy(a.buffer(joined, offset=offset, size=40), x, 10)
+    out = a.buffer(a.storage(OUTPUT, 80))
+    a.copy(out, a.buffer(joined), 20)
+    a.output([20], out)
+    x10 = np.arange(10, dtype=np.float32)
+    (y,) = call(start(a), x10)
+    np.testing.assert_array_equal(y, [*x10, *x10])
+
+
+def test_memory_beyond_the_limit_names_the_step() -> None:
+    c = start(chain(N))
+    c.limit(max_memory=2 * 4 * N)
+    with pytest.raises(CoreError, match=r"step \d \(copy\): .*the limit is 8000 \(max_memory\)") as caught:
+        c.bind([N], [])
+    assert caught.value.code == core.LIMIT
+    c.limit(max_memory=1 << 20)
+    call(c, np.zeros(N, np.float32))
+
+
+def test_work_beyond_the_limit_names_the_step() -> None:
+    c = start(chain(N))
+    c.limit(max_operations=3 * N - 1)
+    with pytest.raises(CoreError, match=r"step \d \(copy\): 1000 of 3000 operations; the limit is 2999 \(max_operations\)") as caught:
+        c.bind([N], [])
+    assert (caught.value.code, caught.value.origin) == (core.LIMIT, "node")
+    c.limit(max_operations=3 * N)
+    call(c, np.zeros(N, np.float32))
+    assert c.operations == 3 * N
+
+
+def test_a_cancelled_run_ends_between_steps() -> None:
+    c = start(chain(N))
+    c.cancel()
+    x = np.ones(N, np.float32)
+    with pytest.raises(CoreError, match="cancelled") as caught:
+        call(c, x)
+    assert caught.value.code == core.CANCELLED
+    np.testing.assert_array_equal(call(c, x)[0], x)
+
+
+def test_a_weight_that_numpy_protects_is_never_written() -> None:
+    a = Asm()
+    a.input(1, 1)
+    a.inputs[0][2] = x = a.buffer(a.storage(INPUT, 4 * N))
+    a.copy(a.buffer(a.storage(WEIGHT, 4 * N)), x, N)
+    weight = np.zeros(N, np.float32)
+    weight.flags.writeable = False
+    with pytest.raises(CoreError, match="read-only weight"):
+        start(a, [weight])
+
+
+def test_the_seeds_use_every_kernel(tmp_path: Path) -> None:
+    assert len(damage.write(tmp_path)) >= 8
+
+
+@pytest.mark.skipif(not any(map(shutil.which, ("clang++", "clang++-19"))), reason="needs clang++: zig has no AddressSanitizer")
+def test_damaged_programs_under_sanitizers(tmp_path: Path) -> None:
+    done = damage.fuzz(20260101, 0, 2000, tmp_path, toolchain.sanitize(lambda line: None))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "ran " in done.stdout
