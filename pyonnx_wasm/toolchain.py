@@ -336,10 +336,12 @@ def sanitize(say: Callable[[str], None] = print) -> Path:
     Builder(declared(), say)  # the generated headers
     headers = max(p.stat().st_mtime for folder in (SOURCES, BUILD / "gen") for p in folder.rglob("*.*") if p.suffix in (".h", ".inc"))
 
+    flags = (*SANITIZE, *(("-march=x86-64-v2",) if host().startswith("x86_64") else ()))
+
     def compile(source: Path) -> Path:
         path = out / f"{source.parent.name}-{source.stem}.o"
         if not path.exists() or path.stat().st_mtime < max(headers, source.stat().st_mtime):
-            _run([clang, *SANITIZE, "-I", str(SOURCES), "-I", str(BUILD / "gen"), "-c", str(source), "-o", str(path)], source.name)
+            _run([clang, *flags, "-I", str(SOURCES), "-I", str(BUILD / "gen"), "-c", str(source), "-o", str(path)], source.name)
         return path
 
     with ThreadPoolExecutor(os.cpu_count() or 1) as pool:

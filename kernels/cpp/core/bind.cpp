@@ -393,6 +393,7 @@ int32_t Session::prove(const Step& s, i64 index, Buf* bufs, i64* params, Proof& 
     const BufferRow& row = p.buffers[s.bufs[i]];
     bufs[i] = {nullptr, regs[row.size], row.dtype};
     if (bufs[i].bytes < 0 || bufs[i].bytes > (s.elsewhere ? HUGE_COUNT : MAX_BYTES)) return wrong(BAD_BIND, "a buffer of ", bufs[i].bytes, " bytes");
+    if (regs[row.offset] < 0 || regs[row.offset] > HUGE_COUNT) return wrong(BAD_BIND, "a buffer at byte ", regs[row.offset]);
   }
   if (s.control) {
     demand.add(index, 1, 0);
