@@ -17,7 +17,7 @@ const char* check(const Call& call, Proof& proof) {
   const auto& b = *reinterpret_cast<const AttentionBufs*>(call.bufs);
   for (const Buf* buf : {&b.y, &b.q, &b.k, &b.v, &b.mask})
     if (*buf && buf->dtype != F32) return "only float32";
-  if (p.rep < 1) return "rep must be positive";
+  if (p.rep < 1 || p.rep > HUGE_COUNT) return "rep must be positive";
   if (p.past > HUGE_COUNT || p.past < -HUGE_COUNT) return "past out of range";
   const i64 sizes[] = {p.batch, p.heads, p.sq, p.sk, p.d, p.dv};
   for (i64 s : sizes)

@@ -66,7 +66,7 @@ def _tables(rows: DimLike, columns: DimLike, length: DimLike, dtype: DType) -> t
     """cos and sin of 2 pi j k / length, from angles reduced exactly, so that what should be 0 or 1 is."""
     wide = DType.float64
     if isinstance(rows, int) and isinstance(columns, int) and isinstance(length, int):
-        step = constant(np.outer(np.arange(rows), np.arange(columns)) % length)
+        step = constant(np.outer(np.arange(rows, dtype=np.int64), np.arange(columns, dtype=np.int64)) % length)
     else:
         product = map_("mul", index(0, [rows, columns]), index(1, [rows, columns]))
         step = map_("mod", product, literal([dims.dmax(length, 1)]))

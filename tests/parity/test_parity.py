@@ -166,11 +166,13 @@ def test_a_broken_shader_is_found_and_its_layer_named(classifier: Path, monkeypa
     assert text is not None
     assert text.count(right) == 1
     monkeypatch.setattr(wgsl, "source", lambda name: text.replace(right, wrong) if name == "softmax" else gpu.source(name))
-    wgsl._text.cache_clear()
+    for kept in (wgsl._text, wgsl._parts):
+        kept.cache_clear()
     try:
         report = parity.run(classifier, backends=["cpu", "webgpu", "gpu"], layers=True, sizes={"batch": 3})
     finally:
-        wgsl._text.cache_clear()
+        for kept in (wgsl._text, wgsl._parts):
+            kept.cache_clear()
     for name in ("webgpu", "gpu"):
         layer = report.first_divergence(name)
         assert layer is not None, report.table()

@@ -52,7 +52,7 @@ struct Tables {
   // A register of its own for a number.
   int32_t constant(i64 v) {
     rows[CODE].push_back({0, int32_t(uint64_t(v)), int32_t(uint64_t(v) >> 32), 0});
-    if (!rows[STAGES].empty()) rows[STAGES].back()[0]++;
+    if (!rows[STAGES].empty()) rows[STAGES].back()[0] = int32_t(uint32_t(rows[STAGES].back()[0]) + 1);
     return int32_t(rows[CODE].size()) - 1;
   }
 
