@@ -159,3 +159,13 @@ def test_dequantised_convolutions(rest: str, out: str, kernels: list[str] | None
             quantum = 0.04 if out == "float" and "Quantize" in rest else 1e-4 if out == "float" else 1
             assert np.abs(y.astype(np.float64) - want.astype(np.float64)).max() <= quantum * 1.001
             assert (y != want).mean() < 0.01 or out == "float"
+
+
+@pytest.mark.parametrize("start", [0, 1, 4])
+def test_scales_may_lie_within_a_tensor(start: int) -> None:
+    text = f"""m (uint8[M, 8] a, int8[8, 4] b, float[9] all) => (float[M, 4] y) <int64[1] s = {{{start}}}, int64[1] e = {{{start + 4}}}> {{
+      sums = MatMulInteger(a, b)  f = Cast<to = 1>(sums)  part = Slice(all, s, e)  y = Mul(f, part) }}"""
+    rng = np.random.default_rng(12)
+    a, b = rng.integers(0, 256, (3, 8)).astype(np.uint8), rng.integers(-128, 128, (8, 4)).astype(np.int8)
+    y, want = run(text, "cpu", {"a": a, "b": b, "all": rng.standard_normal(9).astype(np.float32)})
+    np.testing.assert_allclose(y, want, rtol=1e-6)

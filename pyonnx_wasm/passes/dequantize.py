@@ -56,6 +56,8 @@ def _per_column(node: Node, factor: Expression, kernel: Node) -> Value | None:
     if factor.name != "in" or factor.dtype is not DType.float32:
         return None
     value: Value = node.ins["x"][factor.extra[0]]
+    if not dims.same(value.offset, 0):  # the kernel counts from the start of the buffer
+        return None
     if any(s != 0 and not dims.same(size, 1) for s, size in zip(value.strides[:-1], value.shape[:-1], strict=True)) or value.rank == 0:
         return None
     if value.strides[-1] != 0 and not dims.same(value.shape[-1], n):

@@ -172,7 +172,7 @@ def _along(v: Value | None, axis: int | None) -> Value | None:
         return None
     if axis is None or v.strides[axis] == 0:
         return v.view([1], v.offset, [0])
-    return v.view([v.shape[axis]], v.offset, [v.strides[axis]])
+    return v.view([v.shape[axis]], v.offset, [v.strides[axis]]) if dims.same(v.strides[axis], 1) else None
 
 
 def _quantised(node: Node) -> tuple[Value, Value] | None:
