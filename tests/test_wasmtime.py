@@ -1,6 +1,8 @@
 """The backend wasmtime: the numbers and the errors of cpu, within the memory that it is given."""
 
 import pickle
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +132,23 @@ def test_addresses_beyond_two_gigabytes(monkeypatch: pytest.MonkeyPatch) -> None
     (executor,) = session._variants.values()
     assert isinstance(executor, wasmtime.Executor)
     assert executor.core._inputs[0].at >= 1 << 31
+
+
+def test_a_trap_needs_no_signal_handler() -> None:
+    """faulthandler puts back the handlers that were there before it, and takes away those that came after."""
+    script = """
+import faulthandler
+faulthandler.enable()
+from pyonnx_wasm.runtimes.wasmtime import CoreLost, Module
+module = Module()
+faulthandler.disable()
+try:
+    module.call("pwx_step_count", -64)
+except CoreLost:
+    print("an error")
+"""
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (0, "an error\n"), done.stderr
 
 
 def test_after_a_trap_nothing_is_called_any_more() -> None:

@@ -46,6 +46,7 @@ def _compiled() -> tuple[Any, Any]:
         raise ImportError(f"{LIB / FILE} is missing: run `make build` in a checkout, or install a wheel")
     config = Config()
     config.wasm_threads = config.shared_memory = config.wasm_relaxed_simd = True
+    config.signals_based_traps = False  # a handler of SIGSEGV that another library takes away would end the process
     engine = Engine(config)
     atexit.register(_compiled.cache_clear)  # while wasmtime's own modules are still there
     return engine, Module.from_file(engine, str(file))
