@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from .elsewhere import SESSIONS
+from .runtimes.chance import set_seed as set_seed
 from .session import PROVIDERS, available
 
 
@@ -19,10 +20,6 @@ def get_all_providers() -> list[str]:
 def get_device() -> str:
     """Where values live: in memory, whatever backend runs."""
     return "CPU"
-
-
-def set_seed(seed: int) -> None:
-    """Accepted for programs that set it: no operator that is supported draws random numbers."""
 
 
 def set_default_logger_severity(severity: int) -> None:

@@ -24,7 +24,7 @@ from .onnxfile.tensor import pack, unpack
 from .options import ModelMetadata, RunOptions, SessionOptions
 from .program import Compiled, Signature
 from .program import file as ponnx
-from .runtimes import Runtime, call
+from .runtimes import Runtime, call, chance
 from .runtimes.cpu import Executor, load_weights
 from .runtimes.profile import Profile
 from .tensor import CONTENT_LIMIT
@@ -132,15 +132,15 @@ class InferenceSession:
         if self._provider == "wasm":
             from .runtimes import pyodide
 
-            return pyodide.Executor(compiled.main, compiled.init, compiled.weights, threads)
+            return _seeded(pyodide.Executor(compiled.main, compiled.init, compiled.weights, threads))
         if self._provider == "webgpu":
             from .runtimes import pyodide_gpu
 
-            return pyodide_gpu.GpuExecutor(compiled)
+            return pyodide_gpu.GpuExecutor(compiled, chance.fresh())
         if self._provider == "wasmtime":
             from .runtimes import wasmtime
 
-            return wasmtime.Executor(compiled.main, compiled.init, compiled.weights, self._settings)
+            return _seeded(wasmtime.Executor(compiled.main, compiled.init, compiled.weights, self._settings))
         threads = threads or os.cpu_count() or 1
         if self._provider == "gpu":
             from .runtimes import wgpu
@@ -149,7 +149,7 @@ class InferenceSession:
                 if compiled.gpu is None:
                     raise ponnx.FileError("this compiled model has no part for GPUs: compile it again, with --gpu")
                 weights = load_weights(compiled.init, compiled.weights, threads)
-                return wgpu.GpuExecutor(compiled.gpu, weights, compiled.weights, threads)
+                return _seeded(wgpu.GpuExecutor(compiled.gpu, weights, compiled.weights, threads))
             except (wgpu.GpuError, ponnx.FileError) as error:
                 if not self._spare:
                     raise
@@ -157,7 +157,7 @@ class InferenceSession:
                 warnings.warn(f"running on cpu: {error}", RuntimeWarning, stacklevel=3)
         executor = Executor(compiled.main, compiled.init, compiled.weights, threads)
         executor.limit(self._options.max_memory, self._options.max_operations)
-        return executor
+        return _seeded(executor)
 
     def get_inputs(self) -> list[NodeArg]:
         return [_arg(s) for s in self._inputs]
@@ -415,6 +415,12 @@ def unpacked(array: np.ndarray, shape: Sequence[int], dtype: DType) -> np.ndarra
 
 def _empty(shape: Sequence[int], dtype: DType) -> np.ndarray:
     return np.empty(shape if dtype.bits >= 8 else dtype.nbytes(math.prod(shape)), to_numpy(dtype))
+
+
+def _seeded(executor: Any) -> Runtime:
+    executor.seed(chance.fresh())
+    made: Runtime = executor
+    return made
 
 
 def _forget() -> None:

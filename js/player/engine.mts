@@ -16,6 +16,8 @@ export interface Target {
   /** In order of preference. */
   readonly backends: readonly Backend[];
   readonly gpu?: GpuSettings;
+  /** Where the session's random numbers begin. */
+  readonly seed?: bigint | undefined;
 }
 
 /** A loaded model as the page sees it. */
@@ -52,7 +54,7 @@ export class Engine {
   async load(
     source: Source,
     options: Omit<LoadOptions, "gpu">,
-    { backends, gpu: settings }: Target = { backends: ["wasm"] },
+    { backends, gpu: settings, seed }: Target = { backends: ["wasm"] },
   ): Promise<Loaded> {
     let gpu: Gpu | undefined;
     let fallback: string | undefined;
@@ -65,7 +67,7 @@ export class Engine {
       }
     }
     const gpuOptional = backends.includes("wasm");
-    const model = await Model.load(this.core, source, { ...options, gpu, gpuOptional });
+    const model = await Model.load(this.core, source, { ...options, gpu, gpuOptional, seed });
     fallback ??= model.fallback;
     await this.core.settled;
     const id = this.#next++;

@@ -28,6 +28,8 @@ export interface LoadOptions {
   readonly gpu?: Gpu | undefined;
   /** Run on the core where the model has no part for GPUs. */
   readonly gpuOptional?: boolean;
+  /** Where random numbers begin; without one anywhere. */
+  readonly seed?: bigint | undefined;
 }
 
 /** One input, contiguous and row-major, in the order of the signature. */
@@ -80,6 +82,7 @@ export class Model {
   gpu: GpuProgram | undefined;
   /** Why the model runs on the core although a GPU was offered. */
   fallback: string | undefined;
+  #seed = 0n;
 
   private constructor(
     readonly core: Core,
@@ -110,6 +113,7 @@ export class Model {
 
   async #load(reader: Reader, options: LoadOptions): Promise<void> {
     const { header } = this;
+    this.#seed = options.seed ?? crypto.getRandomValues(new BigUint64Array(1))[0] ?? 0n;
     const files = sourceFiles(header);
     const dataStart = reader.position;
     const dataEnd = dataStart + header.dataBytes;
@@ -319,6 +323,7 @@ export class Model {
     const sign = index === this.header.init ? 1 : -1;
     const bytes = this.header.weights.map((w) => sign * w.bytes);
     const program = new Program(this.core, info, code[index] as number, { addresses: this.#weights, bytes });
+    program.seed(this.#seed);
     if (program.inputs.length === inputs && program.outputs.length === outputs) return program;
     const has = `${program.inputs.length} inputs and ${program.outputs.length} outputs`;
     program.free();

@@ -15,6 +15,7 @@ const MEANT = new Set([
     "preferredOutputLocation",
     "worker",
     "onProgress",
+    "seed",
   ],
   ...["enableProfiling", "logId", "logSeverityLevel", "intraOpNumThreads", "graphOptimizationLevel"],
 ]);
@@ -36,6 +37,8 @@ export function checkOptions(options: SessionOptions): void {
   if (typeof options !== "object" || options === null) throw new TypeError("the session's options must be an object");
   const { preferredOutputLocation: location, intraOpNumThreads: threads } = options;
   const backends = backendsOf(options);
+  if (options.seed !== undefined && !Number.isSafeInteger(options.seed))
+    throw new RangeError(`seed must be an integer, not ${options.seed}`);
   for (const place of typeof location === "string" ? [location] : Object.values(location ?? {}))
     if (place !== "cpu" && place !== "cpu-pinned" && !(place === "gpu-buffer" && backends.includes("webgpu")))
       throw new Error(
@@ -100,6 +103,7 @@ export function targetOf(options: SessionOptions): Target {
   return {
     backends: backendsOf(options),
     gpu: deviceSettings((webgpu as ort.InferenceSession.WebGpuExecutionProviderOption | undefined)?.device),
+    seed: options.seed === undefined ? undefined : BigInt(options.seed),
   };
 }
 

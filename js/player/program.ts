@@ -196,6 +196,11 @@ export class Program {
       throw this.#error(error);
   }
 
+  /** Where the random numbers of later runs begin. */
+  seed(seed: bigint): void {
+    this.core.exports.pwx_seed(this.#session, BigInt.asIntN(64, seed));
+  }
+
   /** Where a storage of the arena lies under the current binding. */
   storage(index: number): number {
     return this.core.exports.pwx_storage(this.#session, BigInt(index)) >>> 0;

@@ -57,6 +57,8 @@ export interface SessionOptions extends Omit<ort.InferenceSession.SessionOptions
   preferredOutputLocation?: ort.Tensor.DataLocation | Readonly<Record<string, ort.Tensor.DataLocation>>;
   /** `false` runs in place, as `env.worker = false` does for all sessions. */
   worker?: boolean;
+  /** Where random numbers begin: sessions of one seed draw the same ones, on every backend. Without it nobody knows. */
+  seed?: number;
   /** Called while the model loads. */
   onProgress?: (progress: Progress | CompileProgress) => void;
 }

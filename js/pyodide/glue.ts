@@ -136,6 +136,11 @@ export class Executor {
     this.#inputs = this.#main.inputs.map(() => new Staging(this.#core));
   }
 
+  /** Where random numbers begin, in decimal. */
+  seed(seed: string): void {
+    this.#main?.seed(BigInt(seed));
+  }
+
   /** Takes the array that frames are written to; it must not be moved. */
   share(frame: PythonArray): void {
     this.#frame = frame;
@@ -253,8 +258,8 @@ export class Executor {
 }
 
 /** A model on WebGPU; `model` are the bytes of a compiled file. */
-export async function openGpu(model: Uint8Array): Promise<GpuSession> {
-  return GpuSession.open(coreOf(1), model);
+export async function openGpu(model: Uint8Array, seed: string): Promise<GpuSession> {
+  return GpuSession.open(coreOf(1), model, BigInt(seed));
 }
 
 /** Room for bytes that Python writes piece by piece. */

@@ -17,12 +17,12 @@ export class GpuSession {
   ) {}
 
   /** Loads the bytes of a compiled model. */
-  static async open(core: Core, model: Uint8Array): Promise<GpuSession> {
+  static async open(core: Core, model: Uint8Array, seed: bigint): Promise<GpuSession> {
     const engine = Engine.over(core);
     const options = { external: () => undefined, onProgress: () => {} };
     return new GpuSession(
       engine,
-      await engine.load(bytesSource(model, "the model"), options, { backends: ["webgpu"] }),
+      await engine.load(bytesSource(model, "the model"), options, { backends: ["webgpu"], seed }),
     );
   }
 

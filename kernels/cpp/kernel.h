@@ -31,6 +31,11 @@ struct Buf {
 
 struct Pool;  // core/pool.h
 
+// Where random numbers come from: the host's seed, and how often the session has drawn from it.
+struct Chance {
+  uint64_t seed, draws;
+};
+
 struct Call {
   const i64* params;   // as declared; f64 parameters hold the bits of a double
   i64 n_params;
@@ -39,6 +44,7 @@ struct Call {
   char* scratch;       // 64-byte aligned, of the size that `scratch` returned; run time only
   Pool* pool;
   const char* error;   // run time: a static text when data is wrong (an index out of range); the run stops
+  Chance* chance;      // run time
   // From any thread.
   void fail(const char* text) { __atomic_store_n(&error, text, __ATOMIC_RELAXED); }
 };

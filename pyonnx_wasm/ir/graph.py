@@ -177,7 +177,9 @@ class Node:
         return next(iter(self.outs.values()))
 
     def fixed(self) -> bool:
-        """True when it depends on constants alone and nothing about it is symbolic."""
+        """True when it depends on constants alone, nothing about it is symbolic, and it gives the same each time."""
+        if "chance" in self.kernel.traits:
+            return False
         ins = self.inputs()
         for value in ins:
             if not value.storage.const:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import Graph, IRError, Value, dims
-from ..op import Context, op
-from ..tensor import broadcast_to, cast, constant, dims_of, expand, like, map_, single, unsqueeze
+from ..ir import Value
+from ..op import op
+from ..tensor import cast, expand, like, map_, single, unsqueeze
 
 UNARY = {
     "Neg": "neg",
@@ -273,27 +273,3 @@ def IsInf(X: Value, *, detect_negative: int = 1, detect_positive: int = 1) -> Va
     if not infinite:
         return map_("xor", *[map_("eq", X, X)] * 2)
     return infinite[0] if len(infinite) == 1 else map_("or", *infinite)
-
-
-@op(since=12)
-def Dropout(
-    data: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int | None = None, ctx: Context
-) -> tuple[Value, ...]:
-    if training_mode is not None:
-        drops = dims_of(training_mode, "training_mode")[0]
-        if ratio is not None:
-            drops = drops * dims_of(map_("not", map_("eq", ratio, like(ratio, 0))), "ratio")[0]
-        Graph.current().check(dims.eq(drops, 0), "Dropout in training mode is not supported; export the model for inference")
-    return data, broadcast_to(_true(), data.shape)
-
-
-@op("Dropout", since=1, until=11)
-def Dropout_1(data: Value, *, ratio: float = 0.5, is_test: int = 0, consumed_inputs: Any = None, ctx: Context) -> tuple[Value, ...]:
-    if ctx.opset < 7 and not is_test and ratio:
-        raise IRError("Dropout in training mode (is_test=0) is not supported; export the model for inference")
-    mask = broadcast_to(_true(), data.shape)
-    return data, mask if ctx.opset >= 10 else cast(mask, data.dtype)
-
-
-def _true() -> Value:
-    return constant(np.array(True))

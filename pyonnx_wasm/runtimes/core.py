@@ -105,6 +105,7 @@ def open_library(path: Path) -> ctypes.CDLL:
         "pwx_output_dims": (i64s, [c_void_p]),
         "pwx_arena_bytes": (c_int64, [c_void_p]),
         "pwx_operations": (c_int64, [c_void_p]),
+        "pwx_seed": (None, [c_void_p, c_int64]),
         "pwx_limit": (None, [c_void_p, c_int64, c_int64]),
         "pwx_cancel": (None, [c_void_p, c_int32]),
         "pwx_run": (c_int32, [c_void_p, pointers, pointers, error]),
@@ -319,6 +320,10 @@ class Core:
         """
         self._lib.pwx_limit(self._handle, min(max_memory, MOST), min(max_operations, MOST))
         self._input_bytes, self._output_bytes = [], []
+
+    def seed(self, seed: int) -> None:
+        """Where the random numbers of later runs begin; signed, of 64 bits."""
+        self._lib.pwx_seed(self._handle, seed)
 
     def cancel(self) -> None:
         """From any thread: the run in progress, or else the next one, ends before its next step, with :class:`CoreError` ``CANCELLED``."""

@@ -32,6 +32,10 @@ class Stepwise:
         """Runs the bound Program; inputs and outputs are contiguous and of the bound shapes."""
         self.core.run(inputs, outputs, more)
 
+    def seed(self, seed: int) -> None:
+        """Where the random numbers of later runs begin."""
+        self.core.seed(seed)
+
     def profile(self, inputs: Sequence[np.ndarray], outputs: list[np.ndarray | None], more: Allocate | None = None) -> list[StepTime]:
         """Like ``run``, one step after the other, and what each took."""
         view, origins = self.core.view, self.core.origins

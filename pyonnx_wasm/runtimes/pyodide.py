@@ -139,6 +139,10 @@ class Executor:
             else:
                 self._js.fetch()
 
+    def seed(self, seed: int) -> None:
+        """Where the random numbers of later runs begin."""
+        self._js.seed(str(seed))
+
     def profile(self, inputs: Sequence[np.ndarray], outputs: list[Any], more: Allocate | None = None) -> list[StepTime]:
         """Like ``run``, one step after the other, and what each took; ``outputs`` are left alone."""
         self._place(self._bound, inputs)

@@ -34,11 +34,14 @@ class GpuExecutor:
 
     Opening begins at once and is waited for at the first use.
 
+    Args:
+        seed: where random numbers begin.
+
     Raises:
         ponnx.FileError: the compiled model has no part for GPUs.
     """
 
-    def __init__(self, compiled: Compiled) -> None:
+    def __init__(self, compiled: Compiled, seed: int) -> None:
         if compiled.gpu is None:
             raise ponnx.FileError("this compiled model has no part for GPUs: compile it again, with --gpu")
         layout = ponnx.layout(compiled)
@@ -51,7 +54,7 @@ class GpuExecutor:
                 if len(view):
                     room.subarray(at, at + len(view)).assign(view)
                 at += len(view)
-            self._opening = glue.openGpu(room)
+            self._opening = glue.openGpu(room, str(seed))
         self._js: Any = None
         self._results: Any = []
 

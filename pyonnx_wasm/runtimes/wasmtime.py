@@ -225,6 +225,10 @@ class Core:
         shape = self._shapes[i]
         return 0 if shape is None else DType(self.view.outputs[i].dtype).nbytes(math.prod(shape))
 
+    def seed(self, seed: int) -> None:
+        """Where the random numbers of later runs begin."""
+        self.module.call("pwx_seed", self._session, seed)
+
     def close(self) -> None:
         """Frees the session and what it had for its inputs and outputs; the weights stay."""
         self.module.call("pwx_destroy", self._session)

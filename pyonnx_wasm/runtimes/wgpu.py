@@ -241,6 +241,10 @@ class GpuExecutor:
         if whole < raw.size:
             self.device.queue.write_buffer(buffer, whole, np.pad(raw[whole:], (0, 4 - raw.size + whole)))
 
+    def seed(self, seed: int) -> None:
+        """Where the random numbers of later runs begin."""
+        self.core.seed(seed)
+
     def bind(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
         """Fixes the input shapes; returns the output shapes."""
         flat = [d for shape in shapes for d in shape]

@@ -54,6 +54,7 @@ def player_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"x": ("float32", [5]), "i": ("int64", ["k"])},
         {"y": ("float32", ["k"])},
     )
+    write(root / "random.ponnx", [node("RandomUniform", [], ["y"], shape=[999])], {}, {"y": ("float32", [999])})
     columns = WEIGHT_MB << 8
     write(
         root / "big.ponnx",

@@ -1,12 +1,15 @@
 """onnxruntime-web's surface: what its options, tensors and environment mean here."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from player_site import Run
 from playwright.sync_api import Page
 
+import pyonnx_wasm as ort
 from pyonnx_wasm.server import Server
 
 pytestmark = pytest.mark.browser
@@ -73,6 +76,18 @@ def test_proxy_is_no_switch_but_worker_is(run: Run, player_page: Page) -> None:
     run("await session.release(); env.worker = false; globalThis.session = await create('pair.ponnx')")
     player_page.wait_for_timeout(1500)
     assert player_page.workers == []
+
+
+def test_a_seed_gives_the_numbers_of_the_native_core(run: Run, player_models: Path) -> None:
+    body = """
+      const session = await create("random.ponnx", { seed: arg ?? undefined });
+      return [[...(await session.run({})).y.data], [...(await session.run({})).y.data]];
+    """
+    ort.set_seed(11)
+    native = ort.InferenceSession(player_models / "random.ponnx")
+    np.testing.assert_array_equal(run(body, 11), [native.run(None, {})[0], native.run(None, {})[0]])
+    assert run(body) != run(body)
+    assert "seed must be an integer" in run("return error(create('random.ponnx', { seed: 0.5 }))")
 
 
 def test_run_options(run: Run) -> None:

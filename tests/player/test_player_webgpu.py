@@ -12,6 +12,7 @@ from onnx import helper
 from player_site import CSP, DIST, HELPERS, SHIFT, TYPES, B, Run, W, dense, ramp, write
 from playwright.sync_api import BrowserType, Page
 
+import pyonnx_wasm
 from pyonnx_wasm.runtimes.profile import Profile, StepTime
 from pyonnx_wasm.server import Server
 from pyonnx_wasm.testing import chromium
@@ -63,6 +64,7 @@ def gpu_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     row = ({"x": ("float32", ["n", 67])}, {"y": ("float32", ["n", 31])})
     for name in ("dense", "core_only"):
         write(root / f"{name}.ponnx", layers, *row, gpu=name == "dense", w=W, b=B, shift=SHIFT)
+    write(root / "random.ponnx", [node("RandomUniform", [], ["y"], shape=[999])], {}, {"y": ("float32", [999])}, gpu=True)
     write(root / "soft.ponnx", [node("Softplus", ["x"], ["y"])], {"x": ("float32", ["n", 67])}, {"y": ("float32", ["n", 67])}, gpu=True)
     matrix = ("float32", ["n", "m"])
     write(
@@ -546,3 +548,14 @@ def test_the_pages_own_device(run: Run) -> None:
     assert got["fromBuffer"] == got["fromPage"]
     assert any(got["fromPage"])
     assert got["backend"] == "webgpu"
+
+
+def test_random_numbers_are_those_of_the_native_core(run: Run, gpu_models: Path) -> None:
+    got = run("""
+      const session = await gpu("random.ponnx", { seed: 11 });
+      return [session.backend, [...(await session.run({})).y.data], [...(await session.run({})).y.data]];
+    """)
+    pyonnx_wasm.set_seed(11)
+    native = pyonnx_wasm.InferenceSession(gpu_models / "random.ponnx")
+    assert got[0] == "webgpu"
+    np.testing.assert_array_equal(got[1:], [native.run(None, {})[0], native.run(None, {})[0]])

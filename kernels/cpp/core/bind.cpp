@@ -317,7 +317,7 @@ bool Session::wholly(const Step& s, const Proof& proof) const {
 Proof Session::prove_again(Binding& b, const Step& s) {
   Proof proof;
   Buf* bufs = (s.fixed ? fixed_bufs.data : b.bufs) + s.buf_at;
-  if (!s.elsewhere && !s.control) s.kernel->kernel->check({(s.fixed ? fixed_params.data : b.params) + s.param_at, s.n_params, bufs, s.n_bufs, nullptr, pool, nullptr}, proof);
+  if (!s.elsewhere && !s.control) s.kernel->kernel->check({(s.fixed ? fixed_params.data : b.params) + s.param_at, s.n_params, bufs, s.n_bufs, nullptr, pool, nullptr, nullptr}, proof);
   return proof;
 }
 
@@ -406,7 +406,7 @@ int32_t Session::prove(const Step& s, i64 index, Buf* bufs, i64* params, Proof& 
       if (i < s.n_outputs || !equal || !k.in_place) return wrong(BAD_BIND, "buffers ", i64(o), " and ", i64(i), " overlap");
     }
   if (s.elsewhere) return 0;
-  Call call{params, s.n_params, bufs, s.n_bufs, nullptr, pool, nullptr};
+  Call call{params, s.n_params, bufs, s.n_bufs, nullptr, pool, nullptr, nullptr};
   if (const char* text = k.kernel->check(call, proof)) return wrong(BAD_BIND, text);
   const Size need = k.kernel->scratch(call, pool_threads(pool));
   if (!need.within(MAX_BYTES)) return wrong(NO_MEMORY, "needs an absurd amount of scratch memory");

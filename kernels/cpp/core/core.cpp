@@ -109,6 +109,9 @@ EXPORT(pwx_limit) void pwx_limit(Session* s, i64 max_memory, i64 max_operations)
 // An estimate of the elementary operations of a run under the current binding; of a Program of several stages, of those that are known.
 EXPORT(pwx_operations) i64 pwx_operations(Session* s) { return s->current ? s->current->operations : 0; }
 
+// Where the random numbers of later runs begin; the same seed gives the same numbers on every machine. Without it the seed is 0.
+EXPORT(pwx_seed) void pwx_seed(Session* s, i64 seed) { s->own_chance = {uint64_t(seed), 0}; }
+
 // From any thread. 1: the run in progress, or else the next one, ends before its next step with code CANCELLED; 0: takes that back.
 EXPORT(pwx_cancel) void pwx_cancel(Session* s, int32_t on) { s->cancelled.store(on, std::memory_order_relaxed); }
 

@@ -142,7 +142,7 @@ int32_t Session::run(void* const* inputs, void* const* outputs, i64 first, i64 l
       if (int32_t err = run_control(s, i, bufs, b.params + s.param_at, e)) return err;
       continue;
     }
-    Call call{(s.fixed ? fixed_params.data : b.params) + s.param_at, s.n_params, bufs, s.n_bufs, scratch, pool, nullptr};
+    Call call{(s.fixed ? fixed_params.data : b.params) + s.param_at, s.n_params, bufs, s.n_bufs, scratch, pool, nullptr, chance};
 #if defined(PWX_GUARD)
     run_guarded(*s.kernel->kernel, call, s.n_outputs, &call.error);
 #else

@@ -115,6 +115,7 @@ struct Session {
   int depth = 0;
   i64 own_left = 0, *left = &own_left;  // operations that a run may still take, shared with the Programs within
   std::atomic<int32_t>* stop = &cancelled;  // shared likewise
+  Chance own_chance{}, *chance = &own_chance;  // likewise
 
   ~Session() {
     for (i64 i = 0; i < n_blocks; i++) pwx_free(blocks[i].data);
