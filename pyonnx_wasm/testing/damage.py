@@ -1,8 +1,9 @@
-"""Programs that use every kernel, stages, branches and loops, and the native fuzzer that damages them: ``python -m pyonnx_wasm.testing.damage --count 100000``.
+"""Programs that use every kernel, stages, branches and loops, and the native fuzzer that damages them.
 
-The fuzzer (``kernels/cpp/fuzz``) is built by ``python -m pyonnx_wasm.toolchain sanitize`` with clang's AddressSanitizer and UBSan.
-It knows the format: it changes registers, parameters, buffers, storages, steps and stages, binds and runs each case twice, and stops at
-the first access out of bounds, undefined operation, or output that depends on what memory held before.
+``python -m pyonnx_wasm.testing.damage --count 100000``; the fuzzer (``kernels/cpp/fuzz``) is built by ``python -m pyonnx_wasm.toolchain
+sanitize`` with clang's AddressSanitizer and UBSan. It knows the format: it changes registers, parameters, buffers, storages, steps,
+stages and the Programs within, binds and runs each case twice, and stops at the first access out of bounds, undefined operation, or
+output that depends on what memory held before. ``--first`` and ``--seed`` replay the case that it names.
 """
 
 from __future__ import annotations
@@ -123,11 +124,12 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
         20,
         """(float[N,M,K] x, int32[N,M,K] i, float16[N,M,K] h, double[K] d, bool[N,1,K] b, int8[N,M,K] t) => (float[N,M,K] y, int32[N,M,K]
         j, float16[N,M,K] k, float[N,M] s, float[K] mx, double[N,M,K] e, int64[N,M,K] c, float[N,1,1] l, int32[N,K] pr,
-        float16[M] hm, float[K,N,M] w, int64[3] sh) { x1 = Tanh(x) x2 = Erf(x1) x3 = Pow(x2, x) y = Where(b, x3, x) j1 = Mul(i,
+        float16[M] hm, float[K,N,M] w, int64[3] sh, float[N,M,K] rd,
+        float[N,M,K] rn) { x1 = Tanh(x) x2 = Erf(x1) x3 = Pow(x2, x) y = Where(b, x3, x) j1 = Mul(i,
         i) j2 = Sub(j1, i) j = Neg(j2) k1 = Exp(h) k = Div(k1, h) s = ReduceMean<keepdims=0>(x, two) mx =
         ReduceMax<keepdims=0>(x, zero_one) e1 = Cast<to=11>(t) e = Add(e1, d) c = Cast<to=7>(x) l = ReduceL2(x, one_two) pr =
         ReduceProd<keepdims=0>(i, one) hm = ReduceSum<keepdims=0>(h, zero_two) xt = Transpose<perm=[2,0,1]>(x) w = Softplus(xt)
-        sh = Shape(x) }""",
+        sh = Shape(x) rd = RandomUniformLike(x) rn = RandomNormalLike<seed=3.0>(x) }""",
         {"two": ("ints", (2,)), "zero_one": ("ints", (0, 1)), "one_two": ("ints", (1, 2)), "one": ("ints", (1,)),
             "zero_two": ("ints", (0, 2))},
     ),
