@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import multiprocessing as mp
-import sys
 import time
 import traceback
 from collections import Counter, defaultdict
@@ -19,7 +18,7 @@ from .shrink import shrink
 from .sketch import Case
 
 PATIENCE = 60.0  # seconds that a case may take
-CHUNK = 2048
+CHUNK = 512
 ORACLES = ("onnxruntime", "reference", "wide")
 
 
@@ -46,16 +45,13 @@ class Report:
     findings: dict[tuple[str, str, str], list[Finding]] = field(default_factory=lambda: defaultdict(list))
     others: dict[tuple[str, str, str], list[Finding]] = field(default_factory=lambda: defaultdict(list))
 
-    def take(self, found: Finding) -> bool:
-        """Counts what a case ended in; true for a finding."""
+    def take(self, found: Finding) -> None:
         kind = "bait" if found.name.startswith("bait.") else "graph" if found.name == "graph" else "operator"
         self.counts[kind][found.status] += 1
         if found.status in ("wrong", "refused", "failed", "crash", "hang", "error"):
             self.findings[found.group].append(found)
-            return True
-        if found.status != "agrees":
+        elif found.status != "agrees":
             self.others[found.group].append(found)
-        return False
 
     @property
     def total(self) -> int:
@@ -93,18 +89,15 @@ def run_here(seed: int, indices: Iterable[int], backend: str, only: str = "") ->
 
 
 def run(seed: int, indices: Sequence[int], backend: str = "cpu", only: str = "", jobs: int = 1, progress: bool = True) -> Report:
-    """Runs cases in ``jobs`` processes and tells each finding as it comes, with a bar on a terminal.
-
-    A case that ends its process is a crash, one that takes too long a hang; Ctrl-C ends early.
-    """
+    """Runs cases in ``jobs`` processes. A case that ends its process is a crash, one that takes too long a hang; Ctrl-C ends early."""
     report = Report(seed)
-    bar = tqdm(total=len(indices), unit="case", disable=None if progress else True, smoothing=0.05)
+    bar = tqdm(total=len(indices), unit="case", disable=not progress, smoothing=0.05)
     try:
         for found in _work(seed, list(indices), backend, only, jobs):
+            report.take(found)
             bar.update()
-            if report.take(found) and progress:
-                bar.write(f"{found.index:8}  {found.status} · {found.name} · {found.detail.splitlines()[0][:200]}")
-                sys.stdout.flush()
+            if report.findings:
+                bar.set_postfix_str(f"{sum(map(len, report.findings.values()))} findings", refresh=False)
     except KeyboardInterrupt:
         print(f"ended after {report.total:,} cases")
     bar.close()
