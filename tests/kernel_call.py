@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_core import INPUT, KERNELS, OUTPUT, Asm
+from assembler import INPUT, KERNELS, OUTPUT, Asm
 
 from pyonnx_wasm.dtypes import DType, from_numpy
 from pyonnx_wasm.runtimes import core

@@ -157,3 +157,18 @@ def test_a_trip_costs_little(backend: str) -> None:
     session = InferenceSession(data, providers=[backend])
     (y,) = session.run(None, {"c": np.array(True), "x": np.array(0), "most": np.array(1_000_000)})
     assert y == 1_000_000
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_what_loops_give_is_joined(axis: int) -> None:
+    """Carried values of two loops, concatenated: a loop gives whole storages, whatever reads them."""
+    row = body(
+        [h.make_node("Add", ["v", "x"], ["v2"]), h.make_node("Identity", ["go"], ["go2"])],
+        [*STEER, ("v", T.FLOAT, ["N"])],
+        [("go2", T.BOOL, []), ("v2", T.FLOAT, ["N"])],
+    )
+    loops = [h.make_node("Loop", ["M", "", start], [end], body=row) for start, end in (("x", "a"), ("z", "b"))]
+    rows = [h.make_node("Unsqueeze", [n, "lead"], [f"{n}1"]) for n in "ab"]
+    joined = h.make_node("Concat", ["a1", "b1"], ["y"], axis=axis)
+    data = model([*loops, *rows, joined], {"M": (T.INT64, []), "x": (T.FLOAT, ["N"]), "z": (T.FLOAT, ["N"])}, ["y"], lead=i64(0))
+    agrees(data, [{"M": np.array(m), "x": f32(n), "z": f32(n) + 1} for m, n in ((20, 3), (0, 2), (1, 4))])

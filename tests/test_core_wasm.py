@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from test_core import Asm, chain, floats
+from assembler import Asm, chain, floats
 from wasmtime import Config, Engine, Instance, Limits, Linker, MemoryType, Module, SharedMemory, Store
 from wasmtime import _ffi as ffi
 
@@ -106,7 +106,9 @@ def test_runs_a_program(file: str, threads: int, workers: bool) -> None:
         for _ in range(3):
             assert m.call("pwx_run", session, ins, outs, error) == 0, m.text(error)
         np.testing.assert_array_equal(m.view(y, 4 * n + 4).view(np.float32), np.append(floats(n), np.float32(0)))
-    assert m.call("pwx_bind", session, m.put(np.array([1 << 33])), 0, error) == 5, "an arena beyond 4 GB"
+    for n, code, text in ((1 << 33, 4, "step 0 (copy): a buffer of 34359738368 bytes"), (536_870_000, 5, "no memory for 4294")):
+        assert m.call("pwx_bind", session, m.put(np.array([n])), 0, error) == code
+        assert m.text(error).startswith(text)
     m.call("pwx_destroy", session)
     m.call("pwx_pool_destroy", pool)
     for thread in crew:

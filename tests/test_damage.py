@@ -12,7 +12,7 @@ from pyonnx_wasm import toolchain
 from pyonnx_wasm.runtimes import core
 from pyonnx_wasm.runtimes.core import CoreError
 from pyonnx_wasm.testing import damage
-from tests.test_core import ARENA, INPUT, OUTPUT, WEIGHT, Asm, call, chain, start
+from tests.assembler import ARENA, BOOL, F32, I64, INPUT, OUTPUT, SLOT, WEIGHT, Asm, call, chain, start
 
 N = 1000
 
@@ -28,6 +28,41 @@ def through_the_arena(written: int) -> Asm:
     out = a.buffer(a.storage(OUTPUT, 4 * N))
     a.copy(out, here, N)
     a.output([N], out)
+    return a
+
+
+def looping(body: Asm, trips: int, condition: int = 1) -> Asm:
+    """input [N] float32, carried through a loop; the output is one number of it that a later stage reads."""
+    a = Asm()
+    a.input(F32, 1)
+    a.inputs[0][2] = x = a.buffer(a.storage(INPUT, 4 * N))
+    body_at, slot = a.part(body), a.slot(F32, 1)
+    a.step("loop", [slot, x], [1, body_at, body_at, 1, condition, trips, N])
+    a.stage()
+    size = a.emit("mul", a.emit("size", slot, 0), a.reg(4))
+    here, out = a.buffer(a.storage(SLOT, size, slot)), a.buffer(a.storage(OUTPUT, 4))
+    a.copy(out, here, 1)
+    a.output([1], out)
+    return a
+
+
+def body_of(rows: int = 1, conditions: int = 1) -> Asm:
+    """trip, condition, [N] -> condition (or several), `rows` times the [N] in front of one another."""
+    a = Asm()
+    a.input(I64, 0), a.input(BOOL, 0), a.input(F32, 1)
+    n = a.emit("dim", 2, 0)
+    size = a.emit("mul", n, a.reg(4))
+    go = a.buffer(a.storage(INPUT, 1, 1), BOOL)
+    x = a.buffer(a.storage(INPUT, size, 2))
+    a.inputs[1][2], a.inputs[2][2] = go, x
+    on = a.buffer(a.storage(OUTPUT, conditions, 0), BOOL)
+    a.copy(on, go, conditions, xstride=0)
+    grown = a.emit("mul", n, a.reg(rows))
+    y = a.buffer(a.storage(OUTPUT, a.emit("mul", grown, a.reg(4)), 1))
+    for row in range(rows):
+        a.copy(y, x, n, yoff=a.emit("mul", n, a.reg(row)))
+    a.output([conditions] if conditions > 1 else [], on, BOOL)
+    a.output([grown], y)
     return a
 
 
@@ -87,6 +122,69 @@ def test_work_beyond_the_limit_names_the_step() -> None:
     c.limit(max_operations=3 * N)
     call(c, np.zeros(N, np.float32))
     assert c.operations == 3 * N
+
+
+def test_loops_end_at_the_limits() -> None:
+    x = np.ones(N, np.float32)
+    np.testing.assert_array_equal(call(start(looping(body_of(), 3)), x)[0], [1])
+    c = start(looping(body_of(), 1 << 40))
+    c.limit(max_operations=1 << 20)
+    with pytest.raises(CoreError, match=r"step 0 \(loop\): takes more than 1048576 operations, the limit \(max_operations\)") as caught:
+        call(c, x)
+    assert (caught.value.code, caught.value.origin) == (core.LIMIT, "node")
+    c = start(looping(body_of(rows=2), 1 << 40))
+    c.limit(max_memory=1 << 20)
+    with pytest.raises(CoreError, match=r"the limit is 1048576 \(max_memory\)") as caught:
+        call(c, x)
+    assert (caught.value.code, caught.value.origin) == (core.LIMIT, "node")
+
+
+def test_bodies_share_what_a_run_may_take() -> None:
+    """A loop in a loop, each below the limit for itself."""
+    inner = body_of()
+    outer = Asm()
+    outer.input(I64, 0), outer.input(BOOL, 0), outer.input(F32, 1)
+    n = outer.emit("dim", 2, 0)
+    go = outer.buffer(outer.storage(INPUT, 1, 1), BOOL)
+    x = outer.buffer(outer.storage(INPUT, outer.emit("mul", n, outer.reg(4)), 2))
+    outer.inputs[1][2], outer.inputs[2][2] = go, x
+    part, slot = outer.part(inner), outer.slot(F32, 1)
+    on = outer.buffer(outer.storage(OUTPUT, 1, 0), BOOL)
+    outer.copy(on, go, 1)
+    outer.step("loop", [slot, x], [1, part, part, 1, 1, 100, n])
+    outer.stage()
+    length = outer.emit("size", slot, 0)
+    size = outer.emit("mul", length, outer.reg(4))
+    y = outer.buffer(outer.storage(OUTPUT, size, 1))
+    outer.copy(y, outer.buffer(outer.storage(SLOT, size, slot)), length)
+    outer.output([], on, BOOL)
+    outer.output([length], y)
+    c = start(looping(outer, 100))
+    c.limit(max_operations=100 * 100 * N)
+    with pytest.raises(CoreError, match="max_operations"):
+        call(c, np.ones(N, np.float32))
+    c.limit(max_operations=102 * 102 * (N + 10))
+    call(c, np.ones(N, np.float32))
+
+
+def test_a_condition_of_several_values_is_refused_before_it_is_written() -> None:
+    with pytest.raises(CoreError, match=r"step 0 \(loop\): its condition is no single value"):
+        call(start(looping(body_of(conditions=1000), 3)), np.ones(N, np.float32))
+
+
+def test_what_is_cleared_counts_as_work() -> None:
+    a = Asm()
+    a.output([N], a.buffer(a.storage(OUTPUT, 4 * N)))
+    c = start(a)
+    np.testing.assert_array_equal(call(c)[0], np.zeros(N))
+    assert c.operations == N // 2
+
+
+def test_bodies_write_no_weights() -> None:
+    body = body_of()
+    body.copy(body.buffer(body.storage(WEIGHT, 4 * N)), body.inputs[2][2], N)
+    with pytest.raises(CoreError, match="read-only weight"):
+        start(looping(body, 3), [np.zeros(N, np.float32)])
 
 
 def test_a_cancelled_run_ends_between_steps() -> None:

@@ -10,8 +10,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from assembler import ARENA, INPUT, OUTPUT, Asm
 from kernel_call import Array, offset, refused, run, sample, steps, words
-from test_core import ARENA, INPUT, OUTPUT, Asm
 
 from pyonnx_wasm.dtypes import DType, from_numpy
 from pyonnx_wasm.runtimes.core import Core

@@ -51,6 +51,52 @@ def test_both_directions_have_parameters_of_their_own(op: str) -> None:
     recurrent(op, names, alpha, beta, "bidirectional")
 
 
+@pytest.mark.parametrize("lengths", [False, True])
+@pytest.mark.parametrize("direction", ["forward", "reverse", "bidirectional"])
+@pytest.mark.parametrize("op", GATES)
+def test_recurrence_of_any_length_in_one_session(op: str, direction: str, lengths: bool) -> None:
+    ways, g = 2 if direction == "bidirectional" else 1, GATES[op]
+    constants = {"w": normal(ways, 3 * g, 4) * 0.5, "r": normal(ways, 3 * g, 3) * 0.5}
+    outputs = ["y", "h", "c"] if op == "LSTM" else ["y", "h"]
+    names = ["x", "w", "r", "b", "lens" if lengths else "", "h0"]
+    feeds: list[dict[str, Any]] = [
+        {"x": normal(t, n, 4), "b": normal(ways, 6 * g), "h0": normal(ways, n, 3)} for t, n in ((5, 2), (1, 3), (40, 1), (2000, 2))
+    ]
+    for feed in feeds if lengths else []:
+        t, n, _ = feed["x"].shape
+        feed["lens"] = np.array([t, max(1, t // 2), 1][:n], np.int32)
+    check(op, feeds, constants=constants, outputs=outputs, inputs=names, hidden_size=3, direction=direction)
+
+
+@pytest.mark.parametrize("rule", ["linear", "gated", "delta", "gated_delta"])
+def test_linear_attention_of_any_length_in_one_session(rule: str) -> None:
+    """Against the recurrence as the standard writes it, in float64; a length of 0 leaves the state."""
+    feeds: list[Any] = []
+    for t, n in ((3, 2), (0, 1), (1, 2), (300, 1)):
+        q, k, v = (normal(n, t, 2 * d, seed=i) * 0.3 for i, d in enumerate((3, 3, 2)))
+        feed = {"q": q, "k": k, "v": v, "s": normal(n, 2, 3, 2)}
+        feeds.append(feed | {"decay": -np.abs(normal(n, t, 2 * 3)), "beta": np.abs(normal(n, t, 2))})
+
+    def expected(feed: Feed) -> list[Array]:
+        q, k, v, s, decay, beta = (feed.get(name, np.ones(1)).astype(np.float64) for name in ("q", "k", "v", "s", "decay", "beta"))
+        n, t, _ = q.shape
+        q, k, v = (x.reshape(n, t, 2, x.shape[2] // 2) for x in (q, k, v))
+        rows = np.zeros((n, t, 2, 2))
+        for i in range(t):
+            s = s * np.exp(decay[:, i].reshape(n, 2, 3, 1)) if "gated" in rule else s
+            new = v[:, i]
+            if "delta" in rule:
+                new = (new - np.einsum("nhk,nhkv->nhv", k[:, i], s)) * beta[:, i, :, None]
+            s = s + k[:, i, :, :, None] * new[:, :, None]
+            rows[:, i] = np.einsum("nhk,nhkv->nhv", q[:, i], s) / np.sqrt(3)
+        return [rows.reshape(n, t, 4).astype(np.float32), s.astype(np.float32)]
+
+    names = ["q", "k", "v", "s", "decay" if "gated" in rule else "", "beta" if "delta" in rule else ""]
+    used = [{n: f[n] for n in names if n} for f in feeds]
+    named: dict[str, Any] = {"outputs": ["y", "last"], "inputs": names, "opset": 27, "oracle": expected}
+    check("LinearAttention", used, q_num_heads=2, kv_num_heads=2, update_rule=rule, **named)
+
+
 def layer_norm(x: Array, axis: int, scale: Array, bias: Array | None, rms: bool = False) -> Array:
     axes = tuple(range(axis % x.ndim, x.ndim))
     wide = x.astype(np.float64)

@@ -14,7 +14,7 @@ from onnx import helper as h
 
 from pyonnx_wasm import InferenceSession, SessionOptions
 from pyonnx_wasm.runtimes.core import CoreError
-from tests.test_core import ARENA, I64, INPUT, OUTPUT, Asm, start
+from tests.assembler import ARENA, I64, INPUT, OUTPUT, Asm, start
 
 Feed = dict[str, np.ndarray]
 BACKENDS = ("cpu", "wasmtime")

@@ -197,7 +197,8 @@ struct Head {
   i64 v_step;
 
   void rows(i64 begin, i64 end) {
-    if (packs(p)) pack_keys(k, p, scratch + l.keys);
+    if (!p.sk) return nothing(begin, end);
+    if (packs(p) && p.d) pack_keys(k, p, scratch + l.keys);
     v_step = p.v_s;
     if (p.dv % W) {
       float* out = scratch + l.values;
@@ -217,11 +218,20 @@ struct Head {
     return n < 0 ? 0 : least(n, p.sk);
   }
 
+  // Without keys.
+  void nothing(i64 begin, i64 end) {
+    for (i64 i = begin; i < end; i++)
+      for (i64 c = 0; c < p.dv; c++) y[i * p.y_s + c] = 0;
+  }
+
   void block(i64 first, i64 count) {
     float *s = scratch + l.scores, *out = scratch + l.out;
-    const float* queries = q + first * p.q_s;
+    const float* queries = p.d ? q + first * p.q_s : nullptr;
     i64 most = visible(first + count - 1);
-    if (packs(p)) {
+    if (!p.d) {
+      for (i64 i = 0; i < count; i++)
+        for (i64 j = 0; j < most; j++) s[i * l.score_stride + j] = 0;
+    } else if (packs(p)) {
       for (i64 j = 0; j < most; j += PANEL)
         strip<NR, PANEL>(count, p.d, queries, p.q_s, scratch + l.keys + j * p.d, PANEL, s + j, l.score_stride);
     } else {
@@ -243,7 +253,7 @@ struct Head {
       float* to = y + (first + i) * p.y_s;
       const float* from = out + i * l.out_stride;
       float r = inverse[i];
-      const float hidden = p.nan_rows && p.sk ? __builtin_nanf("") : 0;
+      const float hidden = p.nan_rows ? __builtin_nanf("") : 0;
       if (r == 0)  // all keys masked: the scores were left as they are
         for (i64 c = 0; c < p.dv; c++) to[c] = hidden;
       else

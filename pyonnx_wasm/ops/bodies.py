@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,11 @@ class Outline:
         """A value around the body as an input of it; ``shape``: where it may change from step to step."""
         self.taken.append(contiguous(value))
         return self.input(value.dtype, [self.size(s) for s in value.shape] if shape is None else shape)
+
+    def bring(self, value: Value) -> Value:
+        """A value around the body as the body has it: constants stay constants."""
+        fixed = self._constant(value) if value.storage.const else None
+        return self.take(value) if fixed is None else fixed
 
     def _named(self, name: str, x: Value, named: Value) -> Value:
         """An input of the model that only bodies read, with the sizes that its axes' names stand for where the body knows them."""
@@ -168,3 +173,77 @@ def emit(
                 value.producer.outs[spec] = whole
         found.append(whole)
     return found
+
+
+Trace = Callable[[Outline, Value, Value, Sequence[Value]], Sequence[Value]]
+
+
+def run_loop(
+    ctx: Context, body: Any, trips: DimLike, condition: DimLike, initial: Sequence[Value], trace: Trace, ranks: Sequence[int]
+) -> tuple[Value, ...]:
+    """A loop that the core runs. Sizes of carried values that change from step to step become symbols, one after the other.
+
+    Args:
+        body: of the model; None where ``trace`` makes its own.
+        trace: gives the condition and the results of a step from its number, its condition and the carried values.
+        ranks: of the step's number and of its condition.
+    """
+    count = len(initial)
+    changing: set[tuple[int, int]] = set()
+    while True:
+        outline = Outline(ctx, body)
+        step, going = (outline.input(t, [1] * r) for t, r in zip((DType.int64, DType.bool), ranks, strict=True))
+        carried = []
+        for k, value in enumerate(initial):
+            shape = [outline.graph.fresh() if (k, a) in changing else outline.size(s) for a, s in enumerate(value.shape)]
+            carried.append(outline.take(value, shape))
+        go, *results = trace(outline, step, going, carried)
+        before = len(changing)
+        for k, (was, now) in enumerate(zip(carried, results[:count], strict=True)):
+            if was.dtype is not now.dtype or was.rank != now.rank:
+                raise IRError(f"a loop carries {initial[k]}, its body gives {now}: dtype and rank must stay")
+            changing.update((k, a) for a, (s, t) in enumerate(zip(was.shape, now.shape, strict=True)) if not dims.same(s, t))
+        if len(changing) == before:
+            break
+    if go.dtype is not DType.bool:
+        raise IRError(f"the condition that a loop's body gives is {go}, it must be bool")
+    outs: list[tuple[DType, list[DimLike | None]]] = []
+    for k, value in enumerate(initial):
+        outs.append((value.dtype, [None if (k, a) in changing else s for a, s in enumerate(value.shape)]))
+    for value in results[count:]:
+        outs.append((value.dtype, [None, *map(outline.back, value.shape)]))
+    steer = {"first": count, "condition": condition, "trips": trips if isinstance(trips, int) else dims.dmax(trips, 0)}
+    return tuple(emit("loop", [outline], outline.taken, outs, **steer))
+
+
+Cell = Callable[[Sequence[Value], Sequence[Value], Sequence[Value | None]], tuple[list[Value], list[Value]]]
+
+
+def run_steps(
+    ctx: Context,
+    steps: DimLike,
+    state: Sequence[Value],
+    scanned: Sequence[tuple[Value, int]],
+    fixed: Sequence[Value | None],
+    cell: Cell,
+) -> tuple[list[Value], list[Value]]:
+    """A recurrence that the core runs: the last state, and what the steps gave, stacked along a new first axis.
+
+    Args:
+        scanned: values and the axis of each that a step takes its part along.
+        fixed: what every step takes whole.
+        cell: given the state, the parts of the scanned and the fixed values, the next state and what the step gives.
+    """
+    from .gather import Gather
+
+    def trace(outline: Outline, step: Value, going: Value, carried: Sequence[Value]) -> list[Value]:
+        wholes, operands = [outline.take(x) for x, _ in scanned], [None if v is None else outline.bring(v) for v in fixed]
+        with outline.graph:
+            parts = [Gather(whole, step, axis=axis) for whole, (_, axis) in zip(wholes, scanned, strict=True)]
+            fresh, given = cell(carried, parts, operands)
+            results = [constant(np.array(True)), *fresh, *given]
+        outline.graph.outputs = [(f"out{k}", v) for k, v in enumerate(results)]
+        return results
+
+    made = run_loop(ctx, None, steps, 1, state, trace, [0, 0])
+    return list(made[: len(state)]), list(made[len(state) :])

@@ -27,7 +27,7 @@ from ..tensor import (
     transpose,
     unsqueeze,
 )
-from .bodies import ANY_TRIPS, Outline, emit
+from .bodies import ANY_TRIPS, Outline, emit, run_loop
 from .gather import Gather
 
 STEPS = 1024  # most that are settled one after another
@@ -101,47 +101,7 @@ def Loop(
             return settled
     initial = [_present(v) for v in v_initial]  # type: ignore[arg-type]
     ranks = [len(info.type.shape or ()) for info in body.inputs[:2]]
-    return _run_loop(ctx, body, trips, condition, initial, lambda o, step, go, carried: o.trace([step, go, *carried]), ranks)
-
-
-Trace = Callable[[Outline, Value, Value, Sequence[Value]], Sequence[Value]]
-
-
-def _run_loop(
-    ctx: Context, body: Any, trips: DimLike, condition: DimLike, initial: Sequence[Value], trace: Trace, ranks: Sequence[int]
-) -> tuple[Value, ...]:
-    """A loop that the core runs. Sizes of carried values that change from step to step become symbols, one after the other.
-
-    Args:
-        trace: gives the condition and the results of a step from its number, its condition and the carried values.
-        ranks: of the step's number and of its condition.
-    """
-    count = len(initial)
-    changing: set[tuple[int, int]] = set()
-    while True:
-        outline = Outline(ctx, body)
-        step, going = (outline.input(t, [1] * r) for t, r in zip((DType.int64, DType.bool), ranks, strict=True))
-        carried = []
-        for k, value in enumerate(initial):
-            shape = [outline.graph.fresh() if (k, a) in changing else outline.size(s) for a, s in enumerate(value.shape)]
-            carried.append(outline.take(value, shape))
-        go, *results = trace(outline, step, going, carried)
-        before = len(changing)
-        for k, (was, now) in enumerate(zip(carried, results[:count], strict=True)):
-            if was.dtype is not now.dtype or was.rank != now.rank:
-                raise IRError(f"a loop carries {initial[k]}, its body gives {now}: dtype and rank must stay")
-            changing.update((k, a) for a, (s, t) in enumerate(zip(was.shape, now.shape, strict=True)) if not dims.same(s, t))
-        if len(changing) == before:
-            break
-    if go.dtype is not DType.bool:
-        raise IRError(f"the condition that a loop's body gives is {go}, it must be bool")
-    outs: list[tuple[DType, list[DimLike | None]]] = []
-    for k, value in enumerate(initial):
-        outs.append((value.dtype, [None if (k, a) in changing else s for a, s in enumerate(value.shape)]))
-    for value in results[count:]:
-        outs.append((value.dtype, [None, *map(outline.back, value.shape)]))
-    steer = {"first": count, "condition": condition, "trips": trips if isinstance(trips, int) else dims.dmax(trips, 0)}
-    return tuple(emit("loop", [outline], outline.taken, outs, **steer))
+    return run_loop(ctx, body, trips, condition, initial, lambda o, step, go, carried: o.trace([step, go, *carried]), ranks)
 
 
 def _settled(
@@ -229,7 +189,7 @@ def _run_scan(
         outline.graph.outputs.insert(0, ("go", go))
         return [go, *results]
 
-    return _run_loop(ctx, body, steps, 1, state, trace, [0, 0])
+    return run_loop(ctx, body, steps, 1, state, trace, [0, 0])
 
 
 def _settled_scan(

@@ -86,6 +86,8 @@ def BitCast(input: Value, *, to: int) -> Value:
     """The bits as they are, read as another dtype of the same width."""
     if input.dtype.bits < 8 or DType(to).bits < 8:
         raise IRError(f"bit casts of {input.dtype.name} are not supported")
+    if DType(to).name.startswith("complex"):
+        raise IRError(f"dtype {DType(to).name} is not supported")
     return bitcast(input, DType(to))
 
 

@@ -1,4 +1,4 @@
-"""Recurrent layers, one step after another: for sequences whose length is known when the model is compiled."""
+"""Recurrent layers: one step after another where the length is known and small, else a loop that the core runs."""
 
 from __future__ import annotations
 
@@ -9,14 +9,18 @@ import numpy as np
 
 from ..dtypes import DType
 from ..ir import IRError, Value
-from ..op import op
-from ..tensor import HALVES, cast, concat, constant, fill, like, map_, reshape, sized, slice_, split, swap, transpose, unsqueeze
+from ..ir.dims import DimLike
+from ..op import Context, op
+from ..tensor import HALVES, cast, concat, constant, fill, index, like, map_, reshape, sized, slice_, split, swap, transpose, unsqueeze
+from .bodies import run_steps
 from .gather import ReverseSequence
 from .matmul import matmul
 
 STEPS = 1024
 Floats = Sequence[float] | None
 Gate = Callable[[Value], Value]
+Optionals = Sequence[Value | None]
+Step = Callable[[Value, Sequence[Value], Optionals, list[Gate]], list[Value]]  # the next state; of the recurrence, bias and peepholes
 ACTIVATIONS: dict[str, tuple[float | None, float | None, Callable[[Value, Any, Any], Value]]] = {  # alpha, beta; None: takes none
     "sigmoid": (None, None, lambda x, a, b: map_("sigmoid", x)),
     "tanh": (None, None, lambda x, a, b: map_("tanh", x)),
@@ -50,11 +54,11 @@ def _gates(names: Sequence[str], alpha: Floats, beta: Floats, clip: float | None
     return found
 
 
-def _rnn(x: Value, h: list[Value], r: Value, bias: Value | None, act: list[Gate]) -> list[Value]:
+def _rnn(x: Value, h: Sequence[Value], r: Value, bias: Value | None, act: list[Gate]) -> list[Value]:
     return [act[0](_plus(map_("add", x, matmul(h[0], r)), bias))]
 
 
-def _gru(x: Value, h: list[Value], r: Value, bias: Value | None, act: list[Gate], linear_before_reset: bool) -> list[Value]:
+def _gru(x: Value, h: Sequence[Value], r: Value, bias: Value | None, act: list[Gate], linear_before_reset: bool) -> list[Value]:
     size = h[0].shape[1]
     xz, xr, xh = split(x, 1, [size] * 3)
     rz, rr, rh = split(r, 1, [size] * 3)
@@ -68,7 +72,9 @@ def _gru(x: Value, h: list[Value], r: Value, bias: Value | None, act: list[Gate]
     return [map_("add", map_("mul", map_("sub", like(z, 1), z), new), map_("mul", z, h[0]))]
 
 
-def _lstm(x: Value, state: list[Value], r: Value, bias: Value | None, act: list[Gate], peep: Value | None, coupled: bool) -> list[Value]:
+def _lstm(
+    x: Value, state: Sequence[Value], r: Value, bias: Value | None, act: list[Gate], peep: Value | None, coupled: bool
+) -> list[Value]:
     h, c = state
     size = h.shape[1]
     i, o, f, g = split(_plus(map_("add", x, matmul(h, r)), bias), 1, [size] * 4)
@@ -80,21 +86,25 @@ def _lstm(x: Value, state: list[Value], r: Value, bias: Value | None, act: list[
     return [map_("mul", o, act[2](c)), c]
 
 
+def _there(x: Value | None) -> Value:
+    assert x is not None
+    return x
+
+
 def _plus(a: Value, b: Value | None) -> Value:
     return a if b is None else map_("add", a, b)
 
 
 def _recurrent(
-    X: Value, W: Value, R: Value, B: Value | None, sequence_lens: Value | None, initial: Sequence[Value | None],
-    step: Callable[[Value, list[Value], Value, Value | None, list[Gate], int], list[Value]], gates: int,
-    activations: Sequence[str], alpha: Floats, beta: Floats, clip: float | None, direction: str, layout: int,
+    X: Value, W: Value, R: Value, B: Value | None, sequence_lens: Value | None, initial: Optionals,
+    step: Step, gates: int,
+    activations: Sequence[str], alpha: Floats, beta: Floats, clip: float | None, direction: str, layout: int, ctx: Context,
+    peepholes: Value | None = None,
 ) -> tuple[Value, ...]:  # fmt: skip
     """Runs a cell over time in each direction; the inputs' share of the gates is one product for all steps."""
     if layout:
         X, initial = swap(X, 0, 1), [None if s is None else swap(s, 0, 1) for s in initial]
     steps, batch, size = X.shape[0], X.shape[1], R.shape[2]
-    if not isinstance(steps, int) or not 0 < steps <= STEPS:
-        raise IRError(f"the sequence length must be known when the model is compiled, from 1 to {STEPS}; it is {steps}")
     if direction not in ("forward", "reverse", "bidirectional"):
         raise IRError(f"direction {direction!r} is not one of forward, reverse, bidirectional")
     lengths = None
@@ -111,24 +121,39 @@ def _recurrent(
         halves = None if B is None else split(_pick(B, d), 0, [gates * size] * 2)
         given = _plus(matmul(x, swap(_pick(W, d), 0, 1)), None if halves is None else halves[0])
         state = [fill([batch, size], 0, X.dtype) if s is None else sized(_pick(s, d), [batch, size], "an initial state") for s in initial]
-        rows = []
-        for t in range(steps):
-            now = reshape(slice_(given, 0, t, 1), [batch, gates * size])
-            fresh = step(now, state, recurrence, None if halves is None else halves[1], act, d)
-            if lengths is not None:
-                alive = map_("lt", constant(np.array(t, np.int64)), lengths)
-                rows.append(map_("where", alive, fresh[0], like(fresh[0], 0)))
-                state = [map_("where", alive, new, old) for new, old in zip(fresh, state, strict=True)]
-            else:
-                rows.append(fresh[0])
-                state = fresh
-        y = concat([unsqueeze(row, [0]) for row in rows], 0)
+        fixed = [recurrence, None if halves is None else halves[1], None if peepholes is None else _pick(peepholes, d)]
+        state, y = _over_time(ctx, steps, state, given, fixed, lengths, step, act)
         outputs.append(unsqueeze(y if way == "forward" else _reversed(y, sequence_lens), [1]))
         finals.append([unsqueeze(s, [0]) for s in state])
     results = [concat(outputs, 1), *(concat(list(parts), 0) for parts in zip(*finals, strict=True))]
     if layout:
         results = [transpose(results[0], [2, 0, 1, 3]), *(swap(s, 0, 1) for s in results[1:])]
     return tuple(results)
+
+
+def _over_time(
+    ctx: Context, steps: DimLike, state: list[Value], given: Value, fixed: Optionals, lengths: Value | None, step: Step, act: list[Gate]
+) -> tuple[list[Value], Value]:
+    """The last state, and the first value of the states of all steps, [steps, batch, size]; beyond a length it is 0, the states stay."""
+
+    def cell(state: Sequence[Value], parts: Sequence[Value], given: Optionals) -> tuple[list[Value], list[Value]]:
+        (now, at), (*fixed, lengths) = parts, given
+        fresh = step(now, state, fixed, act)
+        if lengths is None:
+            return fresh, [fresh[0]]
+        alive = map_("lt", at, lengths)
+        row = map_("where", alive, fresh[0], like(fresh[0], 0))
+        return [map_("where", alive, new, old) for new, old in zip(fresh, state, strict=True)], [row]
+
+    if not isinstance(steps, int) or not 0 < steps <= STEPS:
+        state, rows = run_steps(ctx, steps, state, [(given, 0), (index(0, [steps]), 0)], [*fixed, lengths], cell)
+        return state, rows[0]
+    stacked = []
+    for t in range(steps):
+        now = reshape(slice_(given, 0, t, 1), given.shape[1:])
+        state, (row,) = cell(state, [now, constant(np.array(t, np.int64))], [*fixed, lengths])
+        stacked.append(unsqueeze(row, [0]))
+    return state, concat(stacked, 0)
 
 
 def _pick(x: Value, direction: int) -> Value:
@@ -154,14 +179,15 @@ def RNN(
     X: Value, W: Value, R: Value, B: Value | None = None, sequence_lens: Value | None = None, initial_h: Value | None = None, *,
     activation_alpha: Floats = None, activation_beta: Floats = None, activations: Sequence[str] | None = None,
     clip: float | None = None, direction: str = "forward", hidden_size: int = 0, layout: int = 0, output_sequence: int = 0,
+    ctx: Context,
 ) -> tuple[Value, ...]:  # fmt: skip
     names = activations or ["Tanh"] * (2 if direction == "bidirectional" else 1)
     attributes = {"activation_alpha": activation_alpha, "activation_beta": activation_beta, "activations": names, "clip": clip}
-    if wide := _wide(RNN, X, W, R, B, sequence_lens, initial_h, **attributes, direction=direction, layout=layout):
+    if wide := _wide(RNN, X, W, R, B, sequence_lens, initial_h, **attributes, direction=direction, layout=layout, ctx=ctx):
         return wide
     return _recurrent(
-        X, W, R, B, sequence_lens, [initial_h], lambda x, s, r, b, act, d: _rnn(x, s, r, b, act), 1,
-        names, activation_alpha, activation_beta, clip, direction, layout,
+        X, W, R, B, sequence_lens, [initial_h], lambda x, s, fixed, act: _rnn(x, s, _there(fixed[0]), fixed[1], act), 1,
+        names, activation_alpha, activation_beta, clip, direction, layout, ctx,
     )  # fmt: skip
 
 
@@ -170,16 +196,17 @@ def GRU(
     X: Value, W: Value, R: Value, B: Value | None = None, sequence_lens: Value | None = None, initial_h: Value | None = None, *,
     activation_alpha: Floats = None, activation_beta: Floats = None, activations: Sequence[str] | None = None,
     clip: float | None = None, direction: str = "forward", hidden_size: int = 0, layout: int = 0, linear_before_reset: int = 0,
-    output_sequence: int = 0,
+    output_sequence: int = 0, ctx: Context,
 ) -> tuple[Value, ...]:  # fmt: skip
     names = activations or ["Sigmoid", "Tanh"] * (2 if direction == "bidirectional" else 1)
     attributes = {"activation_alpha": activation_alpha, "activation_beta": activation_beta, "activations": names, "clip": clip}
     attributes["linear_before_reset"] = linear_before_reset
-    if wide := _wide(GRU, X, W, R, B, sequence_lens, initial_h, **attributes, direction=direction, layout=layout):
+    if wide := _wide(GRU, X, W, R, B, sequence_lens, initial_h, **attributes, direction=direction, layout=layout, ctx=ctx):
         return wide
     return _recurrent(
-        X, W, R, B, sequence_lens, [initial_h], lambda x, s, r, b, act, d: _gru(x, s, r, b, act, bool(linear_before_reset)), 3,
-        names, activation_alpha, activation_beta, clip, direction, layout,
+        X, W, R, B, sequence_lens, [initial_h],
+        lambda x, s, fixed, act: _gru(x, s, _there(fixed[0]), fixed[1], act, bool(linear_before_reset)), 3,
+        names, activation_alpha, activation_beta, clip, direction, layout, ctx,
     )  # fmt: skip
 
 
@@ -189,18 +216,16 @@ def LSTM(
     initial_c: Value | None = None, P: Value | None = None, *,
     activation_alpha: Floats = None, activation_beta: Floats = None, activations: Sequence[str] | None = None,
     clip: float | None = None, direction: str = "forward", hidden_size: int = 0, input_forget: int = 0, layout: int = 0,
-    output_sequence: int = 0,
+    output_sequence: int = 0, ctx: Context,
 ) -> tuple[Value, ...]:  # fmt: skip
     names = activations or ["Sigmoid", "Tanh", "Tanh"] * (2 if direction == "bidirectional" else 1)
     attributes = {"activation_alpha": activation_alpha, "activation_beta": activation_beta, "activations": names, "clip": clip}
     attributes["input_forget"] = input_forget
-    if wide := _wide(LSTM, X, W, R, B, sequence_lens, initial_h, initial_c, P, **attributes, direction=direction, layout=layout):
+    if wide := _wide(LSTM, X, W, R, B, sequence_lens, initial_h, initial_c, P, **attributes, direction=direction, layout=layout, ctx=ctx):
         return wide
 
-    def step(x: Value, state: list[Value], r: Value, b: Value | None, act: list[Gate], d: int) -> list[Value]:
-        peep = None if P is None else _pick(P, d)
-        return _lstm(x, state, r, b, act, peep, bool(input_forget))
-
     return _recurrent(
-        X, W, R, B, sequence_lens, [initial_h, initial_c], step, 4, names, activation_alpha, activation_beta, clip, direction, layout
-    )
+        X, W, R, B, sequence_lens, [initial_h, initial_c],
+        lambda x, s, fixed, act: _lstm(x, s, _there(fixed[0]), fixed[1], act, fixed[2], bool(input_forget)), 4,
+        names, activation_alpha, activation_beta, clip, direction, layout, ctx, P,
+    )  # fmt: skip

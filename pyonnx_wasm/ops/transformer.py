@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -26,11 +27,13 @@ from ..tensor import (
     reduce,
     reshape,
     slice_,
+    squeeze,
     swap,
     transpose,
     unsqueeze,
 )
 from .attention import attention
+from .bodies import run_steps
 from .control import subgraph
 from .gather import Gather, GatherElements
 from .matmul import matmul
@@ -288,13 +291,11 @@ def LinearAttention(
     q_num_heads: int,
     scale: float = 0.0,
     update_rule: str = "gated_delta",
+    ctx: Context,
 ) -> tuple[Value, Value]:
     """The recurrence of the standard, one token after another: S = exp(g) S + k (beta (v - S^T k))^T, o = scale S^T q."""
     if update_rule not in ("linear", "gated", "delta", "gated_delta"):
         raise IRError(f"update_rule {update_rule!r} is not one of linear, gated, delta, gated_delta")
-    steps = _known(query.shape[1], "the sequence length")
-    if steps > STEPS:
-        raise IRError(f"sequences of {steps} tokens are not supported, at most {STEPS} are")
     wide = DType.float32
     pairs = ((query, q_num_heads), (key, kv_num_heads), (value, kv_num_heads))
     q, k, v = (cast(heads_first(x, n, "input"), wide) for x, n in pairs)
@@ -303,20 +304,33 @@ def LinearAttention(
     state = cast(fill([batch, kv_num_heads, k.shape[3], v.shape[3]], 0, wide) if past_state is None else past_state, wide)
     gates = None if decay is None or "gated" not in update_rule else map_("exp", _per_head(decay, kv_num_heads))
     rates = None if beta is None or "delta" not in update_rule else _per_head(beta, kv_num_heads)
-    rows = []
-    for t in range(steps):
-        kt, vt = slice_(k, 2, t, 1), slice_(v, 2, t, 1)
+
+    def cell(state: Sequence[Value], parts: Sequence[Value], _: Sequence[Value | None]) -> tuple[list[Value], list[Value]]:
+        """One token: q [batch, q_num_heads, size], k and v [batch, kv_num_heads, size], the state [batch, kv_num_heads, size, depth]."""
+        (now,), (qt, kt, vt, *rest) = state, parts
         if gates is not None:
-            state = map_("mul", state, swap(slice_(gates, 2, t, 1), 2, 3))
+            now = map_("mul", now, unsqueeze(rest.pop(0), [3]))
         if "delta" in update_rule:
-            vt = map_("sub", vt, matmul(kt, state))
+            vt = map_("sub", vt, squeeze(matmul(unsqueeze(kt, [2]), now), [2]))
             if rates is not None:
-                vt = map_("mul", vt, slice_(rates, 2, t, 1))
-        state = map_("add", state, map_("mul", swap(kt, 2, 3), vt))
-        qt = reshape(slice_(q, 2, t, 1), [batch, kv_num_heads, rep, 1, q.shape[3]])
-        o = matmul(qt, unsqueeze(state, [2]), factor)
-        rows.append(reshape(o, [batch, 1, q_num_heads * v.shape[3]]))
-    return cast(concat(rows, 1), query.dtype), cast(state, query.dtype if past_state is None else past_state.dtype)
+                vt = map_("mul", vt, rest.pop(0))
+        now = map_("add", now, map_("mul", unsqueeze(kt, [3]), unsqueeze(vt, [2])))
+        grouped = reshape(qt, [*now.shape[:2], rep, 1, now.shape[2]])
+        o = matmul(grouped, unsqueeze(now, [2]), factor)
+        return [now], [reshape(o, [now.shape[0], q_num_heads * now.shape[3]])]
+
+    scanned = [(x, 2) for x in (q, k, v, gates, rates) if x is not None]
+    steps = query.shape[1]
+    if isinstance(steps, int) and 0 < steps <= STEPS:
+        rows = []
+        for t in range(steps):
+            (state,), (row,) = cell([state], [squeeze(slice_(x, axis, t, 1), [axis]) for x, axis in scanned], [])
+            rows.append(unsqueeze(row, [1]))
+        y = concat(rows, 1)
+    else:
+        (state,), (rows_first,) = run_steps(ctx, steps, [state], scanned, [], cell)
+        y = swap(rows_first, 0, 1)
+    return cast(y, query.dtype), cast(state, query.dtype if past_state is None else past_state.dtype)
 
 
 @op("FlexAttention", domain="ai.onnx.preview")

@@ -70,4 +70,5 @@ def _taken(node: Node, writes: dict[Storage, Node], reads: dict[Storage, int], h
 
 
 def _writes_whole(node: Node, storage: Storage) -> bool:
-    return any(v.storage is storage and v.whole for v in node.outs.values())
+    """False for branches and loops: what they give are whole storages of their bodies."""
+    return "control" not in node.kernel.traits and any(v.storage is storage and v.whole for v in node.outs.values())

@@ -1,8 +1,9 @@
-"""Programs that use every kernel, and the native fuzzer that damages them: ``python -m pyonnx_wasm.testing.damage --count 100000``.
+"""Programs that use every kernel, stages, branches and loops, and the native fuzzer that damages them.
 
-The fuzzer (``kernels/cpp/fuzz``) is built by ``python -m pyonnx_wasm.toolchain sanitize`` with clang's AddressSanitizer and UBSan.
-It knows the format: it changes registers, parameters, buffers, storages, steps and stages, binds and runs each case twice, and stops at
-the first access out of bounds, undefined operation, or output that depends on what memory held before.
+``python -m pyonnx_wasm.testing.damage --count 100000``; the fuzzer (``kernels/cpp/fuzz``) is built by ``python -m pyonnx_wasm.toolchain
+sanitize`` with clang's AddressSanitizer and UBSan. It knows the format: it changes registers, parameters, buffers, storages, steps,
+stages and the Programs within, binds and runs each case twice, and stops at the first access out of bounds, undefined operation, or
+output that depends on what memory held before. ``--first`` and ``--seed`` replay the case that it names.
 """
 
 from __future__ import annotations
@@ -96,15 +97,39 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
         Compress(fx, fb) two = Mul(shape, ones) rs = Expand(zero, two) cs = Concat<axis=0>(cp, r) }""",
         {"most": ("ints", (3,)), "half": ("scales", (0.5,)), "zero": ("zero", (1, 1)), "flat": ("ints", (-1,)), "ones": ("ints", (1, 1))},
     ),
+    "control": (
+        20,
+        """(float[N] x, float[M,K] d, int64 trips, float most, int64[K] v) => (float[a] y, float[N] z, float[b,N] rows, float[c] grown,
+        int64[K] w, int64[e,K] each, float[K] t, float[M,K] sums) {
+        s = ReduceSum<keepdims=0>(x) c = Greater(s, most)
+        y = If(c) <then_branch = g1 () => (float[a1] y1) { y1 = Mul(x, x) },
+                   else_branch = g2 () => (float[a2] y2) { y2 = Concat<axis=0>(x, x) }>
+        z, rows = Loop(trips, , x) <body = g3 (int64 i, bool go, float[N] u) => (bool go2, float[N] u2, float[N] row)
+            { h = Mul(u, half) u2 = Add(h, x) r = ReduceSum<keepdims=0>(u2) go2 = Less(r, most) row = Identity(u2) }>
+        grown = Loop(trips, , x) <body = g4 (int64 i, bool go, float[p] u) => (bool go2, float[q] u2)
+            { u2 = Concat<axis=0>(u, x) go2 = Identity(go) }>
+        w, each = Loop(three, , v) <body = g5 (int64 i, bool go, int64[K] u) => (bool go2, int64[K] u3, int64[K] row)
+            { u2 = Loop(i, , u) <body = g6 (int64 j, bool on, int64[K] o) => (bool on2, int64[K] o2)
+                  { o1 = Add(o, i) o2 = Add(o1, j) on2 = Identity(on) }>
+              even = Mod(i, two) odd = Cast<to=9>(even)
+              u3 = If(odd) <then_branch = g7 () => (int64[K] k1) { k1 = Neg(u2) },
+                            else_branch = g8 () => (int64[K] k2) { k2 = Add(u2, i) }>
+              go2 = Identity(go) row = Identity(u3) }>
+        start = ReduceMax<keepdims=0>(d, first)
+        t, sums = Scan<num_scan_inputs=1, body = g9 (float[K] carry, float[K] now) => (float[K] next, float[K] out)
+            { next = Add(carry, now) out = Mul(next, now) }>(start, d) }""",
+        {"half": ("scale", ()), "three": ("three", ()), "two": ("two", ()), "first": ("ints", (0,))},
+    ),
     "elements": (
         20,
         """(float[N,M,K] x, int32[N,M,K] i, float16[N,M,K] h, double[K] d, bool[N,1,K] b, int8[N,M,K] t) => (float[N,M,K] y, int32[N,M,K]
         j, float16[N,M,K] k, float[N,M] s, float[K] mx, double[N,M,K] e, int64[N,M,K] c, float[N,1,1] l, int32[N,K] pr,
-        float16[M] hm, float[K,N,M] w, int64[3] sh) { x1 = Tanh(x) x2 = Erf(x1) x3 = Pow(x2, x) y = Where(b, x3, x) j1 = Mul(i,
+        float16[M] hm, float[K,N,M] w, int64[3] sh, float[N,M,K] rd,
+        float[N,M,K] rn) { x1 = Tanh(x) x2 = Erf(x1) x3 = Pow(x2, x) y = Where(b, x3, x) j1 = Mul(i,
         i) j2 = Sub(j1, i) j = Neg(j2) k1 = Exp(h) k = Div(k1, h) s = ReduceMean<keepdims=0>(x, two) mx =
         ReduceMax<keepdims=0>(x, zero_one) e1 = Cast<to=11>(t) e = Add(e1, d) c = Cast<to=7>(x) l = ReduceL2(x, one_two) pr =
         ReduceProd<keepdims=0>(i, one) hm = ReduceSum<keepdims=0>(h, zero_two) xt = Transpose<perm=[2,0,1]>(x) w = Softplus(xt)
-        sh = Shape(x) }""",
+        sh = Shape(x) rd = RandomUniformLike(x) rn = RandomNormalLike<seed=3.0>(x) }""",
         {"two": ("ints", (2,)), "zero_one": ("ints", (0, 1)), "one_two": ("ints", (1, 2)), "one": ("ints", (1,)),
             "zero_two": ("ints", (0, 2))},
     ),
@@ -138,8 +163,8 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
 def constant(kind: str, value: Sequence[float], rng: np.random.Generator) -> np.ndarray:
     if kind == "ints":
         return np.array(value, np.int64)
-    if kind == "int":
-        return np.array(1, np.int64)
+    if kind in (numbers := {"int": 1, "two": 2, "three": 3}):
+        return np.array(numbers[kind], np.int64)
     if kind == "scales":
         return np.array(value, np.float32)
     if kind == "scale":
@@ -181,7 +206,7 @@ def write(folder: Path) -> list[Path]:
             for one in dims:
                 blocks.append(struct.pack(f"<{len(one) + 1}q", len(one), *one))
             paths[-1].write_bytes(b"".join(blocks))
-    unused = set(KERNELS) - used
+    unused = {*KERNELS, "if", "loop"} - used
     if unused:
         raise ValueError(f"no seed uses {', '.join(sorted(unused))}: add it to MODELS")
     return paths

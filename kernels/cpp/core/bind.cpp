@@ -272,8 +272,10 @@ int32_t Session::steps(Binding& b, i64 stage, Error* e) {
   }
   written_stages = stage + 1;
   auto order = [](const Clear& x, const Clear& y) { return x.step < y.step; };
-  if (stage) std::sort(clears.data + clear_ends[stage - 1], clears.data + clear_ends[stage], order);
-  else std::sort(b.clears, b.clears + b.n_clears, order);
+  Clear* const first = stage ? clears.data + clear_ends[stage - 1] : b.clears;
+  Clear* const last = stage ? clears.data + clear_ends[stage] : b.clears + b.n_clears;
+  std::sort(first, last, order);
+  for (const Clear* at = first; at < last; at++) demand.add(at->step, ceil_div(at->end - at->begin, 8), 0);
   return within_limits(b, stage, demand, e);
 }
 

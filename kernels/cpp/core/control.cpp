@@ -4,15 +4,21 @@
 
 #include "session.h"
 
-bool Tensor::reserve(i64 room, bool keep) {
-  if (data && room <= capacity) return true;
-  const i64 wanted = keep ? std::max(room, 2 * capacity) : std::max<i64>(room, 1);
+// Room for so many bytes; what is there stays with `keep`, and more may come. Never less than a byte, so that there is an address.
+int32_t Session::reserve(Tensor& t, i64 room, bool keep, Error* e) {
+  if (t.data && room <= t.capacity) return 0;
+  room = std::max<i64>(room, 1);
+  i64 wanted = keep ? std::max(room, 2 * t.capacity) : room;
+  if (allow(keep ? 0 : t.capacity, wanted, nullptr)) wanted = room;
+  if (int32_t err = allow(keep ? 0 : t.capacity, wanted, e)) return err;
   char* fresh = static_cast<char*>(allocate(wanted));
-  if (!fresh) return false;
-  if (keep && data) __builtin_memcpy(fresh, data, size_t(bytes));
-  pwx_free(data);
-  data = fresh, capacity = wanted;
-  return true;
+  if (!fresh) fresh = static_cast<char*>(allocate(wanted = room));
+  if (!fresh) return fail(e, NO_MEMORY, -1, "no memory for ", wanted, " bytes of a value");
+  if (keep && t.data) __builtin_memcpy(fresh, t.data, size_t(t.bytes));
+  pwx_free(t.data);
+  *taken += wanted - t.capacity;
+  t.data = fresh, t.capacity = wanted;
+  return 0;
 }
 
 int32_t Session::create_parts(const i64* bytes, Error* e) {
@@ -20,17 +26,25 @@ int32_t Session::create_parts(const i64* bytes, Error* e) {
   for (auto& t : slots) t = {};
   if (!p.n_parts) return 0;
   if (depth >= MAX_DEPTH) return fail(e, MALFORMED, -1, "programs lie more than ", MAX_DEPTH, " deep in each other");
-  if (!parts.resize(p.n_parts) || !controls.resize(p.steps.size)) return no_memory(e);
+  bool fits = parts.resize(p.n_parts);
+  fits = controls.resize(p.steps.size) && fits;
   for (auto& part : parts) part = nullptr;
   for (auto& control : controls) control = nullptr;
+  if (!fits) return no_memory(e);
+  // An input of a body may be a weight: what a body wrote there would change under a kernel that has read it.
+  Array<i64> sealed;
+  if (!sealed.resize(weights.size)) return no_memory(e);
+  for (i64 i = 0; i < weights.size; i++) sealed[i] = bytes[i] < 0 ? bytes[i] : -bytes[i];
   for (i64 i = 0; i < p.n_parts; i++) {
     void* memory = pwx_alloc(sizeof(Session));
     if (!memory) return no_memory(e);
     Session* part = parts[i] = new (memory) Session;
-    part->pool = pool, part->depth = depth + 1, part->left = left, part->stop = stop, part->chance = chance;
+    part->pool = pool, part->depth = depth + 1, part->left = left, part->taken = taken, part->stop = stop, part->chance = chance;
     part->max_memory = max_memory, part->max_operations = max_operations;
-    if (int32_t err = part->create(p.words.data + p.parts[i].at, p.parts[i].words, reinterpret_cast<void* const*>(weights.data), bytes, weights.size, e))
+    if (int32_t err = part->create(p.words.data + p.parts[i].at, p.parts[i].words, reinterpret_cast<void* const*>(weights.data), sealed.data, weights.size, e)) {
+      if (e) e->step = -1;  // it is none of this Program's
       return err;
+    }
   }
   for (i64 i = 0; i < p.steps.size; i++) {
     if (!p.steps[i].control) continue;
@@ -99,8 +113,9 @@ int32_t Session::create_control(const Step& s, i64 index, Control& c, Error* e) 
   }
   if (loop && n_first > s.n_outputs) return wrong("carries more than it gives");
   if (s.n_params != N_CONTROL_PARAMS + n_dims) return wrong("has ", i64(s.n_params), " parameters");
-  if (!c.tensors.resize(2 * s.n_outputs) || !c.dims.resize(results + 2) || !c.inputs.resize(most) || !c.outputs.resize(most)) return no_memory(e);
+  const bool fits = c.tensors.resize(2 * s.n_outputs);
   for (auto& t : c.tensors) t = {};
+  if (!fits || !c.dims.resize(results + 2) || !c.inputs.resize(most) || !c.outputs.resize(most)) return no_memory(e);
   return 0;
 }
 
@@ -125,15 +140,14 @@ int32_t Session::prove_control(const Step& s, i64 index, const Buf* bufs, const 
 
 int32_t Session::run_control(const Step& s, i64 index, const Buf* bufs, const i64* params, Error* e) {
   Control& c = *controls[index];
-  const int32_t err = s.control == IF ? run_if(s, c, bufs, params, e) : run_loop(s, c, bufs, params, e);
+  const int32_t err = s.control == IF ? run_if(s, index, c, bufs, params, e) : run_loop(s, index, c, bufs, params, e);
   if (err && e) e->step = int32_t(index);  // the step of this Program; the text names the one within
   return err;
 }
 
-namespace {
-
-// Binds and runs a body; place(o, dims, bytes) gives the memory of an output whose dims are known.
-template <class Place> int32_t run_body(Session& body, const i64* dims, void* const* inputs, void** outputs, Error* e, Place place) {
+// Binds and runs a body; place(o, dims, bytes, to) gives the memory of an output whose dims are known.
+template <class Place>
+int32_t Session::run_body(Session& body, i64 index, const i64* dims, void* const* inputs, void** outputs, Error* e, Place place) {
   if (!body.rebind(dims))
     if (int32_t err = body.bind(dims, inputs, false, e)) return err;
   for (i64 o = 0; o < body.p.outputs.size; o++) outputs[o] = nullptr;
@@ -143,13 +157,20 @@ template <class Place> int32_t run_body(Session& body, const i64* dims, void* co
       const Output& out = body.p.outputs[o];
       const i64* at = body.current->out_dims + out.dims_at;
       if (out.stage > body.stage || (outputs[o] && out.stage < body.stage)) continue;
-      outputs[o] = place(o, at, tensor_bytes(at, out.rank, out.dtype));
-      if (!outputs[o]) return fail(e, NO_MEMORY, -1, "no memory for a value of a loop or a branch, or more than the limit (max_memory)");
+      const i64 bytes = tensor_bytes(at, out.rank, out.dtype);
+      if (bytes < 0) return fail(e, BAD_BIND, -1, "output ", o, " has a negative or an absurd size");
+      if (int32_t none = place(o, at, bytes, &outputs[o])) return none;
     }
     err = body.go_on(inputs, outputs, e);
   }
+  // What binding and each step take by themselves counts, too.
+  *left -= body.current ? body.current->operations + body.p.steps.size + body.p.live.size + 1 : 0;
+  if (!err && *left < 0)
+    return fail(e, LIMIT, -1, "step ", index, " (", p.steps[index].kernel->name, "): takes more than ", max_operations, " operations, the limit (max_operations)");
   return err;
 }
+
+namespace {
 
 void set_dims(Tensor& t, const i64* dims, i64 rank, i64 bytes) {
   t.bytes = bytes;
@@ -158,7 +179,7 @@ void set_dims(Tensor& t, const i64* dims, i64 rank, i64 bytes) {
 
 }  // namespace
 
-int32_t Session::run_if(const Step& s, Control& c, const Buf* bufs, const i64* params, Error* e) {
+int32_t Session::run_if(const Step& s, i64 index, Control& c, const Buf* bufs, const i64* params, Error* e) {
   const i64 n_first = params[N_FIRST];
   const bool other = params[CONDITION] == 0;
   const Buf* in = bufs + s.n_outputs + (other ? n_first : 0);
@@ -166,15 +187,15 @@ int32_t Session::run_if(const Step& s, Control& c, const Buf* bufs, const i64* p
   if (other) dims += ranks(parts[params[PROGRAM]]->p, 0, parts[params[PROGRAM]]->p.n_inputs);
   Session& body = *parts[params[other ? OTHER_PROGRAM : PROGRAM]];
   for (i64 i = 0; i < body.p.n_inputs; i++) c.inputs[i] = in[i].data;
-  return run_body(body, dims, c.inputs.data, c.outputs.data, e, [&](i64 o, const i64* at, i64 bytes) -> void* {
+  return run_body(body, index, dims, c.inputs.data, c.outputs.data, e, [&](i64 o, const i64* at, i64 bytes, void** to) {
     Tensor& t = s.bufs[o] < 0 ? c.tensors[o] : slots[s.bufs[o]];
-    if (bytes < 0 || bytes > max_memory || !t.reserve(bytes)) return nullptr;
-    set_dims(t, at, body.p.outputs[o].rank, bytes);
-    return t.data;
+    const int32_t err = reserve(t, bytes, false, e);
+    if (!err) set_dims(t, at, body.p.outputs[o].rank, bytes), *to = t.data;
+    return err;
   });
 }
 
-int32_t Session::run_loop(const Step& s, Control& c, const Buf* bufs, const i64* params, Error* e) {
+int32_t Session::run_loop(const Step& s, i64 index, Control& c, const Buf* bufs, const i64* params, Error* e) {
   Session& body = *parts[params[PROGRAM]];
   const i64 n = params[N_FIRST], limit = params[TRIPS];
   i64* dims = c.dims.data;
@@ -186,35 +207,33 @@ int32_t Session::run_loop(const Step& s, Control& c, const Buf* bufs, const i64*
   c.inputs[0] = &c.trip, c.inputs[1] = &c.go[0];
   for (i64 i = 2; i < body.p.n_inputs; i++) c.inputs[i] = bufs[s.n_outputs + i - 2].data;
   // Carried value k lies in tensors 2k and 2k + 1 by turns, what is stacked in tensor 2k.
-  bool strange = false;
-  auto place = [&](i64 o, const i64* out, i64 bytes) -> void* {
-    if (bytes < 0 || bytes > max_memory) return nullptr;
-    if (o == 0) return strange |= bytes != 1, &c.go[bytes == 1 ? 1 : 0];
+  auto wrong = [&](auto... texts) { return fail(e, BAD_DATA, -1, "step ", index, " (", s.kernel->name, "): ", texts...); };
+  auto place = [&](i64 o, const i64* out, i64 bytes, void** to) -> int32_t {
+    if (o == 0) return *to = &c.go[1], bytes == 1 ? 0 : wrong("its condition is no single value");
     const i64 k = o - 1, rank = body.p.outputs[o].rank;
     if (k < n) {
       Tensor& t = c.tensors[2 * k + (c.trip & 1)];
-      if (!t.reserve(bytes)) return nullptr;
+      if (int32_t err = reserve(t, bytes, false, e)) return err;
       set_dims(t, out, rank, bytes);
-      return t.data;
+      return *to = t.data, 0;
     }
     Tensor& t = c.tensors[2 * k];
     for (i64 d = 0; d < rank; d++) {
-      strange |= c.trip && t.dims[d + 1] != out[d];
+      if (c.trip && t.dims[d + 1] != out[d]) return wrong("what is stacked changes its shape from step to step");
       t.dims[d + 1] = out[d];
     }
-    i64 whole;
     if (c.trip == 0) t.bytes = 0;
-    if (mul_over(bytes, c.trip + 1, &whole) || whole > max_memory || !t.reserve(whole, true)) return nullptr;
-    t.bytes = whole;
-    return t.data + bytes * c.trip;
+    const Size whole = Size(bytes) * (c.trip + 1);
+    if (!whole.within(MAX_BYTES)) return wrong("what is stacked needs an absurd amount of memory");
+    if (int32_t err = reserve(t, whole.value(), true, e)) return err;
+    t.bytes = whole.value();
+    return *to = t.data + bytes * c.trip, 0;
   };
   bool go = params[CONDITION] != 0;
   for (c.trip = 0; go && c.trip < limit; c.trip++) {
+    if (stop->load(std::memory_order_relaxed)) return fail(e, CANCELLED, -1, "the run was cancelled");
     c.go[0] = 1;
-    if (int32_t err = run_body(body, dims, c.inputs.data, c.outputs.data, e, place)) return err;
-    *left -= 1 + body.current->operations;
-    if (*left < 0) return fail(e, LIMIT, -1, "a loop takes more than ", max_operations, " operations, the limit (max_operations)");
-    if (strange) return fail(e, BAD_DATA, -1, "a condition is no single value, or what is stacked changes its shape from step to step");
+    if (int32_t err = run_body(body, index, dims, c.inputs.data, c.outputs.data, e, place)) return err;
     i64* d = carried_dims;
     for (i64 k = 0; k < n; k++) {
       const Tensor& t = c.tensors[2 * k + (c.trip & 1)];
@@ -233,7 +252,7 @@ int32_t Session::run_loop(const Step& s, Control& c, const Buf* bufs, const i64*
       if (trips) {
         std::swap(slot, c.tensors[2 * k + ((trips - 1) & 1)]);
       } else {
-        if (!slot.reserve(bytes)) return no_memory(e);
+        if (int32_t err = reserve(slot, bytes, false, e)) return err;
         if (bytes) __builtin_memcpy(slot.data, c.inputs[2 + k], size_t(bytes));
         set_dims(slot, d, in.rank, bytes);
       }
@@ -246,7 +265,7 @@ int32_t Session::run_loop(const Step& s, Control& c, const Buf* bufs, const i64*
     Tensor& t = c.tensors[2 * k];
     const Output& out = body.p.outputs[k + 1];
     if (!trips) {
-      if (!t.reserve(0)) return no_memory(e);
+      if (int32_t err = reserve(t, 0, false, e)) return err;
       t.bytes = 0;
       for (i64 i = 0; i < out.rank; i++) t.dims[i + 1] = told ? std::max<i64>(body.current->out_dims[out.dims_at + i], 0) : 0;
     }

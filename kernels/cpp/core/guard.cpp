@@ -7,6 +7,8 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+i64 guard_left = INT64_MAX;
+
 namespace {
 
 #if defined(__has_feature)
@@ -24,6 +26,7 @@ struct Copy {
     void* memory = nullptr;
     if (posix_memalign(&memory, size_t(align < 8 ? 8 : align), size_t(bytes ? bytes : 1))) abort();
     data = static_cast<char*>(memory);
+    guard_left -= bytes;
     memset(data, 0x5a, size_t(bytes));  // of scratch: as bad as anything
   }
   void lock() const {}
@@ -52,6 +55,12 @@ struct Copy {
 }  // namespace
 
 void run_guarded(const Kernel& kernel, const Call& call, int n_outputs, const char** error) {
+  if (guard_left < 0) {
+    Call plain = call;
+    kernel.run(plain);
+    *error = plain.error;
+    return;
+  }
   const int n = int(call.n_bufs);
   Copy* copies = static_cast<Copy*>(malloc(size_t(n + 1) * sizeof(Copy)));
   Buf* bufs = static_cast<Buf*>(malloc(size_t(n + 1) * sizeof(Buf)));

@@ -3,3 +3,5 @@
 #include "../kernel.h"
 
 void run_guarded(const Kernel& kernel, const Call& call, int n_outputs, const char** error);
+
+extern i64 guard_left;  // bytes that may still be copied; then steps run as they are

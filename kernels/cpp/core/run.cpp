@@ -4,16 +4,20 @@
 #include "guard.h"
 #include "session.h"
 
+// Whether memory may grow from `before` bytes to `bytes`; both are there for a moment where before is 0.
+int32_t Session::allow(i64 before, i64 bytes, Error* e) {
+  const Size all = Size(*taken - before) + Size(bytes);
+  return all.within(max_memory) ? 0 : fail(e, LIMIT, -1, "intermediate tensors of ", all.value(), " bytes; the limit is ", max_memory, " (max_memory)");
+}
+
 // Makes a block one of so many bytes.
 int32_t Session::reserve(Block& block, i64 bytes, Error* e) {
   if (bytes <= block.bytes) return 0;
-  Size all = bytes;
-  for (i64 i = 0; i < n_blocks; i++)
-    if (&blocks[i] != &block) all += blocks[i].bytes;
-  if (!all.within(max_memory)) return fail(e, LIMIT, -1, "intermediate tensors of ", all.value(), " bytes; the limit is ", max_memory, " (max_memory)");
+  if (int32_t err = allow(block.bytes, bytes, e)) return err;
   pwx_free(block.data);
+  *taken -= block.bytes;
   block.data = static_cast<char*>(allocate(bytes));
-  block.bytes = block.data ? bytes : 0;
+  *taken += block.bytes = block.data ? bytes : 0;
   return block.data ? 0 : fail(e, NO_MEMORY, -1, "no memory for ", bytes, " bytes of intermediate tensors");
 }
 

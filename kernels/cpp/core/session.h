@@ -61,8 +61,6 @@ struct Tensor {
   char* data;
   i64 capacity, bytes;
   i64 dims[MAX_SLOT_RANK];
-  // Room for so many bytes; what is there stays with `keep`. Never less than a byte, so that there is an address.
-  bool reserve(i64 room, bool keep = false);
 };
 
 struct Session;
@@ -113,7 +111,8 @@ struct Session {
   Array<Control*> controls;       // per step; null: a kernel's
   Array<Tensor> slots;
   int depth = 0;
-  i64 own_left = 0, *left = &own_left;  // operations that a run may still take, shared with the Programs within
+  i64 own_left = 0, *left = &own_left;  // operations that the bodies of control steps may still take in a run, shared with the Programs within
+  i64 own_taken = 0, *taken = &own_taken;  // bytes of blocks, slots and carried values, shared likewise
   std::atomic<int32_t>* stop = &cancelled;  // shared likewise
   Chance own_chance{}, *chance = &own_chance;  // likewise
 
@@ -152,13 +151,16 @@ struct Session {
   bool layout(Binding& b);
   void forget(Binding& b);
   const i64* tell(Binding& b, const Output& out);
+  int32_t allow(i64 before, i64 bytes, Error* e);
   int32_t reserve(Block& block, i64 bytes, Error* e);
+  int32_t reserve(Tensor& t, i64 room, bool keep, Error* e);
   int32_t place(i64 bytes, i64 step, Block** found, Error* e);
   int32_t create_control(const Step& s, i64 index, Control& c, Error* e);
   int32_t prove_control(const Step& s, i64 index, const Buf* bufs, const i64* params, Error* e) const;
   int32_t run_control(const Step& s, i64 index, const Buf* bufs, const i64* params, Error* e);
-  int32_t run_if(const Step& s, Control& c, const Buf* bufs, const i64* params, Error* e);
-  int32_t run_loop(const Step& s, Control& c, const Buf* bufs, const i64* params, Error* e);
+  int32_t run_if(const Step& s, i64 index, Control& c, const Buf* bufs, const i64* params, Error* e);
+  int32_t run_loop(const Step& s, i64 index, Control& c, const Buf* bufs, const i64* params, Error* e);
+  template <class Place> int32_t run_body(Session& body, i64 index, const i64* dims, void* const* inputs, void** outputs, Error* e, Place place);
   bool overlaps(const BufferRow& a, const BufferRow& b, bool* equal) const;
 };
 

@@ -1,16 +1,22 @@
 // Runs damaged Programs: fuzz SEED FIRST COUNT FILE... Built by `python -m pyonnx_wasm.toolchain sanitize`, fed by testing/damage.py.
 // A case is decided by (seed, its number): one of the files, damaged with knowledge of the format, bound and run twice within small limits
 // over memory that held other bytes before. It must end in an error of the core or in the same outputs both times.
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <string>
 #include <vector>
 
+#include <unistd.h>
+
+#include "../core/guard.h"
 #include "../core/session.h"
 #include "mutate.h"
 
 extern "C" void __sanitizer_set_death_callback(void (*)());
+extern "C" const char* __asan_default_options() { return "quarantine_size_mb=16:allocator_may_return_null=1:handle_abort=1"; }
 int pwx_poison = 0;  // what fresh memory is filled with; core/core.cpp
 
 EXPORT(pwx_create) Session* pwx_create(const int32_t*, i64, void* const*, const i64*, i64, Pool*, Error*);
@@ -24,6 +30,7 @@ namespace {
 
 constexpr i64 MEMORY = 1 << 24, OPERATIONS = 1 << 21;
 constexpr i64 LARGEST = 1 << 20;  // bytes of an input
+constexpr unsigned PATIENCE = 120;  // seconds for a case: it takes milliseconds within the limits
 
 struct File {
   Tables program;
@@ -32,7 +39,12 @@ struct File {
 };
 
 uint64_t seed, at;
-void say_where() { std::fprintf(stderr, "seed %llu case %llu\n", static_cast<unsigned long long>(seed), static_cast<unsigned long long>(at)); }
+const char* title;
+void say_where() { std::fprintf(stderr, "seed %llu case %llu (%s)\n", static_cast<unsigned long long>(seed), static_cast<unsigned long long>(at), title); }
+void too_long(int) {
+  std::fprintf(stderr, "does not end: "), say_where();
+  std::_Exit(1);
+}
 
 File read(const char* path) {
   std::FILE* f = std::fopen(path, "rb");
@@ -41,7 +53,7 @@ File read(const char* path) {
   File file;
   std::vector<int32_t> words(static_cast<size_t>(number()));
   if (std::fread(words.data(), 4, words.size(), f) != words.size()) std::exit(2);
-  file.program = Tables(words);
+  file.program = Tables(words.data());
   for (i64 n = number(); n-- > 0;) {
     std::vector<char> weight(static_cast<size_t>(number()));
     if (std::fread(weight.data(), 1, weight.size(), f) != weight.size()) std::exit(2);
@@ -89,6 +101,7 @@ void fill(Exact& to, int32_t dtype, uint64_t content) {
 // Runs once; the outputs' bytes, or the code of the error.
 int32_t run(const File& file, const Case& c, int poison, std::vector<std::vector<char>>& results) {
   pwx_poison = poison;
+  guard_left = i64(1) << 26;
   std::vector<Exact> memory;
   std::vector<void*> weights;
   std::vector<i64> bytes;
@@ -155,19 +168,26 @@ int main(int n, char** arguments) {
   std::vector<File> files;
   for (int i = 4; i < n; i++) files.push_back(read(arguments[i]));
   __sanitizer_set_death_callback(say_where);
-  uint64_t counts[128] = {};
+  std::signal(SIGALRM, too_long);
+  uint64_t counts[128] = {}, slowest = 0;
+  std::clock_t longest = 0;
   for (; at < last; at++) {
     Random random(seed * 0x9e3779b97f4a7c15 + at);
     const File& file = files[at % files.size()];
+    title = arguments[4 + at % files.size()];
+    alarm(PATIENCE);
     Case c{{}, file.dims[size_t(random.below(i64(file.dims.size())))], random.next()};
     if (at >= files.size()) c.words = mutated(file.program, random, c.dims);  // the first ones are whole
     else c.words = file.program.words();
+    const std::clock_t begin = std::clock();
     std::vector<std::vector<char>> once, again;
     const int32_t code = run(file, c, 0x11, once);
     counts[code]++;
     if (code == 0 && (run(file, c, 0xee, again) != 0 || once != again)) return std::fprintf(stderr, "what was not written decides outputs: "), say_where(), 1;
+    if (const std::clock_t took = std::clock() - begin; took > longest) longest = took, slowest = at;
   }
   const char* names[] = {"ran", "malformed", "unknown kernel", "check failed", "bad bind", "no memory", "bad data", "misuse", "limit", "cancelled"};
   for (int i = 0; i < 128; i++)
     if (counts[i]) std::printf("%s %llu\n", i < 10 ? names[i] : "too large", static_cast<unsigned long long>(counts[i]));
+  std::printf("the longest: case %llu, %.0f ms\n", static_cast<unsigned long long>(slowest), 1e3 * double(longest) / CLOCKS_PER_SEC);
 }

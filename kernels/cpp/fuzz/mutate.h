@@ -1,6 +1,7 @@
 // A Program taken apart into its tables, damaged there, and put together again.
 #pragma once
 #include <cstdint>
+#include <utility>
 #include <vector>
 
 #include "../kernel.h"
@@ -20,23 +21,22 @@ struct Random {  // splitmix64
 using Row = std::vector<int32_t>;
 
 struct Tables {
-  enum { KERNELS, INPUTS, OUTPUTS, CODE, STORAGES, BUFFERS, STEPS, STAGES, N };
+  enum { KERNELS, INPUTS, OUTPUTS, CODE, STORAGES, BUFFERS, STEPS, STAGES, SLOTS, N };
   std::vector<Row> rows[N];
+  std::vector<Tables> parts;  // the Programs within
   Row head_words;
 
   Tables() = default;
-  explicit Tables(const Row& w) {
+  explicit Tables(const int32_t* w) : head_words(w, w + HEADER) {
     for (int t = 0; t < N; t++) {
       size_t at = size_t(w[head(t) + 1]);
       for (int32_t i = 0; i < w[head(t)]; i++) {
-        const size_t length = size_of(t, w.data() + at);
-        rows[t].emplace_back(w.begin() + i64(at), w.begin() + i64(at + length));
+        const size_t length = size_of(t, w + at);
+        rows[t].emplace_back(w + at, w + at + length);
         at += length;
       }
     }
-    int32_t begin = w[2];  // of the first table
-    for (int t = 0; t < N; t++) begin = begin < w[head(t) + 1] ? begin : w[head(t) + 1];
-    head_words.assign(w.begin(), w.begin() + begin);
+    for (int32_t i = 0; i < w[PARTS]; i++) parts.emplace_back(w + w[w[PARTS + 1] + 2 * i]);
   }
 
   Row words() const {
@@ -45,6 +45,14 @@ struct Tables {
       w[head(t)] = int32_t(rows[t].size()), w[head(t) + 1] = int32_t(w.size());
       for (const Row& row : rows[t]) w.insert(w.end(), row.begin(), row.end());
     }
+    Row table;
+    for (const Tables& part : parts) {
+      const Row within = part.words();
+      table.push_back(int32_t(w.size())), table.push_back(int32_t(within.size()));
+      w.insert(w.end(), within.begin(), within.end());
+    }
+    w[PARTS] = int32_t(parts.size()), w[PARTS + 1] = int32_t(w.size());
+    w.insert(w.end(), table.begin(), table.end());
     w[2] = int32_t(w.size());
     return w;
   }
@@ -57,7 +65,8 @@ struct Tables {
   }
 
  private:
-  static size_t head(int table) { return table == STAGES ? 18 : size_t(3 + 2 * table); }
+  static constexpr size_t HEADER = 24, PARTS = 20;
+  static size_t head(int table) { return table == STAGES ? 18 : table == SLOTS ? 22 : size_t(3 + 2 * table); }
   static size_t size_of(int table, const int32_t* row) {
     switch (table) {
       case KERNELS: return 2 + (size_t(row[1]) + 3) / 4;
@@ -85,6 +94,11 @@ inline i64 odd_number(Random& random, i64 near) {
 template <class T> T& any(std::vector<T>& of, Random& random) { return of[size_t(random.below(i64(of.size())))]; }
 
 inline void mutate(Tables& p, Random& random) {
+  if (!p.parts.empty() && random.below(2)) {
+    if (random.below(20)) return mutate(any(p.parts, random), random);
+    std::swap(any(p.parts, random), any(p.parts, random));
+    return;
+  }
   static const int32_t dtypes[] = {F32, F32, F32, U8, I8, I32, I64, I64, BOOL, F16, F64, BF16, STRING, U4, 99};
   auto registers = [&] { return i64(p.rows[Tables::CODE].size()); };
   auto number = [&](i64 reg) {
@@ -115,14 +129,14 @@ inline void mutate(Tables& p, Random& random) {
         const i64 v = odd_number(random, i64(uint64_t(uint32_t(row[1])) | uint64_t(uint32_t(row[2])) << 32));
         row[1] = int32_t(uint64_t(v)), row[2] = int32_t(uint64_t(v) >> 32);
       } else if (random.below(2)) {
-        row[0] = int32_t(1 + random.below(16));
+        row[0] = int32_t(1 + random.below(17));
       } else {
         row[size_t(1 + random.below(3))] = int32_t(random.below(registers()));
       }
       break;
     case Tables::STORAGES:
       switch (random.below(5)) {
-        case 0: row[0] = int32_t(random.below(4)); break;
+        case 0: row[0] = int32_t(random.below(5)); break;
         case 1: row[1] = int32_t(random.below(4)); break;
         case 2: row[2] = other(row[2]); break;
         default: row[size_t(3 + random.below(2))] = int32_t(random.below(i64(p.rows[Tables::STEPS].size()) + 1));
@@ -145,7 +159,11 @@ inline void mutate(Tables& p, Random& random) {
       else row[0] = int32_t(random.below(i64(p.rows[Tables::KERNELS].size())));
       break;
     }
-    default: row[size_t(random.below(2))] += int32_t(random.below(5) - 2);
+    case Tables::SLOTS: row[size_t(random.below(2))] = random.below(2) ? dtypes[random.below(15)] : int32_t(random.below(5)); break;
+    default: {
+      int32_t& end = row[size_t(random.below(2))];
+      end = int32_t(uint32_t(end) + uint32_t(random.below(5) - 2));
+    }
   }
 }
 

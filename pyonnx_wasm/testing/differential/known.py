@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .sketch import Case
@@ -30,7 +30,7 @@ class Known:
 
 
 def example(entry: Known) -> Case:
-    """The case of an entry's example, fed ones; symbols are 2."""
+    """The case of an entry's example, fed ones; symbols are 2, but ``one`` is 1."""
     import numpy as np
     from onnx import helper, parser
 
@@ -38,10 +38,12 @@ def example(entry: Known) -> Case:
 
     model = parser.parse_model(entry.example)
     stored = {t.name for t in model.graph.initializer}
+
+    def sizes(info: Any) -> list[int]:
+        return [d.dim_value or (1 if d.dim_param == "one" else 2) for d in info.type.tensor_type.shape.dim]
+
     feeds = {
-        i.name: np.ones(
-            [d.dim_value or 2 for d in i.type.tensor_type.shape.dim], helper.tensor_dtype_to_np_dtype(i.type.tensor_type.elem_type)
-        )
+        i.name: np.ones(sizes(i), helper.tensor_dtype_to_np_dtype(i.type.tensor_type.elem_type))
         for i in model.graph.input
         if i.name not in stored
     }
@@ -57,7 +59,21 @@ KNOWN: tuple[Known, ...] = (
         '<ir_version: 10, opset_import: ["" : 20]> g (complex64[2] x) => (y) { y = Identity(x) }',
     ),
     Known(
-        "Attention",
+        "",
+        "refused",
+        r"\bfloat6e\dm\d",
+        "floats of six bits have no kernels",
+        '<ir_version: 13, opset_import: ["" : 28]> g (float[2] x) => (y) { y = Cast<to = 28>(x) }',
+    ),
+    Known(
+        "",
+        "refused",
+        r"\w+ of (float4|u?int[24])\w* is not supported; insert a Cast",
+        "elements narrower than a byte are moved, cast and quantised, nothing else",
+        '<ir_version: 13, opset_import: ["" : 26]> g (float4e2m1[2,3] x, float4e2m1[2,1] u) => (y) { y = TensorScatter<axis = 1>(x, u) }',
+    ),
+    Known(
+        "",
         "refused",
         r"the number of heads must be known",
         "how queries share keys is decided when the model is compiled",
@@ -85,6 +101,29 @@ KNOWN: tuple[Known, ...] = (
         r"how many numbers it holds must be known",
         "the rank of what it names is decided when the model is compiled",
         '<ir_version: 10, opset_import: ["" : 20]> g (float[2] x, int64[n] s) => (y) { y = Expand(x, s) }',
+    ),
+    Known(
+        "",
+        "refused",
+        r"how many axes are given must be known",
+        "the rank of what it gives is decided when the model is compiled",
+        '<ir_version: 10, opset_import: ["" : 20]> g (float[2] x, int64[one] a) => (y) { y = Unsqueeze(x, a) }',
+    ),
+    Known(
+        "Squeeze",
+        "failed",
+        r"axis \d+ has size 1 in this run and would vanish",
+        "the rank of what it gives is decided when the model is compiled; the error says what to give",
+        '<ir_version: 10, opset_import: ["" : 20]> g (float[2,one] x) => (y) { y = Squeeze(x) }',
+    ),
+    Known(
+        "Scan",
+        "refused",
+        r"the length of the scanned axis must be known",
+        "before opset 9 each element of the batch is a scan of its own; they are laid out when the model is compiled",
+        '<ir_version: 10, opset_import: ["" : 8]> g (float[b,2] s, float[b,3,2] x) => (t, y) { '
+        "t, y = Scan<num_scan_inputs = 1, body = step (float[2] c, float[2] i) => (float[2] d, float[2] e) { d = Add(c, i) e = Neg(d) }>"
+        '("", s, x) }',
     ),
     Known(
         "",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Mapping
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,8 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
             return "GridSample of integers interpolates in integers"
         if kind == "OneHot" and infinite:
             return "OneHot adds and multiplies"
+        if kind == "TfIdfVectorizer" and "weights" in given:
+            return "TfIdfVectorizer takes the weight of the column, not of the n-gram"
         if kind == "Unique" and given.get("sorted", 1) == 0:
             return "Unique always sorts"
         if kind == "Loop" and not node.input[1]:
@@ -140,8 +143,9 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
     return None
 
 
-def _float64_erf() -> Any:
-    """The evaluator's own Erf computes in float32."""
+@cache
+def _mended() -> tuple[Any, ...]:
+    """Operators that the evaluator lacks or gets wrong: its own Erf computes in float32, its Flatten fails where nothing is flattened."""
     import math
 
     from onnx.reference.op_run import OpRun
@@ -152,7 +156,35 @@ def _float64_erf() -> Any:
         def _run(self, x: Array) -> tuple[Array]:
             return (np.vectorize(math.erf, otypes=[np.float64])(x.astype(np.float64)).astype(x.dtype),)
 
-    return Erf
+    class Flatten(OpRun):
+        op_domain = ""
+
+        def _run(self, x: Array, axis: int = 1) -> tuple[Array]:
+            at = axis + x.ndim if axis < 0 else axis
+            return (x.reshape(math.prod(x.shape[:at]), math.prod(x.shape[at:])),)
+
+    class MatMulNBits(OpRun):
+        op_domain = "com.microsoft"
+
+        def _run(
+            self, a: Array, b: Array, scales: Array, zero_points: Array | None = None, g_idx: Any = None, bias: Array | None = None,
+            K: int = 0, N: int = 0, bits: int = 4, block_size: int = 32, **_: Any,
+        ) -> tuple[Array]:  # fmt: skip
+            blocks = -(-K // block_size)
+
+            def unpacked(packed: Array, count: int) -> Array:
+                fields = (packed.reshape(N, -1, 1) >> np.arange(0, 8, bits, dtype=np.uint8)) & np.uint8((1 << bits) - 1)
+                return fields.reshape(N, -1)[:, :count].astype(a.dtype)
+
+            if g_idx is not None or (zero_points is not None and zero_points.dtype != np.uint8):
+                raise NotImplementedError("group indices and zero points of floats")
+            levels = unpacked(b, blocks * block_size).reshape(N, blocks, block_size)
+            zero = np.full((N, blocks), 1 << (bits - 1), a.dtype) if zero_points is None else unpacked(zero_points, blocks)
+            weights = ((levels - zero[..., None]) * scales.reshape(N, blocks, 1)).reshape(N, -1)[:, :K]
+            y = a @ weights.T
+            return ((y if bias is None else y + bias).astype(a.dtype),)
+
+    return Erf, Flatten, MatMulNBits
 
 
 def _evaluated(case: Case, given: Case) -> list[Run]:
@@ -166,7 +198,7 @@ def _evaluated(case: Case, given: Case) -> list[Run]:
         inferred = onnx.shape_inference.infer_shapes(case.model, check_type=True)
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            evaluator = ReferenceEvaluator(explicit(given.model), new_ops=[_float64_erf()])
+            evaluator = ReferenceEvaluator(explicit(given.model), new_ops=list(_mended()))
             runs = [[_array(v) for v in evaluator.run(None, dict(feeds))] for feeds in given.runs]
     except Exception as error:
         raise Refused(f"reference: {_first(error)}") from None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing as mp
+import sys
 import time
 import traceback
 from collections import Counter, defaultdict
@@ -18,7 +19,7 @@ from .shrink import shrink
 from .sketch import Case
 
 PATIENCE = 60.0  # seconds that a case may take
-CHUNK = 512
+CHUNK = 2048
 ORACLES = ("onnxruntime", "reference", "wide")
 
 
@@ -45,13 +46,16 @@ class Report:
     findings: dict[tuple[str, str, str], list[Finding]] = field(default_factory=lambda: defaultdict(list))
     others: dict[tuple[str, str, str], list[Finding]] = field(default_factory=lambda: defaultdict(list))
 
-    def take(self, found: Finding) -> None:
+    def take(self, found: Finding) -> bool:
+        """Counts what a case ended in; true for a finding."""
         kind = "bait" if found.name.startswith("bait.") else "graph" if found.name == "graph" else "operator"
         self.counts[kind][found.status] += 1
         if found.status in ("wrong", "refused", "failed", "crash", "hang", "error"):
             self.findings[found.group].append(found)
-        elif found.status != "agrees":
+            return True
+        if found.status != "agrees":
             self.others[found.group].append(found)
+        return False
 
     @property
     def total(self) -> int:
@@ -89,15 +93,18 @@ def run_here(seed: int, indices: Iterable[int], backend: str, only: str = "") ->
 
 
 def run(seed: int, indices: Sequence[int], backend: str = "cpu", only: str = "", jobs: int = 1, progress: bool = True) -> Report:
-    """Runs cases in ``jobs`` processes. A case that ends its process is a crash, one that takes too long a hang; Ctrl-C ends early."""
+    """Runs cases in ``jobs`` processes and tells each finding as it comes, with a bar on a terminal.
+
+    A case that ends its process is a crash, one that takes too long a hang; Ctrl-C ends early.
+    """
     report = Report(seed)
-    bar = tqdm(total=len(indices), unit="case", disable=not progress, smoothing=0.05)
+    bar = tqdm(total=len(indices), unit="case", disable=None if progress else True, smoothing=0.05)
     try:
         for found in _work(seed, list(indices), backend, only, jobs):
-            report.take(found)
             bar.update()
-            if report.findings:
-                bar.set_postfix_str(f"{sum(map(len, report.findings.values()))} findings", refresh=False)
+            if report.take(found) and progress:
+                bar.write(f"{found.index:8}  {found.status} · {found.name} · {found.detail.splitlines()[0][:200]}")
+                sys.stdout.flush()
     except KeyboardInterrupt:
         print(f"ended after {report.total:,} cases")
     bar.close()

@@ -102,7 +102,7 @@ _EPSILONS = {
     "exact": 0.0,
     "Acosh": 32.0, "Asinh": 32.0, "Atanh": 32.0, "Tan": 32.0, "Pow": 32.0, "Sinh": 16.0, "Cosh": 16.0, "Gelu": 64.0, "Mish": 32.0,
     "Softplus": 32.0, "Attention": 64.0, "FlexAttention": 64.0, "LSTM": 64.0, "GRU": 64.0, "RNN": 64.0, "Conv": 32.0, "ConvTranspose": 32.0,
-    "MatMul": 32.0, "Gemm": 32.0, "FusedMatMul": 32.0, "FusedGemm": 32.0, "FusedConv": 32.0,
+    "MatMul": 32.0, "MatMulNBits": 32.0, "Gemm": 32.0, "FusedMatMul": 32.0, "FusedGemm": 32.0, "FusedConv": 32.0,
     "Einsum": 32.0, "DFT": 64.0, "STFT": 128.0,
     "LayerNormalization": 64.0, "InstanceNormalization": 64.0, "GroupNormalization": 64.0, "MeanVarianceNormalization": 64.0,
     "RMSNormalization": 32.0, "BatchNormalization": 32.0, "LogSoftmax": 32.0, "Softmax": 16.0,

@@ -65,8 +65,15 @@ def picked(m: Sketch, schema: Schema, parameter: str = "T", favourite: float = 0
 @cache
 def history(domain: str, name: str) -> tuple[Any, ...]:
     """The schemas of an operator, oldest first."""
-    every = (s for s in onnx.defs.get_all_schemas_with_history() if (s.domain, s.name) == (domain, name))
-    return tuple(sorted(every, key=lambda s: s.since_version))
+    return tuple(_histories().get((domain, name), ()))
+
+
+@cache
+def _histories() -> dict[tuple[str, str], list[Any]]:
+    found: dict[tuple[str, str], list[Any]] = {}
+    for schema in sorted(onnx.defs.get_all_schemas_with_history(), key=lambda s: s.since_version):
+        found.setdefault((schema.domain, schema.name), []).append(schema)
+    return found
 
 
 @cache

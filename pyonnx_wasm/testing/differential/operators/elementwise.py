@@ -177,7 +177,7 @@ def pow_(m: Sketch, schema: Schema) -> None:
         x = m.operand(dtype, a)
         exponent = m.operand(power, b)
     else:
-        x, exponent = m.input(m.whole_numbers(-5 if dtype.kind == "i" else 0, 5, a, dtype)), m.input(m.whole_numbers(0, 4, b, power))
+        x, exponent = m.input(m.whole_numbers(-5 if dtype.kind == "i" else 0, 5, a, dtype)), m.input(m.whole_numbers(0, 4, b).astype(power))
     m.result(m.node("Pow", x, exponent, **attributes))
 
 

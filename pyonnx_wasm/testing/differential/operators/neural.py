@@ -160,11 +160,16 @@ def ms_products(m: Sketch, schema: Schema) -> None:
         r, k, c = m.size(1, 5), m.size(1, 5), m.size(1, 5)
         lead = m.shape(m.integer(0, 2), 1, 3)
         ta, tb = m.integer(0, 1), m.integer(0, 1)
-        a, b = m.operand(FLOAT, (*lead, *((k, r) if ta else (r, k)))), m.operand(FLOAT, (*lead, *((c, k) if tb else (k, c))))
+        a, b = (
+            m.operand(FLOAT, (*lead, *((k, r) if ta else (r, k))), "mild"),
+            m.operand(FLOAT, (*lead, *((c, k) if tb else (k, c))), "mild"),
+        )
         m.result(m.node(name, a, b, domain=domain, transA=ta, transB=tb, alpha=m.real(-2, 2) if m.chance(0.5) else None))
     elif name == "FusedGemm":
         r, k, c = m.size(1, 5), m.size(1, 5), m.size(1, 5)
-        given = [m.operand(FLOAT, (r, k)), m.operand(FLOAT, (k, c))] + ([m.operand(FLOAT, (c,))] if m.chance(0.6) else [])
+        given = [m.operand(FLOAT, (r, k), "mild"), m.operand(FLOAT, (k, c), "mild")] + (
+            [m.operand(FLOAT, (c,), "mild")] if m.chance(0.6) else []
+        )
         if activation in ("Clip", "HardSigmoid"):
             activation, params = "LeakyRelu", [0.2]
         extra: dict[str, Any] = {"activation_alpha": params[0]} if params else {}
@@ -172,9 +177,9 @@ def ms_products(m: Sketch, schema: Schema) -> None:
     else:
         kernel, attributes, sizes = window(m, 2)
         per, out, n = m.integer(1, 3), m.integer(1, 3), m.size(1, 2)
-        given = [m.operand(FLOAT, (n, per, *sizes)), m.operand(FLOAT, (out, per, *kernel), constant=0.7)]
+        given = [m.operand(FLOAT, (n, per, *sizes), "mild"), m.operand(FLOAT, (out, per, *kernel), "mild", constant=0.7)]
         if m.chance(0.6):
-            given.append(m.operand(FLOAT, (out,), constant=0.7))
+            given.append(m.operand(FLOAT, (out,), "mild", constant=0.7))
         m.result(m.node(name, *given, domain=domain, activation=activation, activation_params=params or None, **attributes))
 
 
@@ -269,16 +274,22 @@ def resize(m: Sketch, schema: Schema) -> None:
         attributes["antialias"] = 1
     axes = [a for a in range(rank) if moved[a]] if m.opset >= 18 and any(moved) and m.chance(0.4) else None
     used = range(rank) if axes is None else axes
-    roi = ""
+    absent = m.const(np.zeros(0, np.float32)) if m.opset < 13 else ""
+    roi = absent
     if how == "tf_crop_and_resize":
         ends = [m.choice((0.0, 0.1, 0.25)) for _ in used] + [m.choice((1.0, 0.9, 1.2)) for _ in used]
-        roi = m.const(np.asarray(ends, np.float32))
         attributes["extrapolation_value"] = m.choice((None, -1.0))
-    if m.chance(0.6):
+    by_scales = m.chance(0.6)
+    if how == "tf_crop_and_resize":
+        if by_scales:  # both oracles size the output without the region, the standard with it: regions as long as the axis agree
+            ends[len(used) :] = [1.0 + e if e != 0.1 else 1.0 for e in ends[: len(used)]]
+            ends[: len(used)] = [e if e != 0.1 else 0.0 for e in ends[: len(used)]]
+        roi = m.const(np.asarray(ends, np.float32))
+    if by_scales:
         given = [roi, m.const(np.asarray([scales[a] for a in used], np.float32))]
     else:
         sizes = [max(1, int(dims[a] * scales[a])) for a in used]
-        given = [roi, "", m.ints(sizes)]
+        given = [roi, absent, m.ints(sizes)]
         if m.opset >= 18 and axes is not None and m.chance(0.4):
             attributes["keep_aspect_ratio_policy"] = m.choice(("stretch", "not_larger", "not_smaller"))
     m.result(m.node("Resize", x, *given, axes=axes, **attributes))

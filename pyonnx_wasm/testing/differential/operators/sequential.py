@@ -40,7 +40,9 @@ def recurrent(m: Sketch, schema: Schema) -> None:
     optional = [m.operand(dtype, (d, 2 * gates * hidden), "plain", constant=weights) if m.chance(0.6) else ""]
     optional.append(m.input(m.whole_numbers(min(1, length), length, (batch,), np.int32)) if m.chance(0.3) else "")
     state = (batch, d, hidden) if layout else (d, batch, hidden)
-    optional += [m.operand(dtype, state, "plain", constant=0.2) if m.chance(0.4) else "" for _ in range(2 if name == "LSTM" else 1)]
+    states = 2 if name == "LSTM" else 1
+    begun = [m.chance(0.4) and not m.empty for _ in range(states)]  # after no step at all onnxruntime's state is zero, whatever it began as
+    optional += [m.operand(dtype, state, "plain", constant=0.2) if b else "" for b in begun]
     if name == "LSTM":
         optional.append(m.operand(dtype, (d, 3 * hidden), "plain", constant=weights) if m.chance(0.25) else "")
     while optional and not optional[-1]:

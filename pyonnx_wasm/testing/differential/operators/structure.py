@@ -178,6 +178,7 @@ def dft(m: Sketch, schema: Schema) -> None:
     m.empty = False
     lead = m.shape(m.integer(1, 3), 1, 8)
     inverse, onesided = m.integer(0, 1), m.integer(0, 1)
+    lead = tuple(max(s, 2) for s in lead) if inverse and onesided else lead  # half a spectrum of one number is a transform of none
     last = 1 if not inverse and (onesided or m.chance(0.5)) else 2
     if inverse and onesided and m.opset < 20:
         onesided = 0
