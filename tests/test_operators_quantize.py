@@ -174,3 +174,22 @@ def test_softmax_in_a_precision(precision: int, fits: bool) -> None:
 def test_what_an_operator_lacks_is_named() -> None:
     with pytest.raises(IRError, match="attribute 'to' is missing"):
         InferenceSession(model("Cast", [{"x": normal(3)}]))
+
+
+def test_zero_points_of_a_size_that_is_a_symbol_hold_for_all_or_for_each() -> None:
+    """One element or one for each row and column, in one session; other sizes are refused."""
+    rng = np.random.default_rng(0)
+
+    def feed(m: int, n: int, a: int, b: int) -> Feed:
+        arrays = {"a": (m, 5), "b": (5, n), "az": (a,), "bz": (b,)}
+        return {name: rng.integers(0, 256, shape).astype(np.uint8) for name, shape in arrays.items()}
+
+    def expected(f: Feed) -> list[Array]:
+        a, b, az, bz = (f[k].astype(np.int32) for k in ("a", "b", "az", "bz"))
+        return [(a - az[:, None]) @ (b - bz)]
+
+    feeds = [feed(3, 4, 3, 4), feed(3, 4, 1, 1), feed(1, 1, 1, 1), feed(2, 7, 1, 7), feed(2, 7, 2, 1)]
+    check("MatMulInteger", feeds, oracle=expected)
+    session = InferenceSession(model("MatMulInteger", feeds))
+    with pytest.raises(CoreError, match="one element per row"):
+        session.run(None, feed(3, 4, 2, 4))

@@ -169,9 +169,13 @@ def Clip(input: Value, min: Value | None = None, max: Value | None = None) -> Va
     return input if max is None else map_("min", input, max)
 
 
+FLOAT32_MAX = float(np.finfo(np.float32).max)
+
+
 @op("Clip", since=1, until=10)
-def Clip_6(input: Value, *, min: float | None = None, max: float | None = None, consumed_inputs: Any = None) -> Value:
-    return Clip(input, None if min is None else like(input, min), None if max is None else like(input, max))  # type: ignore[no-any-return]
+def Clip_6(input: Value, *, min: float = -FLOAT32_MAX, max: float = FLOAT32_MAX, consumed_inputs: Any = None) -> Value:
+    """The default bounds are float32's largest numbers whatever the dtype: infinity does not pass."""
+    return Clip(input, like(input, min), like(input, max))  # type: ignore[no-any-return]
 
 
 @op()

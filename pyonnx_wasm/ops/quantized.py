@@ -8,7 +8,7 @@ from typing import Any
 from ..dtypes import DType
 from ..ir import Graph, IRError, Node, Value, dims
 from ..op import Kernel, op
-from ..tensor import broadcast_shapes, broadcast_to, cast, contiguous, map_, reshape, squeeze, unsqueeze
+from ..tensor import broadcast_shapes, broadcast_to, cast, contiguous, expand, map_, reshape, squeeze, unsqueeze
 from .conv import window_params, windows
 from .convert import QuantizeLinear
 from .matmul import ACTIVATIONS, activation_params, batch_of, matmul
@@ -76,8 +76,9 @@ def _zero(zero: Value | None, size: Any, per: str) -> Value | None:
     if zero.rank != 1:
         raise IRError(f"the zero point must be a scalar or have one element per {per}, it is {zero}")
     if not dims.same(zero.shape[0], size):
-        Graph.current().check(dims.eq(zero.shape[0], size), f"the zero point needs one element per {per}: {zero.shape[0]} for {size}")
-    return contiguous(zero)
+        fits = dims.ne(dims.eq(zero.shape[0], 1) + dims.eq(zero.shape[0], size), 0)
+        Graph.current().check(fits, f"the zero point needs one element per {per}: {zero.shape[0]} for {size}")
+    return contiguous(expand(zero, [size]))
 
 
 @op()

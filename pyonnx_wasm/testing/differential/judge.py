@@ -259,9 +259,9 @@ def _distance(a: Array, b: Array) -> Array:
 
 
 def _moved(case: Case, rng: np.random.Generator) -> Case:
-    """The case with its float inputs and constants off by up to two units in the last place."""
+    """The case with its float inputs, its constants and what its nodes give off by up to two units in the last place."""
     import onnx
-    from onnx import numpy_helper
+    from onnx import helper, numpy_helper
 
     def move(array: Array) -> Array:
         if not is_float(array.dtype) or array.dtype.itemsize < 2:
@@ -272,9 +272,24 @@ def _moved(case: Case, rng: np.random.Generator) -> Case:
 
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
-    for stored in model.graph.initializer:
+    graph = model.graph
+    for stored in graph.initializer:
         if stored.data_type in oracles.WIDENED:
             stored.CopyFrom(numpy_helper.from_array(move(numpy_helper.to_array(stored)), stored.name))
+    kinds = oracles.float_values(model)
+    nodes = list(graph.node)
+    del graph.node[:]
+    for node in nodes:
+        exact = [f"{name}_exact" if name in kinds else name for name in node.output]
+        factors = []
+        for name, inner in zip(node.output, exact, strict=True):
+            if inner != name:
+                one = move(np.ones((), helper.tensor_dtype_to_np_dtype(kinds[name])))
+                graph.initializer.append(numpy_helper.from_array(one, f"{name}_factor"))
+                factors.append(helper.make_node("Mul", [inner, f"{name}_factor"], [name]))
+        del node.output[:]
+        node.output.extend(exact)
+        graph.node.extend([node, *factors])
     return Case(case.name, model, tuple({n: move(a) for n, a in feeds.items()} for feeds in case.runs), case.loose)
 
 

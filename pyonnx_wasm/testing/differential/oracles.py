@@ -115,6 +115,7 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
     nan = any(a.dtype.kind == "f" and np.isnan(a).any() for a in arrays)
     infinite = any(a.dtype.kind == "f" and not np.isfinite(a).all() for a in arrays)
     whole = {n for feeds in runs for n, a in feeds.items() if not is_float(a.dtype)}
+    whole |= {t.name for t in model.graph.initializer if not is_float(numpy_helper.to_array(t).dtype)}
     for node in model.graph.node:
         given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         kind = node.op_type
@@ -130,6 +131,8 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
             return f"{kind} skips NaN as padding"
         if kind in ("Conv", "ConvTranspose") and "dilations" in given and infinite:
             return f"{kind} multiplies what a dilated kernel leaves out by 0"
+        if kind in ("GridSample", "DeformConv") and any(a.dtype == np.float64 for a in arrays):
+            return f"{kind} rounds coordinates to float32"
         if kind == "GridSample" and node.input[0] in whole:
             return "GridSample of integers interpolates in integers"
         if kind == "OneHot" and infinite:
@@ -211,6 +214,20 @@ def _evaluated(case: Case, given: Case) -> list[Run]:
             if tensor.HasField("shape") and len(tensor.shape.dim) != run[index].ndim:
                 raise Refused(f"reference: gives rank {run[index].ndim}, inferred is {len(tensor.shape.dim)}")
     return runs
+
+
+def float_values(model: onnx.ModelProto) -> dict[str, int]:
+    """What nodes give that is a tensor of wide floats, with its type; nothing before opset 7, where products broadcast by attribute."""
+    if next((o.version for o in model.opset_import if not o.domain), 1) < 7:
+        return {}
+    try:
+        inferred = onnx.shape_inference.infer_shapes(model).graph
+    except Exception:
+        return {}
+    found = {v.name: v.type.tensor_type.elem_type for v in (*inferred.value_info, *inferred.output) if v.type.HasField("tensor_type")}
+    given = {name for node in model.graph.node for name in node.output}
+    wide = WIDENED | {TensorProto.DOUBLE}
+    return {name: code for name, code in found.items() if name in given and code in wide}
 
 
 def explicit(model: onnx.ModelProto) -> onnx.ModelProto:

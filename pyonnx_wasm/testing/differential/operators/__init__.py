@@ -27,6 +27,10 @@ GENERATORS: dict[tuple[str, str], Generator] = {}
 NOT_GENERATED: dict[tuple[str, str], str] = {
     ("", "Scatter"): "ScatterElements under the name that it had before opset 11",
     ("", "SimplifiedLayerNormalization"): "RMSNormalization under the name that onnxruntime writes",
+    **{
+        ("", name): "random numbers: no two implementations draw the same"
+        for name in ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
+    },
 }
 OLDEST = 7
 
