@@ -350,6 +350,16 @@ def sanitize(say: Callable[[str], None] = print) -> Path:
     return out / "fuzz"
 
 
+def generator() -> Path:
+    """Builds the program that writes damaged Programs (``kernels/cpp/fuzz/generate.cpp``), for cores that are not native."""
+    folder, out = SOURCES / "fuzz", BUILD / "fuzz" / "generate"
+    newest = max(p.stat().st_mtime for p in (*folder.iterdir(), *SOURCES.glob("*.h")))
+    if not out.exists() or out.stat().st_mtime < newest:
+        out.parent.mkdir(parents=True, exist_ok=True)
+        _zig(["c++", "-std=c++20", "-O2", "-Wall", "-Wextra", "-o", str(out), str(folder / "generate.cpp")], out.name)
+    return out
+
+
 @contextmanager
 def alone() -> Iterator[None]:
     """Keeps a second build of this checkout waiting until the first is done."""

@@ -217,3 +217,11 @@ def test_damaged_programs_under_sanitizers(tmp_path: Path) -> None:
     done = damage.fuzz(20260101, 0, 2000, tmp_path, toolchain.sanitize(lambda line: None))
     assert done.returncode == 0, done.stderr[-3000:]
     assert "ran " in done.stdout
+
+
+@pytest.mark.parametrize("file", ["core.wasm", "core-relaxed.wasm"])
+def test_damaged_programs_beside_other_sessions(file: str, tmp_path: Path) -> None:
+    """In V8: a case touches nothing of the sessions that share the core's memory."""
+    done = damage.fuzz_wasm(20260101, 0, 3000, tmp_path, toolchain.LIB / file)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "ran " in done.stdout

@@ -19,6 +19,7 @@ import numpy as np
 import onnx
 from onnx import numpy_helper, parser
 
+from .. import toolchain
 from ..compiler import compile
 from ..op import KERNELS
 from ..program import Compiled
@@ -216,6 +217,15 @@ def size(dim: int | str, at: int) -> int:
     return dim if isinstance(dim, int) else SIZES.get(dim, (2, 3))[at]
 
 
+def fuzz_wasm(seed: int, first: int, count: int, folder: Path, core: Path) -> subprocess.CompletedProcess[str]:
+    """Runs the same cases on a core of WebAssembly in Node.js (V8), between two sessions whose memory must stay as it is."""
+    seeds = [*map(str, write(folder))]
+    cases = [str(toolchain.generator()), str(seed), str(first), str(count), *seeds]
+    with subprocess.Popen(cases, stdout=subprocess.PIPE) as writer:
+        command = ["node", str(Path(__file__).with_suffix(".mjs")), str(core), str(first), *seeds]
+        return subprocess.run(command, stdin=writer.stdout, capture_output=True, text=True, check=False)
+
+
 def fuzz(seed: int, first: int, count: int, folder: Path, fuzzer: Path = FUZZER) -> subprocess.CompletedProcess[str]:
     """Runs cases; the fuzzer's exit code is 0 where none of them failed, and its error output names the one that did."""
     command = [str(fuzzer), str(seed), str(first), str(count), *map(str, write(folder))]
@@ -228,8 +238,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--first", type=int, default=0, help="number of the first case; an error names it")
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--folder", type=Path, default=FUZZER.parent / "seeds", help="where the Programs are written")
+    options.add_argument("--wasm", type=Path, help="a core of WebAssembly to run them on, in Node.js")
     args = options.parse_args(argv)
-    done = fuzz(args.seed, args.first, args.count, args.folder)
+    given = args.seed, args.first, args.count, args.folder
+    done = fuzz_wasm(*given, args.wasm) if args.wasm else fuzz(*given)
     print(done.stdout, end="")
     print(done.stderr, end="", file=sys.stderr)
     return done.returncode

@@ -1,6 +1,6 @@
 // Runs damaged Programs: fuzz SEED FIRST COUNT FILE... Built by `python -m pyonnx_wasm.toolchain sanitize`, fed by testing/damage.py.
-// A case is decided by (seed, its number): one of the files, damaged with knowledge of the format, bound and run twice within small limits
-// over memory that held other bytes before. It must end in an error of the core or in the same outputs both times.
+// A case is bound and run twice within small limits over memory that held other bytes before. It must end in an error of the core or in
+// the same outputs both times.
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -13,7 +13,7 @@
 
 #include "../core/guard.h"
 #include "../core/session.h"
-#include "mutate.h"
+#include "seeds.h"
 
 extern "C" void __sanitizer_set_death_callback(void (*)());
 extern "C" const char* __asan_default_options() { return "quarantine_size_mb=16:allocator_may_return_null=1:handle_abort=1"; }
@@ -32,40 +32,12 @@ constexpr i64 MEMORY = 1 << 24, OPERATIONS = 1 << 21;
 constexpr i64 LARGEST = 1 << 20;  // bytes of an input
 constexpr unsigned PATIENCE = 120;  // seconds for a case: it takes milliseconds within the limits
 
-struct File {
-  Tables program;
-  std::vector<std::vector<char>> weights;
-  std::vector<std::vector<i64>> dims;  // sets of all input dims
-};
-
 uint64_t seed, at;
 const char* title;
 void say_where() { std::fprintf(stderr, "seed %llu case %llu (%s)\n", static_cast<unsigned long long>(seed), static_cast<unsigned long long>(at), title); }
 void too_long(int) {
   std::fprintf(stderr, "does not end: "), say_where();
   std::_Exit(1);
-}
-
-File read(const char* path) {
-  std::FILE* f = std::fopen(path, "rb");
-  if (!f) std::perror(path), std::exit(2);
-  auto number = [&] { i64 n = 0; if (std::fread(&n, 8, 1, f) != 1) std::exit(2); return n; };
-  File file;
-  std::vector<int32_t> words(static_cast<size_t>(number()));
-  if (std::fread(words.data(), 4, words.size(), f) != words.size()) std::exit(2);
-  file.program = Tables(words.data());
-  for (i64 n = number(); n-- > 0;) {
-    std::vector<char> weight(static_cast<size_t>(number()));
-    if (std::fread(weight.data(), 1, weight.size(), f) != weight.size()) std::exit(2);
-    file.weights.push_back(weight);
-  }
-  for (i64 n = number(); n-- > 0;) {
-    std::vector<i64> dims(static_cast<size_t>(number()));
-    for (i64& d : dims) d = number();
-    file.dims.push_back(dims);
-  }
-  std::fclose(f);
-  return file;
 }
 
 // Memory of exactly these bytes, so that AddressSanitizer sees the first one behind.
@@ -75,12 +47,6 @@ struct Exact {
   Exact(size_t n, int fill) : data(static_cast<char*>(std::malloc(n ? n : 1))), bytes(n) { std::memset(data, fill, n); }
   Exact(Exact&& o) : data(o.data), bytes(o.bytes) { o.data = nullptr; }
   ~Exact() { std::free(data); }
-};
-
-struct Case {
-  std::vector<int32_t> words;
-  std::vector<i64> dims;
-  uint64_t content;
 };
 
 // Small numbers as the input's dtype, so that they may be indices and sizes.
@@ -165,20 +131,16 @@ int main(int n, char** arguments) {
   if (n < 5) return std::fprintf(stderr, "fuzz SEED FIRST COUNT FILE...\n"), 2;
   seed = std::strtoull(arguments[1], nullptr, 10), at = std::strtoull(arguments[2], nullptr, 10);
   const uint64_t last = at + std::strtoull(arguments[3], nullptr, 10);
-  std::vector<File> files;
-  for (int i = 4; i < n; i++) files.push_back(read(arguments[i]));
+  const std::vector<File> files = read_all(arguments + 4, n - 4);
   __sanitizer_set_death_callback(say_where);
   std::signal(SIGALRM, too_long);
   uint64_t counts[128] = {}, slowest = 0;
   std::clock_t longest = 0;
   for (; at < last; at++) {
-    Random random(seed * 0x9e3779b97f4a7c15 + at);
     const File& file = files[at % files.size()];
     title = arguments[4 + at % files.size()];
     alarm(PATIENCE);
-    Case c{{}, file.dims[size_t(random.below(i64(file.dims.size())))], random.next()};
-    if (at >= files.size()) c.words = mutated(file.program, random, c.dims);  // the first ones are whole
-    else c.words = file.program.words();
+    const Case c = damaged(files, seed, at);
     const std::clock_t begin = std::clock();
     std::vector<std::vector<char>> once, again;
     const int32_t code = run(file, c, 0x11, once);
