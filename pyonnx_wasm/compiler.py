@@ -6,12 +6,13 @@ import gc
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
 
 import numpy as np
 
 from . import passes
+from .dtypes import DType
 from .gpu.lower import lower_gpu, on_core
+from .ir import Value
 from .onnxfile import reader
 from .program import Compiled, Signature
 from .program.lower import lower, partition
@@ -61,8 +62,8 @@ def compile(
         on_gpu = lower_gpu(parts) if gpu else None
     tell("done", 1.0)
     return Compiled(
-        [_signature(n, v) for n, v in graph.inputs],
-        [_signature(n, v) for n, v in graph.outputs],
+        _signatures(graph.inputs, graph.strings[0]),
+        _signatures(graph.outputs, graph.strings[1]),
         core.main,
         core.init,
         core.weights,
@@ -99,5 +100,14 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _signature(name: str, value: Any) -> Signature:
-    return Signature(name, value.dtype, tuple(s if isinstance(s, int) else str(s) for s in value.shape))
+def _signatures(values: Sequence[tuple[str, Value]], strings: set[str]) -> list[Signature]:
+    """Those of a graph; ``strings`` names the values that are spans, which the pool follows."""
+    found, k = [], 0
+    while k < len(values):
+        name, value = values[k]
+        text = name in strings
+        found.append(
+            Signature(name, DType.string if text else value.dtype, tuple(s if isinstance(s, int) else str(s) for s in value.shape))
+        )
+        k += 2 if text else 1
+    return found

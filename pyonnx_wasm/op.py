@@ -22,6 +22,10 @@ from .ir.dims import Dim, DimLike
 _BUF = re.compile(r"(>?)(\w+)([?*]?)$")
 _PARAM = re.compile(r"(\w+)(?:\[(\d+|\*)\])?(?::(f))?$")
 
+#: In an operator's signature: a tensor whose elements it only moves. Strings may be given there: it then gets their spans, and what it
+#: returns are strings over the same bytes.
+Moved = Value
+
 
 @dataclass(frozen=True)
 class BufSpec:
@@ -84,7 +88,7 @@ class Kernel:
         traits: what passes may ask: ``"epilogue"`` (takes ``bias``, ``residual``, ``act`` and the factor ``alpha``; with ``"channels"``
             the bias is per axis 1 and the weights ``w`` scale it), ``"strided"`` (takes any view), ``"elementwise"`` (all views have the
             output's shape), ``"inplace"`` (may write over an input of the same layout), ``"dequantize"`` (takes a ``scale`` per column and
-            gives float32 then).
+            gives float32 then), ``"strings"`` (of strings, which GPUs do not know).
         enums: which parameters, or entries of the tail, are members of which enumeration.
         notation: how parameters by meaning are written and read in the IR's text, where that is not as lists.
     """
@@ -213,6 +217,22 @@ class Operator:
     required: int
     takes_context: bool = field(default=False)
     takes_items: bool = field(default=False)
+    kinds: tuple[str, ...] = ()  # the annotation of each input, the variadic one last
+
+    def kind(self, index: int) -> str:
+        """The annotation of an input."""
+        return self.kinds[min(index, len(self.kinds) - 1)] if self.kinds else ""
+
+    def takes_strings(self, index: int) -> bool:
+        return any(word in self.kind(index) for word in ("Strings", "Moved", "Any"))
+
+    def takes_tensors(self, index: int) -> bool:
+        return any(word in self.kind(index) for word in ("Value", "Moved", "Any"))
+
+    @property
+    def moves(self) -> bool:
+        """It moves elements, which may be strings."""
+        return any("Moved" in kind for kind in self.kinds)
 
 
 OPERATORS: dict[tuple[str, str], list[Operator]] = {}
@@ -227,6 +247,9 @@ def op(
     keyword-only parameters the attributes with the defaults of the standard; a parameter named ``ctx`` is none of them but
     receives the :class:`Context`. Sequences are given only to functions whose annotations name ``Items``. The function
     returns a value, or a tuple of values in the order of the outputs.
+
+    Strings are given to inputs annotated ``Strings``, or ``Value | Strings``, and to those annotated ``Moved``. One operator may have
+    a function for tensors and another for strings; the inputs decide.
     """
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
@@ -250,11 +273,19 @@ def op(
             code.co_argcount - len(fn.__defaults__ or ()),
             "ctx" in names,
             any("Items" in str(a) for n, a in fn.__annotations__.items() if n != "return"),
+            tuple(str(fn.__annotations__.get(n, "")) for n in _inputs_of(code)),
         )
         OPERATORS.setdefault((entry.domain, entry.name), []).append(entry)
         return fn
 
     return register
+
+
+def _inputs_of(code: Any) -> tuple[str, ...]:
+    """The names of positional parameters, the variadic one behind the others."""
+    variadic = code.co_argcount + code.co_kwonlyargcount
+    names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
+    return (*names, code.co_varnames[variadic]) if code.co_flags & inspect.CO_VARARGS else names
 
 
 @dataclass(frozen=True)
@@ -271,8 +302,8 @@ class Context:
         return index < len(self.outputs) and bool(self.outputs[index])
 
 
-def find(domain: str, name: str, opset: int) -> Operator:
-    """The operator version that an opset selects; raises IRError with what there is."""
+def find(domain: str, name: str, opset: int, strings: bool = False) -> Operator:
+    """The operator version that an opset selects, the one for ``strings`` where there are several; raises IRError with what there is."""
     versions = OPERATORS.get(("" if domain == "ai.onnx" else domain, name))
     if not versions:
         raise IRError(f"operator {domain or 'ai.onnx'}.{name} is not supported; `pyonnx-wasm operators` lists what is")
@@ -280,4 +311,5 @@ def find(domain: str, name: str, opset: int) -> Operator:
     if not fitting:
         have = ", ".join(f"{v.since} to {v.until or 'newest'}" for v in versions)
         raise IRError(f"operator {name} of opset {opset} is not supported (supported: {have})")
-    return max(fitting, key=lambda v: v.since)
+    suiting = [v for v in fitting if not v.kinds or any(map(v.takes_strings if strings else v.takes_tensors, range(len(v.kinds))))]
+    return max(suiting or fitting, key=lambda v: v.since)

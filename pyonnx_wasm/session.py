@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import math
 import os
 import sys
 import threading
@@ -18,13 +17,13 @@ import numpy as np
 
 from .dtypes import DType, from_numpy, to_numpy
 from .elsewhere import SESSIONS
+from .feeds import Outputs, execute, fed
 from .ir import NeedsContent, NeedsShape
 from .onnxfile import reader
-from .onnxfile.tensor import pack, unpack
 from .options import ModelMetadata, RunOptions, SessionOptions
 from .program import Compiled, Signature
 from .program import file as ponnx
-from .runtimes import Runtime, call, chance
+from .runtimes import Runtime, chance
 from .runtimes.cpu import Executor, load_weights
 from .runtimes.profile import Profile
 from .tensor import CONTENT_LIMIT
@@ -275,11 +274,11 @@ class InferenceSession:
             executor = self._variant(arrays)
             if not hasattr(executor, "profile"):
                 raise NotImplementedError(f"the backend {self._provider} does not measure steps; cpu and gpu do")
-            feeds = [packed(a, s.dtype) for a, s in zip(arrays, self._inputs, strict=True)]
-            shapes = executor.bind([a.shape for a in arrays], feeds)
-            outputs: list[Any] = [None if shape is None else _empty(shape, s.dtype) for shape, s in zip(shapes, self._outputs, strict=True)]
+            shapes, feeds = fed(arrays, self._inputs)
+            made = Outputs(self._outputs)
+            outputs = made.bound(executor.bind(shapes, feeds))
             source = self._source if isinstance(self._source, (str, os.PathLike)) else ""
-            steps = executor.profile(feeds, outputs, lambda i, shape: _empty(shape, self._outputs[i].dtype))
+            steps = executor.profile(feeds, outputs, made.empty)
             return Profile(steps, os.path.basename(os.fspath(source)))
 
     def _request(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> tuple[list[np.ndarray], list[str]]:
@@ -312,11 +311,11 @@ class InferenceSession:
     async def _run_on_webgpu(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[np.ndarray]:
         arrays, wanted = self._request(output_names, input_feed)
         executor: Any = self._variant(arrays)
-        feeds = [packed(a, s.dtype) for a, s in zip(arrays, self._inputs, strict=True)]
-        shapes = await executor.start([a.shape for a in arrays], feeds)
-        outputs = [_empty(shape, s.dtype) for shape, s in zip(shapes, self._outputs, strict=True)]
+        shapes, feeds = fed(arrays, self._inputs)
+        made = Outputs(self._outputs)
+        outputs = made.bound(await executor.start(shapes, feeds))
         executor.fetch(outputs)
-        by_name = {s.name: unpacked(o, shape, s.dtype) for o, shape, s in zip(outputs, shapes, self._outputs, strict=True)}
+        by_name = dict(zip((s.name for s in self._outputs), made.results(outputs), strict=True))
         return [by_name[n] for n in wanted]
 
     def _variant(self, arrays: Sequence[np.ndarray]) -> Runtime:
@@ -358,11 +357,14 @@ class InferenceSession:
     def _checked(self, s: Signature, feed: Mapping[str, Any]) -> np.ndarray:
         if s.name not in feed:
             raise ValueError(f"input {s.name!r} is missing; the model takes {', '.join(repr(i.name) for i in self._inputs)}")
-        array = np.asarray(feed[s.name])
-        if array.dtype.kind not in "USO":
+        given = feed[s.name]
+        array = np.asarray(given, object) if s.dtype is DType.string and not isinstance(given, np.ndarray) else np.asarray(given)
+        if array.dtype.kind not in "USOT":
             native = np.int64 if WASM and s.dtype is DType.int64 and array.dtype == np.int_ else array.dtype.newbyteorder("=")
             array = np.ascontiguousarray(array, native).reshape(array.shape)  # Python's integers become int32 in Pyodide
-        if _dtype_of(array) is not s.dtype and array.dtype != to_numpy(s.dtype):
+        if s.dtype is DType.string and array.dtype.kind not in "USOT":
+            raise ValueError(f"input {s.name!r} takes string, got {array.dtype}")
+        if s.dtype is not DType.string and _dtype_of(array) is not s.dtype and array.dtype != to_numpy(s.dtype):
             raise ValueError(f"input {s.name!r} takes {s.dtype.name}, got {array.dtype}")
         if s.name in self._unranked:
             return array
@@ -388,33 +390,6 @@ def is_compiled(source: str | os.PathLike[str] | bytes) -> bool:
         with open(source, "rb") as f:
             head = f.read(10)
     return len(head) == 10 and head[8:10] == b'{"' and int.from_bytes(head[:8], "little") < 1 << 40
-
-
-def execute(runtime: Runtime, arrays: Sequence[np.ndarray], inputs: Sequence[Signature], outputs: Sequence[Signature]) -> list[np.ndarray]:
-    """Runs arrays of the inputs' dtypes; elements of less than 8 bits are one per byte in the arrays."""
-    feeds = [packed(np.ascontiguousarray(a), s.dtype) for a, s in zip(arrays, inputs, strict=True)]
-    shapes: dict[int, tuple[int, ...]] = {}
-
-    def empty(i: int, shape: tuple[int, ...]) -> np.ndarray:
-        shapes[i] = shape
-        return _empty(shape, outputs[i].dtype)
-
-    found = call(runtime, [a.shape for a in arrays], feeds, empty)
-    return [unpacked(array, shapes[i], s.dtype) for i, (array, s) in enumerate(zip(found, outputs, strict=True))]
-
-
-def packed(array: np.ndarray, dtype: DType) -> np.ndarray:
-    """An array as the core takes it: elements of less than 8 bits, one per byte in the array, side by side."""
-    return pack(array.reshape(-1).view(np.uint8), dtype.bits) if dtype.bits < 8 else array
-
-
-def unpacked(array: np.ndarray, shape: Sequence[int], dtype: DType) -> np.ndarray:
-    """What the core gave, one element of less than 8 bits per byte."""
-    return unpack(array, dtype.bits, math.prod(shape)).reshape(shape) if dtype.bits < 8 else array
-
-
-def _empty(shape: Sequence[int], dtype: DType) -> np.ndarray:
-    return np.empty(shape if dtype.bits >= 8 else dtype.nbytes(math.prod(shape)), to_numpy(dtype))
 
 
 def _seeded(executor: Any) -> Runtime:

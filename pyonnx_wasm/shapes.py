@@ -8,7 +8,7 @@ from typing import Any
 
 from .dtypes import DType
 from .fold import evaluate
-from .ir import Graph, IRError, Items, Storage, Value, dims
+from .ir import Graph, IRError, Items, Storage, Strings, Value, dims
 from .onnxfile import reader
 from .tensor import MAX_RANK
 from .trace import Tracer
@@ -61,7 +61,7 @@ class _Tracer(Tracer):
         self.found = found
         self.depth = 0
 
-    def run(self, graph: reader.Graph, names: dict[str, Value]) -> None:
+    def run(self, graph: reader.Graph, names: dict[str, Any]) -> None:
         self.depth += 1
         try:
             if self.depth > 1:
@@ -75,7 +75,7 @@ class _Tracer(Tracer):
                 if name in names and name not in self.found.values and not isinstance(names[name], Items):
                     self.found.values[name] = _shape(names[name])
 
-    def each(self, graph: reader.Graph, names: dict[str, Value]) -> None:
+    def each(self, graph: reader.Graph, names: dict[str, Any]) -> None:
         for name, stored in graph.initializers.items():
             try:
                 names[name] = self.constant(stored)
@@ -97,11 +97,15 @@ class _Tracer(Tracer):
                 else:
                     names[name] = declared
 
-    def declared(self, kind: reader.TypeInfo | None, name: str) -> Value | None:
+    def declared(self, kind: reader.TypeInfo | None, name: str) -> Value | Strings | None:
         """A value of unknown contents, of the type that the file gives."""
         if kind is None or kind.kind != "tensor" or kind.dtype is None or kind.shape is None or len(kind.shape) > MAX_RANK:
             return None
         sizes = [self.size(d, f"{name}[{axis}]") for axis, d in enumerate(kind.shape)]
+        if kind.dtype is DType.string:
+            count = dims.sym(f"{name}[bytes]")
+            spans = Value(Storage(DType.int64, dims.product(sizes), "input", name), DType.int64, sizes)
+            return Strings(spans, Value(Storage(DType.uint8, count, "input", f"{name}.bytes"), DType.uint8, [count]))
         return Value(Storage(kind.dtype, dims.product(sizes), "input", name), kind.dtype, sizes)
 
 
@@ -109,8 +113,10 @@ def _output_type(graph: reader.Graph, name: str) -> reader.TypeInfo | None:
     return next((o.type for o in graph.outputs if o.name == name), None)
 
 
-def _shape(value: Value) -> Shape:
+def _shape(value: Value | Strings) -> Shape:
     content = None
+    if isinstance(value, Strings):
+        return Shape(DType.string, tuple(map(_text, value.shape)))
     if value.dtype.is_int and value.rank <= 1 and isinstance(value.size, int) and value.size <= CONTENT and value.content is not None:
         content = tuple(map(_text, value.content.reshape(-1).tolist()))
     return Shape(value.dtype, tuple(map(_text, value.shape)), content)

@@ -11,13 +11,13 @@ import numpy as np
 from . import op, ops, tensor
 from .dtypes import DType, from_numpy
 from .fold import evaluate
-from .ir import Graph, IRError, Items, NeedsShape, Storage, Value, dims
+from .ir import Graph, IRError, Items, NeedsShape, Storage, Strings, Value, dims
 from .ir.dims import DimLike
 from .onnxfile import reader
 from .tensor.packed import settled
 
 ops.load_all()
-SUPPORTED = frozenset(d for d in DType if d.bits in (2, 4, 8, 16, 32, 64) and d is not DType.complex64)
+SUPPORTED = frozenset(d for d in DType if d.bits in (2, 4, 8, 16, 32, 64) and d is not DType.complex64) | {DType.string}
 
 
 def trace(
@@ -53,17 +53,18 @@ def trace(
                 raise IRError(f"output {name!r} is computed by no node")
             if isinstance(tracer.names[name], Items):
                 raise IRError(f"output {name!r}: values of type sequence are not supported, only tensors")
-            graph.outputs.append((name, tracer.names[name]))
+            graph.outputs += tracer.output(name, tracer.names[name])
     return graph
 
 
-def _replacement(model: reader.Model, name: str, array: np.ndarray) -> Value:
+def _replacement(model: reader.Model, name: str, array: np.ndarray) -> Value | Strings:
     stored = model.graph.initializers.get(name)
     if stored is None:
         raise IRError(f"the model has no initializer {name!r} to replace")
-    if from_numpy(array.dtype) is not stored.dtype or array.shape != tuple(stored.shape):
+    dtype = DType.string if array.dtype.kind in "OUS" else from_numpy(array.dtype)
+    if dtype is not stored.dtype or array.shape != tuple(stored.shape):
         raise IRError(f"initializer {name!r} is {stored.dtype.name}{list(stored.shape)}, its replacement {array.dtype}{list(array.shape)}")
-    return tensor.constant(array, stored.dtype)
+    return tensor.strings.text(array, f"initializer {name!r}") if stored.dtype is DType.string else tensor.constant(array, stored.dtype)
 
 
 class Tracer:
@@ -71,10 +72,10 @@ class Tracer:
 
     def __init__(self, model: reader.Model, graph: Graph) -> None:
         self.model, self.graph = model, graph
-        self.names: dict[str, Value] = {}
-        self.constants: dict[int, Value] = {}
+        self.names: dict[str, Any] = {}
+        self.constants: dict[int, Value | Strings] = {}
         self.symbols: dict[str, DimLike] = {}
-        self.operators: dict[tuple[str, str, int], op.Operator] = {}
+        self.operators: dict[tuple[str, str, int, bool], op.Operator] = {}
         self.apart: dict[str, Value] = {}  # inputs with axes of their own: as their names say it
 
     def add_inputs(self, shapes: Mapping[str, Sequence[int | str | None]], constants: Mapping[str, np.ndarray]) -> None:
@@ -110,6 +111,9 @@ class Tracer:
         if len(declared) > tensor.MAX_RANK:
             raise IRError(f"input {info.name!r} has rank {len(declared)}; at most {tensor.MAX_RANK} are supported")
         sizes = [self.size(d, f"{info.name}[{axis}]") for axis, d in enumerate(declared)]
+        if kind.dtype is DType.string:
+            self.names[info.name] = self.add_strings(info.name, sizes, fixed)
+            return
         storage = Storage(kind.dtype, dims.product(sizes), "input", info.name)
         value = Value(storage, kind.dtype, sizes)
         self.graph.inputs.append((info.name, value))
@@ -126,13 +130,32 @@ class Tracer:
             value._content = _elements(info.name, sizes, storage.size)
         self.names[info.name] = value
 
+    def add_strings(self, name: str, sizes: Sequence[DimLike], fixed: np.ndarray | None) -> Strings:
+        """An input of strings: spans, and the pool as an input behind them."""
+        graph, pool = self.graph, f"{name}.bytes"
+        count = dims.sym(f"{name}[bytes]")
+        spans = Value(Storage(DType.int64, dims.product(sizes), "input", name), DType.int64, sizes)
+        held = Value(Storage(DType.uint8, count, "input", pool), DType.uint8, [count])
+        graph.inputs += [(name, spans), (pool, held)]
+        graph.strings[0].add(name)
+        return Strings(spans, held, True) if fixed is None else tensor.strings.text(fixed, f"the constant value of input {name!r}")
+
+    def output(self, name: str, value: Value | Strings) -> list[tuple[str, Value]]:
+        """An output of the graph; strings are two, packed so that only their own bytes leave."""
+        if isinstance(value, Value):
+            return [(name, value)]
+        self.graph.origin = name
+        value = tensor.strings.join(value)
+        self.graph.strings[1].add(name)
+        return [(name, value.spans), (f"{name}.bytes", value.pool)]
+
     def size(self, declared: int | str | None, fallback: str) -> DimLike:
         if isinstance(declared, int):
             return declared
         name = declared or fallback
         return self.symbols.setdefault(name, dims.sym(name))
 
-    def run(self, graph: reader.Graph, names: dict[str, Value]) -> None:
+    def run(self, graph: reader.Graph, names: dict[str, Any]) -> None:
         """Traces the nodes of a graph; ``names`` holds the outer scope and receives what the nodes define."""
         for name, stored in graph.initializers.items():
             if name not in names:
@@ -152,23 +175,27 @@ class Tracer:
                     names[name] = value
         into.origin = outer
 
-    def constant(self, stored: reader.Tensor) -> Value:
+    def constant(self, stored: reader.Tensor) -> Value | Strings:
         if id(stored) not in self.constants:
             size = math.prod(stored.shape)
             if stored.dtype not in SUPPORTED:
                 raise IRError(f"constant {stored.name!r}: dtype {stored.dtype.name} is not supported")
+            if stored.dtype is DType.string:
+                self.constants[id(stored)] = tensor.strings.text(stored.numpy(), f"constant {stored.name!r}")
+                return self.constants[id(stored)]
             storage = Storage(stored.dtype, size, "const", stored.name, stored)
             self.constants[id(stored)] = Value(storage, stored.dtype, stored.shape)
         return self.constants[id(stored)]
 
-    def call(self, node: reader.Node, names: dict[str, Value]) -> Sequence[Value]:
+    def call(self, node: reader.Node, names: dict[str, Any]) -> Sequence[Any]:
         opset = node.opset or self.model.opsets.get(node.domain, 0)
         if not opset:
             raise IRError(f"domain {node.domain!r} is not imported by the model")
-        operator = self.operators.get((node.domain, node.op_type, opset))
-        if operator is None:
-            operator = self.operators[node.domain, node.op_type, opset] = op.find(node.domain, node.op_type, opset)
         inputs = [self.lookup(name, names) for name in node.inputs]
+        text = any(isinstance(v, Strings) for v in inputs)
+        operator = self.operators.get((node.domain, node.op_type, opset, text))
+        if operator is None:
+            operator = self.operators[node.domain, node.op_type, opset, text] = op.find(node.domain, node.op_type, opset, text)
         while inputs and inputs[-1] is None and not operator.variadic:
             inputs.pop()
         if not operator.variadic and len(inputs) > len(operator.params):
@@ -178,6 +205,7 @@ class Tracer:
                 raise IRError(f"input {param!r} is missing")
         if not operator.takes_items and any(isinstance(v, Items) for v in inputs):
             raise IRError("sequences are not supported here")
+        pool = _pooled(operator, inputs) if text else None
         attrs = {}
         for name, given in node.attrs.items():
             if name not in operator.attrs:
@@ -195,9 +223,11 @@ class Tracer:
         except (TypeError, ValueError, ArithmeticError, LookupError) as error:  # what no operator expects of a model
             raise IRError(f"{type(error).__name__}: {error}") from error
         results = result if isinstance(result, (tuple, list)) else (result,)
+        if pool is not None:
+            return [Strings(r, pool) for r in results]
         return [settled(r) if isinstance(r, Value) else r for r in results]
 
-    def lookup(self, name: str, names: dict[str, Value]) -> Value | None:
+    def lookup(self, name: str, names: dict[str, Any]) -> Any:
         if not name:
             return None
         if name not in names:
@@ -217,6 +247,26 @@ class Tracer:
         if isinstance(given, reader.SparseTensor):
             return self.constant(given.densify())
         return given
+
+
+def _pooled(operator: op.Operator, inputs: list[Any]) -> Value | None:
+    """Puts spans in the place of strings that an operator only moves; returns the pool that they share."""
+    for k, value in enumerate(inputs):
+        where = operator.params[k] if k < len(operator.params) else f"{k}"
+        if isinstance(value, Strings) and not operator.takes_strings(k):
+            raise IRError(f"input {where!r}: strings are not supported here")
+        if isinstance(value, Value) and not operator.takes_tensors(k):
+            raise IRError(f"input {where!r} takes strings, it is {value}")
+    if not operator.moves:
+        return None
+    moved = [k for k, value in enumerate(inputs) if isinstance(value, Strings)]
+    for k, value in enumerate(inputs):
+        if isinstance(value, Value) and "Moved" in operator.kind(k):
+            raise IRError(f"input {operator.params[k] if k < len(operator.params) else k!r} is {value}, others are strings")
+    spans, pool = tensor.strings.common(*[inputs[k] for k in moved])
+    for k, value in zip(moved, spans, strict=True):
+        inputs[k] = value
+    return pool
 
 
 def _declared(info: reader.ValueInfo, shape: Sequence[int | str | None] | None) -> list[int | str | None] | None:

@@ -21,7 +21,7 @@ LAYERS = (
     {"ops"},
     {"passes"},
     {"program", "gpu", "runtimes", "compiler", "fold", "trace", "shapes", "toolchain"},
-    {"values", "elsewhere"},
+    {"values", "elsewhere", "feeds"},
     {"options"},
     {"session"},
     {"environment", "shim"},

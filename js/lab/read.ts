@@ -360,6 +360,11 @@ async function compiled(stream: Stream, name: string): Promise<Description> {
   return { kind: "ponnx", name, bytes: stream.total ?? stream.position, about, ...body };
 }
 
+/** The names of what a Program takes or gives: strings are spans and a pool. */
+function partNames(values: any[]): string[] {
+  return values.flatMap(({ name, dtype }) => (dtype === "string" ? [name, `${name}.bytes`] : [name]));
+}
+
 /** The steps of a Program (PROGRAM.md, section 2); what a step writes is its first buffer and whatever comes to life with it. */
 function steps(words: Int32Array, origins: string[], header: any): Pick<Body, "nodes" | "weights" | "declared"> {
   const word = (k: number): number => {
@@ -377,6 +382,7 @@ function steps(words: Int32Array, origins: string[], header: any): Pick<Body, "n
   const weights: Record<string, Stored> = Object.create(null);
   const firsts: number[] = [];
   const outputs = new Map<number, string>();
+  const [inputNames, outputNames] = [header.inputs, header.outputs].map(partNames) as [string[], string[]];
   for (let k = 0; k < word(11); k++) {
     const [kind, index, , first] = [0, 1, 2, 3].map((c) => word(word(12) + 6 * k + c)) as [
       number,
@@ -389,8 +395,8 @@ function steps(words: Int32Array, origins: string[], header: any): Pick<Body, "n
       const { name, dtype, shape, bytes } = header.weights[index];
       weights[name] = { dtype, shape, bytes };
       current.set(k, name);
-    } else if (kind === 2) current.set(k, header.inputs[index].name);
-    else if (kind === 3) outputs.set(k, header.outputs[index].name);
+    } else if (kind === 2) current.set(k, inputNames[index] as string);
+    else if (kind === 3) outputs.set(k, outputNames[index] as string);
   }
   const nodes: Call[] = [];
   for (let i = 0, at = word(16); i < word(15); i++) {

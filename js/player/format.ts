@@ -1,9 +1,11 @@
 /** The header of a `.ponnx` file, checked. PROGRAM.md specifies the format. */
-import { bytesOf, elements, isType, type Type } from "./dtypes.js";
+import { bytesOf, elements, isType } from "./dtypes.js";
+import { partsOf } from "./strings.js";
+import type { TensorType } from "./tensor.js";
 
 export interface ValueInfo {
   readonly name: string;
-  readonly type: Type;
+  readonly type: TensorType;
   readonly shape: readonly (number | string)[];
 }
 
@@ -43,6 +45,7 @@ export interface GpuInfo {
 export interface Header {
   readonly inputs: readonly ValueInfo[];
   readonly outputs: readonly ValueInfo[];
+  /** The slots of the inputs come first; strings have two, their spans and their pool. */
   readonly programs: readonly ProgramInfo[];
   readonly init: number | null;
   readonly script: readonly RunStep[];
@@ -123,7 +126,8 @@ export function parseHeader(bytes: Uint8Array): Header {
   const init = header["init"] ?? null;
   if (init !== null && !programs[integer(init, "init")]) fail(`init: there is no program ${String(init)}`);
 
-  let slots = inputs.length;
+  const parts = (values: readonly ValueInfo[]): number => values.reduce((n, { type }) => n + partsOf(type), 0);
+  let slots = parts(inputs);
   const known = (slot: unknown, where: string): number => {
     const s = integer(slot, where);
     if (s >= slots) fail(`${where}: slot ${s} is not computed before`);
@@ -143,7 +147,7 @@ export function parseHeader(bytes: Uint8Array): Header {
     return { program, inputs: ins, outputs: outs };
   });
   const results = list(header, "results").map((slot) => known(slot, "results"));
-  if (results.length !== outputs.length) fail(`results: ${results.length} slots for ${outputs.length} outputs`);
+  if (results.length !== parts(outputs)) fail(`results: ${results.length} slots for ${outputs.length} outputs`);
 
   const gpu = header["gpu"] === undefined ? undefined : gpuInfo(header["gpu"], programs.length);
   const onCore = header["on_core"] === undefined ? undefined : string(header["on_core"], "on_core");
@@ -216,7 +220,8 @@ const valueInfo =
     const v = object(value, `${key}[${i}]`);
     const name = string(v["name"], `${key}[${i}].name`);
     const type = string(v["dtype"], `${key}[${i}].dtype`);
-    if (!isType(type)) throw new Error(`"${name}" has type ${type}, which this player does not support`);
+    if (type !== "string" && !isType(type))
+      throw new Error(`"${name}" has type ${type}, which this player does not support`);
     const shape = list(v, "shape").map((d) => (typeof d === "string" ? d : integer(d, `shape of "${name}"`)));
     return { name, type, shape };
   };

@@ -10,6 +10,7 @@ import {
   type GpuInfo,
   type Header,
   type ProgramInfo,
+  type ValueInfo,
 } from "./format.js";
 import type { Gpu } from "./gpu/device.js";
 import type { GpuProgram, Pipelines } from "./gpu/program.js";
@@ -18,6 +19,7 @@ import { loadGpu } from "./gpu-module.js";
 import { externalSource, progressOf, range, sourceFiles, stream, type Range } from "./loader.js";
 import { Program, readTables, Staging, weightsOf, type Slot, type Tables } from "./program.js";
 import { Reader, type Source } from "./source.js";
+import { partsOf, placesOf } from "./strings.js";
 import type { Progress, StepTime } from "./types.js";
 
 export interface LoadOptions {
@@ -32,7 +34,7 @@ export interface LoadOptions {
   readonly seed?: bigint | undefined;
 }
 
-/** One input, contiguous and row-major, in the order of the signature. */
+/** One input, contiguous and row-major, in the order of the signature; strings are two, their spans and their pool. */
 export interface Feed {
   readonly data: Uint8Array;
   readonly type: Type;
@@ -88,7 +90,8 @@ export class Model {
     readonly core: Core,
     readonly header: Header,
   ) {
-    this.#inputs = header.inputs.map(() => new Staging(core));
+    const count = header.inputs.reduce((n, { type }) => n + partsOf(type), 0);
+    this.#inputs = Array.from({ length: count }, () => new Staging(core));
     this.#weights = header.weights.map(() => 0);
   }
 
@@ -368,7 +371,7 @@ export class Model {
       const bytes = data.byteLength;
       const address = (this.#inputs[i] as Staging).reserve(
         bytes,
-        `input "${this.header.inputs[i]?.name}" of [${dims}]`,
+        `input "${nameAt(this.header.inputs, i)}" of [${dims}]`,
       );
       return { address, bytes, type, dims };
     });
@@ -394,4 +397,9 @@ export class Model {
     for (const address of this.#owned) this.core.free(address);
     this.#owned.clear();
   }
+}
+
+/** The name of the value that input `slot` of a Program is, or is part of. */
+function nameAt(values: readonly ValueInfo[], slot: number): string {
+  return values[placesOf(values).filter((place) => place <= slot).length - 1]?.name ?? "";
 }

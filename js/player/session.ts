@@ -10,7 +10,8 @@ import * as opts from "./options.js";
 import { checkFeeds, checkOverrides, override, quoted } from "./signature.js";
 import { sniffed, wasOnnx } from "./sniff.js";
 import { asBytes, type ModelSource } from "./source.js";
-import { Tensor, TensorImpl } from "./tensor.js";
+import { decodeStrings, placesOf } from "./strings.js";
+import { Tensor, TensorImpl, type TensorType } from "./tensor.js";
 import { traceEvents, type TraceEvent } from "./trace.js";
 import type { AdapterInfo, Backend, SessionOptions, StepTime } from "./types.js";
 
@@ -57,6 +58,8 @@ export class InferenceSession implements ort.InferenceSession {
   private readonly inputs: readonly ValueInfo[];
   /** @internal */
   private readonly giveBack: () => void;
+  /** Where the Program's outputs begin that each output is. @internal */
+  private readonly places: readonly number[];
   /** @internal */
   private readonly kept: readonly number[];
   /** @internal */
@@ -78,6 +81,7 @@ export class InferenceSession implements ort.InferenceSession {
     this.outputNames = loaded.outputs.map(({ name }) => name);
     this.inputMetadata = this.inputs.map(metadata);
     this.outputMetadata = override(loaded.outputs, sizes).map(metadata);
+    this.places = placesOf(loaded.outputs);
     this.kept = this.backend === "webgpu" ? opts.keptOutputs(options, this.outputNames) : [];
     if (options.enableProfiling) this.startProfiling();
   }
@@ -193,13 +197,18 @@ export class InferenceSession implements ort.InferenceSession {
   private async runChecked(feeds: Feeds, wanted: readonly Wanted[]): Promise<Results> {
     const arriving = this.arriving(feeds);
     const inputs = this.check(arriving.length ? await this.arrived(feeds, arriving) : feeds);
-    const indexes = wanted.map(({ index }) => index);
+    const indexes = wanted.flatMap(({ index, type }) => (type === "string" ? [index, index + 1] : [index]));
     const keep = wanted.flatMap(({ index, into }) => (this.kept.includes(index) && !into ? [index] : []));
     const host = this.host();
     if (this.profiled) void this.note(host.profile(this.id, inputs));
     const outputs = await host.run(this.id, inputs, indexes, keep);
     return Object.fromEntries(
-      wanted.map(({ name, into }, i) => [name, deliver(name, outputs[i] as Output, into, host)] as const),
+      wanted.map((each) => {
+        const first = outputs.shift() as Output;
+        const { name, into } = each;
+        if (each.type !== "string") return [name, deliver(name, first, into, host)] as const;
+        return [name, deliverStrings(name, first, outputs.shift() as Output, into)] as const;
+      }),
     );
   }
 
@@ -292,9 +301,11 @@ export class InferenceSession implements ort.InferenceSession {
     third: RunOptions | undefined,
   ): { wanted: Wanted[]; options: RunOptions } {
     const pick = (name: string, into: TensorImpl | null): Wanted => {
-      const index = this.outputNames.indexOf(name);
-      if (index < 0) throw new RangeError(`there is no output "${name}"; the outputs are ${quoted(this.outputNames)}`);
-      return { name, index, into };
+      const output = this.outputNames.indexOf(name);
+      const index = this.places[output];
+      if (index === undefined)
+        throw new RangeError(`there is no output "${name}"; the outputs are ${quoted(this.outputNames)}`);
+      return { name, type: this.outputMetadata[output]!.type, index, into };
     };
     const all = this.outputNames.map((name) => pick(name, null));
     if (second === undefined) return { wanted: all, options: third ?? {} };
@@ -350,6 +361,8 @@ export declare namespace InferenceSession {
 
 interface Wanted {
   readonly name: string;
+  readonly type: TensorType;
+  /** Which of the Program's outputs it is, the first of two for strings. */
   readonly index: number;
   readonly into: TensorImpl | null;
 }
@@ -391,5 +404,18 @@ function deliver(name: string, { data, type, dims, gpu }: Output, into: TensorIm
     );
   target.set(data);
   into.dims = dims;
+  return into as unknown as Tensor;
+}
+
+function deliverStrings(name: string, spans: Output, pool: Output, into: TensorImpl | null): Tensor {
+  const strings = decodeStrings(spans.data, pool.data, `output "${name}"`);
+  if (!into) return new TensorImpl("string", strings, spans.dims) as unknown as Tensor;
+  const target = into.data;
+  if (!Array.isArray(target) || target.length !== strings.length)
+    throw new Error(
+      `output "${name}": the tensor given is ${into.type} [${into.dims}], the result is string [${spans.dims}]`,
+    );
+  for (const [i, text] of strings.entries()) target[i] = text;
+  into.dims = spans.dims;
   return into as unknown as Tensor;
 }

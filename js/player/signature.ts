@@ -3,7 +3,8 @@ import { bytesOf, elements, isType } from "./dtypes.js";
 import type { ValueInfo } from "./format.js";
 import type { Feed } from "./model.js";
 import { asBytes } from "./source.js";
-import { TensorImpl } from "./tensor.js";
+import { encodeStrings } from "./strings.js";
+import { TensorImpl, type TensorType } from "./tensor.js";
 
 const SYMBOL = /^[A-Za-z_][\w.]*$/;
 
@@ -37,7 +38,7 @@ export function checkFeeds(inputs: readonly ValueInfo[], feeds: unknown, home?: 
       throw new Error(`there is no input "${name}"; the inputs are ${quoted(inputs.map((input) => input.name))}`);
 
   const sizes = new Map<string, { size: number; input: string }>();
-  return inputs.map((input): Feed => {
+  return inputs.flatMap((input): Feed[] => {
     const { name, shape } = input;
     const takes = `it takes ${input.type} [${shape.join(", ")}]`;
     const fail = (text: string): never => {
@@ -57,8 +58,11 @@ export function checkFeeds(inputs: readonly ValueInfo[], feeds: unknown, home?: 
         : (tensorParts(tensor) ?? fail("the feed is not a Tensor"));
     if (type !== input.type) fail(`the feed is ${String(type)}`);
     const bytes = asBytes(data);
-    if (!bytes) return fail("the feed's data is not a typed array");
-    if (!remote && !buffer && bytesOf(input.type, elements(dims)) !== bytes.length)
+    const text = input.type === "string";
+    if (text ? !Array.isArray(data) : !bytes)
+      return fail(`the feed's data is not ${text ? "an array of strings" : "a typed array"}`);
+    const elsewhere = remote !== undefined || buffer !== undefined;
+    if (!elsewhere && sizeOf(input.type, dims) !== (text ? (data as unknown[]) : (bytes as Uint8Array)).length)
       fail(`the feed's dims [${dims}] do not suit its data`);
     if (dims.length !== shape.length) fail(`the feed has rank ${dims.length} ([${dims}])`);
     for (const [axis, expected] of shape.entries()) {
@@ -70,8 +74,18 @@ export function checkFeeds(inputs: readonly ValueInfo[], feeds: unknown, home?: 
         fail(`dim ${axis} ("${expected}") is ${size}, but input "${known.input}" has ${expected} = ${known.size}`);
       sizes.set(expected, { size, input: name });
     }
-    return { data: bytes, type: input.type, dims, gpu: remote?.id, buffer };
+    if (input.type !== "string") return [{ data: bytes!, type: input.type, dims, gpu: remote?.id, buffer }];
+    const { spans, pool } = encodeStrings(data as unknown[], `input "${name}"`);
+    return [
+      { data: spans, type: "int64", dims },
+      { data: pool, type: "uint8", dims: [pool.length] },
+    ];
   });
+}
+
+/** Bytes of a tensor's data; of strings, how many they are. */
+function sizeOf(type: TensorType, dims: readonly number[]): number {
+  return type === "string" ? elements(dims) : bytesOf(type, elements(dims));
 }
 
 /** Tensors are recognised by their parts: another copy of the class, or onnxruntime-common's, will do. */
@@ -79,7 +93,8 @@ function tensorParts(value: unknown): { type: unknown; dims: readonly number[]; 
   if (typeof value !== "object" || value === null || !("type" in value && "dims" in value && "data" in value))
     return undefined;
   const { type, dims, data } = value;
-  if (!isType(type) || !Array.isArray(dims) || !dims.every((d) => Number.isSafeInteger(d) && d >= 0)) return undefined;
+  if (!(isType(type) || type === "string") || !Array.isArray(dims)) return undefined;
+  if (!dims.every((d) => Number.isSafeInteger(d) && d >= 0)) return undefined;
   return { type, dims: [...(dims as number[])], data };
 }
 

@@ -49,7 +49,7 @@ export class GpuSession {
       const [from, bytes] = frame.subarray(at, at + 2) as unknown as [number, number];
       const dims = [...frame.subarray(at + 2, at + 2 + shape.length)];
       at += 2 + shape.length;
-      return { data: heap.slice(from, from + bytes), type, dims };
+      return { data: heap.slice(from, from + bytes), type: type as Type, dims }; // strings stay on the core
     });
   }
 

@@ -7,7 +7,7 @@ import { addProbes } from "./probe.js";
 import { Rpc, type AnyModel, type Answer, type Request } from "./rpc.js";
 import { renderStatus, Status, type State } from "./status.js";
 import { Turns } from "./turns.js";
-import type { WireTensor } from "./wire.js";
+import { stringsOf, stringsTensor, type WireTensor } from "./wire.js";
 
 interface Named extends ModelRef {
   readonly name: string;
@@ -148,7 +148,9 @@ function described(session: InferenceSession): unknown {
   return { ...where(session), inputs: session.inputMetadata, outputs: session.outputMetadata };
 }
 
-function tensorOf(tensor: typeof Tensor, { dtype, dims, data }: WireTensor): Tensor {
+function tensorOf(tensor: typeof Tensor, given: WireTensor): Tensor {
+  const { dtype, dims, data } = given;
+  if (dtype === "string") return new tensor(dtype, stringsOf(given), dims);
   if (!isType(dtype)) throw new TypeError(`dtype ${String(dtype)}`);
   const array = arrayOf(dtype);
   const { buffer, byteOffset, byteLength } = data.byteOffset % array.BYTES_PER_ELEMENT ? data.slice() : data;
@@ -156,6 +158,7 @@ function tensorOf(tensor: typeof Tensor, { dtype, dims, data }: WireTensor): Ten
 }
 
 function wireTensor(name: string, { type, dims, data }: Tensor): WireTensor {
+  if (type === "string") return stringsTensor(name, data as string[], dims);
   if (!isType(type) || !ArrayBuffer.isView(data)) throw new TypeError(`output "${name}": ${type} does not travel`);
   return { name, dtype: type, dims, data: new Uint8Array(data.buffer, data.byteOffset, data.byteLength) };
 }

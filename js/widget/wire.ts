@@ -1,5 +1,7 @@
 /** Messages between kernel and page as frames of JSON and bytes: pyonnx_wasm/jupyter/WIRE.md. */
-import { bytesOf, elements, isType, type Type } from "../player/dtypes.js";
+import { bytesOf, elements, isType } from "../player/dtypes.js";
+import { decodeStrings, encodeStrings } from "../player/strings.js";
+import type { TensorType } from "../player/tensor.js";
 
 export const VERSION = 1;
 /** Of one frame to the kernel. */
@@ -17,10 +19,10 @@ export class WireError extends Error {
   override name = "WireError";
 }
 
-/** A tensor on the wire: packed little-endian bytes, row-major. */
+/** A tensor on the wire: packed little-endian bytes, row-major; of strings their spans, then the pool. */
 export interface WireTensor {
   readonly name: string;
-  readonly dtype: Type;
+  readonly dtype: TensorType;
   readonly dims: readonly number[];
   readonly data: Uint8Array;
 }
@@ -46,6 +48,21 @@ export interface Frame {
 export function bytesTensor(data: ArrayBufferView, name = ""): WireTensor {
   const bytes = new Uint8Array(data.buffer, data.byteOffset, data.byteLength);
   return { name, dtype: "uint8", dims: [bytes.length], data: bytes };
+}
+
+/** A string tensor as it travels. */
+export function stringsTensor(name: string, strings: readonly unknown[], dims: readonly number[]): WireTensor {
+  const { spans, pool } = encodeStrings(strings, `tensor "${name}"`);
+  const data = new Uint8Array(spans.length + pool.length);
+  data.set(spans);
+  data.set(pool, spans.length);
+  return { name, dtype: "string", dims, data };
+}
+
+/** The strings of a tensor that came. */
+export function stringsOf({ name, dims, data }: WireTensor): string[] {
+  const size = 8 * elements(dims);
+  return decodeStrings(data.slice(0, size), data.subarray(size), `tensor "${name}"`);
 }
 
 /** The frames of a message; buffers are views of its tensors. */
@@ -253,12 +270,13 @@ function rows(fields: Fields): Row[] {
   const found = given.map((row: unknown, k): Row => {
     if (!isObject(row)) throw new WireError(`tensor ${k} must be an object`);
     const [name, dtype, dims] = [text(row, "name"), text(row, "dtype"), row["dims"]];
-    if (!isType(dtype))
+    if (!isType(dtype) && dtype !== "string")
       throw new WireError(`tensor "${name}" has dtype "${dtype.slice(0, 40)}", which does not travel`);
     if (!Array.isArray(dims) || !dims.every((d) => Number.isSafeInteger(d) && d >= 0))
       throw new WireError(`tensor "${name}": dims must be integers >= 0`);
     const [length, offset] = [integer(row, "length"), integer(row, "offset")];
-    if (length !== bytesOf(dtype, elements(dims)))
+    const count = elements(dims);
+    if (dtype === "string" ? length < 8 * count : length !== bytesOf(dtype, count))
       throw new WireError(`tensor "${name}": [${dims.join(", ")}] of ${dtype} is not ${length} bytes`);
     if (offset !== end)
       throw new WireError(`tensor "${name}" lies at ${offset}, not at ${end} behind the one before it`);

@@ -41,6 +41,8 @@ def lower_gpu(parts: Parts) -> GpuProgram | None:
 
 def on_core(graph: Graph) -> str:
     """Why the core runs the whole graph; "" where a GPU can."""
+    if any(graph.strings) or any("strings" in node.kernel.traits for node in graph.nodes):
+        return "it has strings, which the core runs"
     data = [r for r in graph.reads.values() if r.value.storage.kind != "input" or r.value.dtype.is_float]
     if any(True for _ in graph.bodies()):
         return "it has loops or branches, which the core runs"

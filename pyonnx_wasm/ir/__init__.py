@@ -24,6 +24,7 @@ from .graph import (
     symbols_of,
     type_text,
 )
+from .strings import Strings
 
 __all__ = [
     "Content",
@@ -36,6 +37,7 @@ __all__ = [
     "Read",
     "Shape",
     "Storage",
+    "Strings",
     "Value",
     "dims",
     "flatten",

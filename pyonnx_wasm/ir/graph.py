@@ -218,6 +218,7 @@ class Graph:
         self.outputs: list[tuple[str, Value]] = []
         self.nodes: list[Node] = []
         self.checks: list[tuple[DimLike, str]] = []
+        self.strings: tuple[set[str], set[str]] = set(), set()  # inputs, and outputs, that are spans: their pool is the next one
         self.reads: dict[str, Read] = {}  # by symbol
         self._asked: dict[Any, str] = {}
         self.outer: Graph | None = None  # of the body of a branch or a loop

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType, from_numpy, to_numpy
+from ..onnxfile.strings import decode as decode_strings
+from ..onnxfile.strings import encode as encode_strings
 from ..onnxfile.tensor import pack, unpack
 
 VERSION = 1
@@ -28,7 +30,7 @@ class WireError(ValueError):
 
 @dataclass(frozen=True)
 class Tensor:
-    """A tensor on the wire: ``data`` are its packed little-endian bytes, row-major."""
+    """A tensor on the wire: ``data`` are its packed little-endian bytes, row-major; of strings their spans, then the pool."""
 
     name: str
     dtype: DType
@@ -38,9 +40,10 @@ class Tensor:
     @classmethod
     def of(cls, array: np.ndarray, name: str = "", dtype: DType | None = None) -> Tensor:
         """A numpy array as it travels; without a copy where it is contiguous."""
+        if dtype is DType.string or (dtype is None and array.dtype.kind in "OUS"):
+            spans, pool = encode_strings(array, f"tensor {name!r}")
+            return cls(name, DType.string, array.shape, memoryview(spans.tobytes() + pool.tobytes()))
         dtype = dtype or from_numpy(array.dtype)
-        if not dtype.bits:
-            raise WireError(f"tensor {name!r} holds strings, which do not travel to the browser")
         array = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(array.shape)
         flat = array.reshape(-1).view(np.uint8)
         return cls(name, dtype, array.shape, (pack(flat, dtype.bits) if dtype.bits < 8 else flat).data)
@@ -55,6 +58,9 @@ class Tensor:
         """The contents, shaped and writeable; elements below 8 bits come one per byte."""
         data = self.data if not self.data.readonly else bytearray(self.data)
         flat = np.frombuffer(data, np.uint8)
+        if self.dtype is DType.string:
+            spans, pool = np.split(flat, [8 * math.prod(self.dims)])
+            return decode_strings(spans.view(np.int64).reshape(self.dims), pool, f"tensor {self.name!r}")
         if self.dtype.bits < 8:
             return unpack(flat, self.dtype.bits, math.prod(self.dims)).reshape(self.dims)
         return flat.view(to_numpy(self.dtype)).reshape(self.dims)
@@ -261,13 +267,13 @@ class _Header:
             if not isinstance(row, Mapping):
                 raise WireError(f"tensor {k} must be an object")
             name, dtype = self.get("name", str, row), self.get("dtype", str, row)
-            if dtype not in DType.__members__ or not DType[dtype].bits:
+            if dtype not in DType.__members__:
                 raise WireError(f"tensor {name!r} has dtype {dtype[:40]!r}, which does not travel")
             dims = self.get("dims", list, row)
             if any(not isinstance(d, int) or isinstance(d, bool) or not 0 <= d <= 2**53 for d in dims):
                 raise WireError(f"tensor {name!r}: dims must be integers >= 0")
             length = self.integer("length", row)
-            if length != DType[dtype].nbytes(math.prod(dims)):
+            if length < 8 * math.prod(dims) if DType[dtype] is DType.string else length != DType[dtype].nbytes(math.prod(dims)):
                 raise WireError(f"tensor {name!r}: {dims} of {dtype} is not {length} bytes")
             if self.integer("offset", row) != offset:
                 raise WireError(f"tensor {name!r} lies at {row['offset']}, not at {offset} behind the one before it")

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from .. import compiler
 from ..dtypes import DType, from_numpy, to_numpy
+from ..feeds import Outputs, fed
 from ..ir import NeedsContent
 from ..program import Compiled, Signature
 from ..program import file as ponnx
 from ..runtimes import call
 from ..runtimes.cpu import Executor
-from ..session import declared, is_compiled, packed, unpacked
+from ..session import declared, is_compiled
 from . import statistics
 
 SECONDS = 1.0  # repetitions stop after this
@@ -42,14 +43,9 @@ def run(path: str, sizes: Mapping[str, int], inputs: Mapping[str, Mapping[str, s
     compile_ms = _since(begin)
     begin = time.perf_counter()
     executor = Executor(compiled.main, compiled.init, compiled.weights, threads)
-    flat = [packed(a, s.dtype) for a, s in zip(feeds, compiled.inputs, strict=True)]
-    shapes: dict[int, tuple[int, ...]] = {}
-
-    def empty(i: int, shape: tuple[int, ...]) -> np.ndarray:
-        shapes[i] = shape
-        return _empty(shape, compiled.outputs[i].dtype)
-
-    outputs = call(executor, [a.shape for a in feeds], flat, empty)
+    dims, flat = fed(feeds, compiled.inputs)
+    made = Outputs(compiled.outputs)
+    outputs = call(executor, dims, flat, made.empty)
     first_ms = _since(begin)
     best: list[tuple[str, int]] = []
     times: list[float] = []
@@ -60,7 +56,7 @@ def run(path: str, sizes: Mapping[str, int], inputs: Mapping[str, Mapping[str, s
         times.append(_since(begin))
         best = [(o, min(a, b)) for (o, a), (_, b) in zip(steps, best, strict=True)] if best else steps
     return {
-        "outputs": [_described(s, shapes[i], o) for i, (s, o) in enumerate(zip(compiled.outputs, outputs, strict=True))],
+        "outputs": _described(compiled.outputs, made, outputs),
         "steps": [[origin, ns / 1e6] for origin, ns in best],
         "compile_ms": compile_ms,
         "first_ms": first_ms,
@@ -104,7 +100,10 @@ def _feed(s: Signature, sizes: Mapping[str, int], given: Mapping[str, str], gene
     shape = [d if isinstance(d, int) else int(sizes.get(d, 1)) for d in s.shape]
     if min(shape, default=0) < 0 or math.prod(shape) > MAX_ELEMENTS:
         raise ValueError(f"input {s.name!r}: shape {shape} has {math.prod(shape):,} elements; at most {MAX_ELEMENTS:,} are generated")
-    fill, dtype = given.get("fill", "random"), to_numpy(s.dtype)
+    fill = given.get("fill", "random")
+    if s.dtype is DType.string:
+        return np.array([f"{fill} {k}" for k in range(math.prod(shape))], object).reshape(shape)
+    dtype = to_numpy(s.dtype)
     if fill in ("zeros", "ones"):
         return np.full(shape, _one(s.dtype) if fill == "ones" else 0, dtype)
     if fill == "range":
@@ -135,13 +134,15 @@ def _loaded(s: Signature, file: str) -> np.ndarray:
     return np.ascontiguousarray(array, array.dtype.newbyteorder("="))
 
 
-def _empty(shape: tuple[int, ...], dtype: DType) -> np.ndarray:
-    return np.empty(shape if dtype.bits >= 8 else dtype.nbytes(math.prod(shape)), to_numpy(dtype))
-
-
-def _described(s: Signature, shape: tuple[int, ...], array: np.ndarray) -> dict[str, Any]:
-    row: dict[str, Any] = {"name": s.name, "dtype": s.dtype.name, "shape": list(shape)}
-    if s.dtype.name.startswith("complex"):
-        array, s = np.abs(unpacked(array, shape, s.dtype)), Signature(s.name, DType.float64, s.shape)
-        return {**row, "statistics": statistics.of_array(array)}
-    return {**row, "statistics": statistics.of_bytes(s.dtype, array.reshape(-1).view(np.uint8), math.prod(shape))}
+def _described(signatures: Sequence[Signature], made: Outputs, outputs: Sequence[np.ndarray]) -> list[dict[str, Any]]:
+    rows, k = [], 0
+    for s, array in zip(signatures, made.results(outputs), strict=True):
+        if s.dtype is DType.string:
+            found = statistics.of_strings(array)
+        elif s.dtype.name.startswith("complex"):
+            found = statistics.of_array(np.abs(array))
+        else:
+            found = statistics.of_bytes(s.dtype, outputs[k].reshape(-1).view(np.uint8), array.size)
+        rows.append({"name": s.name, "dtype": s.dtype.name, "shape": list(array.shape), "statistics": found})
+        k += s.parts
+    return rows

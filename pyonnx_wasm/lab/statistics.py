@@ -80,6 +80,12 @@ def of_bytes(dtype: DType, packed: npt.NDArray[np.uint8], count: int) -> dict[st
     return of_chunks(chunks, count)
 
 
+def of_strings(array: npt.NDArray[Any]) -> dict[str, Any]:
+    """The same of strings, which have a head and no numbers."""
+    blank = of_chunks(lambda: iter(()), array.size)
+    return {**blank, "head": [str(text)[:80] for text in array.reshape(-1)[:HEAD]]}
+
+
 def of_array(array: npt.NDArray[Any]) -> dict[str, Any]:
     """Statistics of a numpy array."""
     flat = np.ascontiguousarray(array).reshape(-1)

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..dtypes import DType
 from ..ir import Value
-from ..op import op
+from ..op import Moved, op
 from ..tensor import cast, expand, like, map_, single, unsqueeze
 
 UNARY = {
@@ -156,7 +156,7 @@ def BitShift(X: Value, Y: Value, *, direction: str) -> Value:
 
 
 @op()
-def Where(condition: Value, X: Value, Y: Value) -> Value:
+def Where(condition: Value, X: Moved, Y: Moved) -> Moved:
     return map_("where", condition, X, Y)
 
 
@@ -179,7 +179,7 @@ def Clip_6(input: Value, *, min: float = -FLOAT32_MAX, max: float = FLOAT32_MAX,
 
 
 @op()
-def Identity(input: Value) -> Value:
+def Identity(input: Moved) -> Moved:
     return input
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..dtypes import DType
 from ..ir import IRError, Value, dims
-from ..op import Enum, Kernel, op
+from ..op import Enum, Kernel, Moved, op
 from ..tensor import axis_of, cast, content, contiguous, knowing, slice_, squeeze
 
 SCATTERS = Enum("Scatter", "none add mul max min")
@@ -20,7 +20,7 @@ SCATTER_ND = Kernel("scatter_nd", ">y x indices updates", "op count depth xdims[
 
 
 @op()
-def Gather(data: Value, indices: Value, *, axis: int = 0) -> Value:
+def Gather(data: Moved, indices: Value, *, axis: int = 0) -> Moved:
     at = axis_of(axis, data.rank)
     known = content(indices)
     if known is not None and known.size == 1 and isinstance(known.item(), int):
@@ -59,7 +59,7 @@ def _integers(indices: Value) -> Value:
 
 
 @op()
-def GatherElements(data: Value, indices: Value, *, axis: int = 0) -> Value:
+def GatherElements(data: Moved, indices: Value, *, axis: int = 0) -> Moved:
     y: Value = GATHER_ELEMENTS(
         {"y": (data.dtype, indices.shape)},
         {"x": contiguous(data), "indices": contiguous(_integers(indices))},
@@ -79,7 +79,7 @@ def _depth(indices: Value) -> int:
 
 
 @op()
-def GatherND(data: Value, indices: Value, *, batch_dims: int = 0) -> Value:
+def GatherND(data: Moved, indices: Value, *, batch_dims: int = 0) -> Moved:
     depth = _depth(indices)
     rest = data.shape[batch_dims + depth :]
     y: Value = GATHER_ND(
@@ -148,7 +148,7 @@ def ScatterND(data: Value, indices: Value, updates: Value, *, reduction: str = "
 
 
 @op()
-def ReverseSequence(input: Value, sequence_lens: Value, *, batch_axis: int = 1, time_axis: int = 0) -> Value:
+def ReverseSequence(input: Moved, sequence_lens: Value, *, batch_axis: int = 1, time_axis: int = 0) -> Moved:
     """Gathers along time from ``length - 1 - t`` while t < length, from t after."""
     from ..tensor import broadcast_to, index, map_, reshape
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..dtypes import DType
 from ..ir import Value, dims
 from ..ir.dims import DimLike
-from ..op import Kernel, op
+from ..op import Kernel, Moved, op
 from ..tensor import (
     HALVES,
     axis_of,
@@ -57,7 +57,7 @@ def NonZero(X: Value) -> Value:
 
 
 @op()
-def Compress(input: Value, condition: Value, *, axis: int | None = None) -> Value:
+def Compress(input: Moved, condition: Value, *, axis: int | None = None) -> Moved:
     if axis is None:
         input, axis = reshape(input, [input.size]), 0
     y: Value = Gather(input, positions(condition), axis=axis_of(axis, input.rank))

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType, to_numpy
-from ..ir import Graph, IRError, Node, Value, dims
+from ..ir import Graph, IRError, Node, Strings, Value, dims
 from ..ir.dims import Dim, DimLike
-from ..op import Context, Enum, Kernel, op
+from ..op import Context, Enum, Kernel, Moved, op
 from ..tensor import (
     axes_of,
     axis_of,
@@ -34,6 +34,7 @@ from ..tensor import (
     split,
     squeeze,
     squeeze_data,
+    strings,
     transpose,
     unsqueeze,
     unsqueeze_data,
@@ -64,7 +65,7 @@ PAD = Kernel(
 @op()
 def Constant(
     *,
-    value: Value | None = None,
+    value: Value | Strings | None = None,
     sparse_value: Value | None = None,
     value_float: float | None = None,
     value_floats: Sequence[float] | None = None,
@@ -72,14 +73,16 @@ def Constant(
     value_ints: Sequence[int] | None = None,
     value_string: str | None = None,
     value_strings: Sequence[str] | None = None,
-) -> Value:
+) -> Value | Strings:
     for given in (value, sparse_value):
         if given is not None:
             return given
     for number, dtype in ((value_float, np.float32), (value_floats, np.float32), (value_int, np.int64), (value_ints, np.int64)):
         if number is not None:
             return constant(np.array(number, dtype))
-    raise IRError("string constants are not supported")
+    if value_string is None and value_strings is None:
+        raise IRError("it has no value")
+    return strings.text(np.array(value_string if value_strings is None else value_strings, object))
 
 
 @op()
@@ -91,22 +94,22 @@ def ConstantOfShape(input: Value, *, value: Value | None = None) -> Value:
 
 
 @op()
-def Shape(data: Value, *, start: int = 0, end: int | None = None) -> Value:
+def Shape(data: Value | Strings, *, start: int = 0, end: int | None = None) -> Value:
     return literal(data.shape[slice(start, end)])
 
 
 @op()
-def Size(data: Value) -> Value:
+def Size(data: Value | Strings) -> Value:
     return reshape(literal([data.size]), ())
 
 
 @op(since=5)
-def Reshape(data: Value, shape: Value, *, allowzero: int = 0) -> Value:
+def Reshape(data: Moved, shape: Value, *, allowzero: int = 0) -> Moved:
     return reshape(data, _target(data, dims_of(shape, "the shape"), bool(allowzero)))
 
 
 @op("Reshape", since=1, until=4)
-def Reshape_1(data: Value, *, shape: Sequence[int], consumed_inputs: Any = None) -> Value:
+def Reshape_1(data: Moved, *, shape: Sequence[int], consumed_inputs: Any = None) -> Moved:
     return reshape(data, _target(data, list(shape), False))
 
 
@@ -153,18 +156,18 @@ def _text(shape: Sequence[Any]) -> str:
 
 
 @op()
-def Flatten(input: Value, *, axis: int = 1) -> Value:
+def Flatten(input: Moved, *, axis: int = 1) -> Moved:
     axis += input.rank if axis < 0 else 0
     return reshape(input, [dims.product(input.shape[:axis]), dims.product(input.shape[axis:])])
 
 
 @op()
-def Transpose(data: Value, *, perm: Sequence[int] | None = None) -> Value:
+def Transpose(data: Moved, *, perm: Sequence[int] | None = None) -> Moved:
     return transpose(data, list(perm) if perm is not None else list(range(data.rank))[::-1])
 
 
 @op(since=13)
-def Squeeze(data: Value, axes: Value | None = None) -> Value:
+def Squeeze(data: Moved, axes: Value | None = None) -> Moved:
     if axes is None:
         return _squeeze(data, None)
     which = axes_of(axes, data.rank)
@@ -173,7 +176,7 @@ def Squeeze(data: Value, axes: Value | None = None) -> Value:
 
 
 @op("Squeeze", since=1, until=12)
-def Squeeze_1(data: Value, *, axes: Sequence[int] | None = None) -> Value:
+def Squeeze_1(data: Moved, *, axes: Sequence[int] | None = None) -> Moved:
     return _squeeze(data, axes)
 
 
@@ -188,7 +191,7 @@ def _squeeze(data: Value, axes: Sequence[int] | None) -> Value:
 
 
 @op(since=13)
-def Unsqueeze(data: Value, axes: Value) -> Value:
+def Unsqueeze(data: Moved, axes: Value) -> Moved:
     if not isinstance(axes.size, int):
         raise IRError("how many axes are given must be known when the model is compiled")
     which = axes_of(axes, data.rank + axes.size)
@@ -197,12 +200,12 @@ def Unsqueeze(data: Value, axes: Value) -> Value:
 
 
 @op("Unsqueeze", since=1, until=12)
-def Unsqueeze_1(data: Value, *, axes: Sequence[int]) -> Value:
+def Unsqueeze_1(data: Moved, *, axes: Sequence[int]) -> Moved:
     return unsqueeze(data, axes)
 
 
 @op(since=10)
-def Slice(data: Value, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None) -> Value:
+def Slice(data: Moved, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None) -> Moved:
     first, last = dims_of(starts, "starts"), dims_of(ends, "ends")
     which: list[DimLike] = list(range(len(first))) if axes is None else axes_of(axes, data.rank)
     stride: list[DimLike] = [1] * len(first) if steps is None else dims_of(steps, "steps")
@@ -226,7 +229,7 @@ def _slice_data(x: Value, starts: Sequence[DimLike], ends: Sequence[DimLike], ax
 
 
 @op("Slice", since=1, until=9)
-def Slice_1(data: Value, *, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None) -> Value:
+def Slice_1(data: Moved, *, starts: Sequence[int], ends: Sequence[int], axes: Sequence[int] | None = None) -> Moved:
     return _slice(data, starts, ends, list(axes) if axes is not None else list(range(len(starts))), [1] * len(starts))
 
 
@@ -239,17 +242,17 @@ def _slice(x: Value, starts: Sequence[DimLike], ends: Sequence[DimLike], axes: S
 
 
 @op()
-def Concat(*inputs: Value, axis: int = 1) -> Value:
+def Concat(*inputs: Moved, axis: int = 1) -> Moved:
     return concat(inputs, axis_of(axis, inputs[0].rank))
 
 
 @op(since=13)
-def Split(input: Value, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None, ctx: Context) -> list[Value]:
+def Split(input: Moved, split: Value | None = None, *, axis: int = 0, num_outputs: int | None = None, ctx: Context) -> list[Moved]:
     return _split(input, None if split is None else dims_of(split, "split"), axis, num_outputs or len(ctx.outputs))
 
 
 @op("Split", since=1, until=12)
-def Split_1(input: Value, *, axis: int = 0, split: Sequence[int] | None = None, ctx: Context) -> list[Value]:
+def Split_1(input: Moved, *, axis: int = 0, split: Sequence[int] | None = None, ctx: Context) -> list[Moved]:
     return _split(input, split, axis, len(ctx.outputs))
 
 
@@ -264,12 +267,12 @@ def _split(x: Value, sizes: Sequence[DimLike] | None, axis: int, count: int) -> 
 
 
 @op()
-def Expand(input: Value, shape: Value) -> Value:
+def Expand(input: Moved, shape: Value) -> Moved:
     return expand(input, dims_of(shape, "the shape"))
 
 
 @op(since=6)
-def Tile(input: Value, repeats: Value) -> Value:
+def Tile(input: Moved, repeats: Value) -> Moved:
     times = dims_of(repeats, "repeats")
     shape = [d for t, s in zip(times, input.shape, strict=True) for d in (t, s)]
     spread = broadcast_to(unsqueeze(input, list(range(0, 2 * input.rank, 2))), shape)
@@ -277,7 +280,7 @@ def Tile(input: Value, repeats: Value) -> Value:
 
 
 @op(since=11)
-def Pad(data: Value, pads: Value, constant_value: Value | None = None, axes: Value | None = None, *, mode: str = "constant") -> Value:
+def Pad(data: Moved, pads: Value, constant_value: Moved | None = None, axes: Value | None = None, *, mode: str = "constant") -> Moved:
     rank = data.rank
     which: list[DimLike] = axes_of(axes, rank) if axes is not None else list(range(rank))
     given = dims_of(pads, "pads")
@@ -322,7 +325,7 @@ def pad(x: Value, before: Sequence[DimLike], after: Sequence[DimLike], mode: str
 
 
 @op()
-def DepthToSpace(input: Value, *, blocksize: int, mode: str = "DCR") -> Value:
+def DepthToSpace(input: Moved, *, blocksize: int, mode: str = "DCR") -> Moved:
     n, c, h, w = input.shape
     b = blocksize
     if mode == "DCR":
@@ -333,7 +336,7 @@ def DepthToSpace(input: Value, *, blocksize: int, mode: str = "DCR") -> Value:
 
 
 @op()
-def SpaceToDepth(input: Value, *, blocksize: int, mode: str = "DCR") -> Value:
+def SpaceToDepth(input: Moved, *, blocksize: int, mode: str = "DCR") -> Moved:
     n, c, h, w = input.shape
     b = blocksize
     x = reshape(input, [n, c, h // b, b, w // b, b])
@@ -377,7 +380,7 @@ def EyeLike(input: Value, *, dtype: int | None = None, k: int = 0) -> Value:
 
 
 @op()
-def Trilu(input: Value, k: Value | None = None, *, upper: int = 1) -> Value:
+def Trilu(input: Moved, k: Value | None = None, *, upper: int = 1) -> Moved:
     rank = input.rank
     row, column = index(rank - 2, input.shape), index(rank - 1, input.shape)
     edge = row if k is None else map_("add", row, reshape(k, ()))
@@ -386,7 +389,7 @@ def Trilu(input: Value, k: Value | None = None, *, upper: int = 1) -> Value:
 
 
 @op()
-def OneHot(indices: Value, depth: Value, values: Value, *, axis: int = -1) -> Value:
+def OneHot(indices: Value, depth: Value, values: Moved, *, axis: int = -1) -> Moved:
     size = dims_of(cast(depth, DType.int64), "depth")[0]
     rank = indices.rank + 1
     axis = axis_of(axis, rank)
@@ -399,7 +402,7 @@ def OneHot(indices: Value, depth: Value, values: Value, *, axis: int = -1) -> Va
 
 
 @op()
-def CenterCropPad(input_data: Value, shape: Value, *, axes: Sequence[int] | None = None) -> Value:
+def CenterCropPad(input_data: Moved, shape: Value, *, axes: Sequence[int] | None = None) -> Moved:
     which = [axis_of(a, input_data.rank) for a in axes] if axes is not None else list(range(input_data.rank))
     x = input_data
     before: list[DimLike] = [0] * x.rank

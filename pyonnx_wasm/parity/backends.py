@@ -14,8 +14,9 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..dtypes import DType, to_numpy
+from ..feeds import execute, packed, unpacked
 from ..program import file as ponnx
-from ..session import InferenceSession, available, execute, packed, unpacked
+from ..session import InferenceSession, available
 
 T = TypeVar("T")
 Arrays = dict[str, np.ndarray]

@@ -14,7 +14,7 @@ import numpy as np
 
 from .. import compiler
 from ..dtypes import DType
-from ..ir import Graph, Items, NeedsContent
+from ..ir import Graph, Items, NeedsContent, Strings
 from ..onnxfile import reader
 from ..program import Compiled
 from ..trace import Tracer
@@ -50,7 +50,7 @@ def find(model: reader.Model, fixed: Mapping[str, np.ndarray]) -> list[Layer]:
     for node in model.graph.nodes:
         for name in node.outputs:
             value: Any = tracer.names.get(name)
-            if value is None or isinstance(value, Items) or value.storage.kind != "temp" or value.storage.const:
+            if value is None or isinstance(value, (Items, Strings)) or value.storage.kind != "temp" or value.storage.const:
                 continue
             if name not in given and (value.storage in seen or value.content is not None):
                 continue

@@ -81,7 +81,7 @@ def layout(compiled: Compiled, *, thin: bool = False) -> Layout:
         elif w.over is not None:
             row["over"] = w.over
         weights.append(row)
-    slots = len(compiled.inputs)
+    slots, results = (sum(s.parts for s in values) for values in (compiled.inputs, compiled.outputs))
     header: dict[str, Any] = {
         "__metadata__": {"format": "ponnx", "version": FORMAT_VERSION},
         "abi": abi(),
@@ -93,8 +93,8 @@ def layout(compiled: Compiled, *, thin: bool = False) -> Layout:
             for p, code in zip(programs, codes, strict=True)
         ],
         "init": 1 if compiled.init is not None else None,
-        "script": [{"run": 0, "in": list(range(slots)), "out": list(range(slots, slots + len(compiled.outputs)))}],
-        "results": list(range(slots, slots + len(compiled.outputs))),
+        "script": [{"run": 0, "in": list(range(slots)), "out": list(range(slots, slots + results))}],
+        "results": list(range(slots, slots + results)),
         "weights": weights,
         **gpu,
         **({"on_core": compiled.on_core} if compiled.on_core else {}),

@@ -89,6 +89,11 @@ class Signature:
     dtype: DType
     shape: tuple[int | str, ...]
 
+    @property
+    def parts(self) -> int:
+        """How many tensors of the Program it is: strings are spans and a pool."""
+        return 2 if self.dtype is DType.string else 1
+
 
 @dataclass
 class Compiled:

@@ -1,10 +1,11 @@
 """The vocabulary that operators are written in: views, constants, element-wise maps, copies, reductions.
 
 Everything takes and returns :class:`~pyonnx_wasm.ir.Value`; views cost nothing. Here live the kernels that most operators share, the
-others in the operator family that brings them. It imports ``ir``, ``op`` and ``dtypes``. An
+others in the operator family that brings them. Strings are in ``strings``. It imports ``ir``, ``op`` and ``dtypes``. An
 element-wise instruction is added as a row of ``scalar``'s table, in ``map_ops.h`` and in ``gpu/kernels/map.py``.
 """
 
+from . import strings
 from .ask import dims_of, floats_of, ints_of, is_known, params_of, scalar_of
 from .axes import around, axes_of, chosen, parted, pick, squeeze_data, unsqueeze_data, without
 from .concat import CONCAT, concat
@@ -88,6 +89,7 @@ __all__ = [
     "split_strides",
     "squeeze",
     "squeeze_data",
+    "strings",
     "swap",
     "transpose",
     "unsqueeze",

@@ -14,10 +14,10 @@ import numpy as np
 
 from .. import compiler
 from ..dtypes import DType, from_numpy, to_numpy
+from ..feeds import packed, unpacked
 from ..program import Compiled
 from ..program import file as ponnx
 from ..server import Server
-from ..session import packed, unpacked
 from .chromium import launch_options
 from .suite import Case, compare
 
@@ -36,12 +36,16 @@ const text = (data) => {
 };
 const arrays = {};
 const tensor = ({ type, dims, data }) => {
+  if (type === "string") return new Tensor(type, data, dims);
   const like = (arrays[type] ??= new Tensor(type, [], [0]).data.constructor);
   return new Tensor(type, new like(bytes(data).buffer), dims);
 };
 const run = async (session, feeds) => {
   const results = await session.run(Object.fromEntries(feeds.map((feed) => [feed.name, tensor(feed)])));
-  return session.outputNames.map((n) => ({ type: results[n].type, dims: results[n].dims, data: text(results[n].data) }));
+  return session.outputNames.map((name) => {
+    const { type, dims, data } = results[name];
+    return { type, dims, data: type === "string" ? data : text(data) };
+  });
 };
 const one = async ({ model, feeds, more, executionProviders }) => {
   let session;
@@ -132,6 +136,9 @@ def _feeds(compiled: Compiled, given: Mapping[str, Any]) -> list[dict[str, Any]]
     feeds = []
     for signature in compiled.inputs:
         array = given[signature.name]
+        if signature.dtype is DType.string:
+            feeds.append({"name": signature.name, "type": "string", "dims": list(array.shape), "data": array.reshape(-1).tolist()})
+            continue
         dtype = from_numpy(array.dtype)
         data = packed(np.ascontiguousarray(array), dtype).tobytes()
         feeds.append({"name": signature.name, "type": dtype.name, "dims": list(array.shape), "data": _text(data)})
@@ -160,4 +167,8 @@ def _run(page: Any, batch: Sequence[tuple[Case, dict[str, Any]]], watch: Callabl
 def output(given: dict[str, Any]) -> np.ndarray:
     """An output that the page gave: dtypes that numpy lacks as bit patterns."""
     dtype = DType[given["type"]]
+    if dtype is DType.string:
+        found = np.empty(len(given["data"]), object)
+        found[:] = given["data"]
+        return found.reshape(given["dims"])
     return unpacked(np.frombuffer(base64.b64decode(given["data"]), to_numpy(dtype)), given["dims"], dtype).reshape(given["dims"])

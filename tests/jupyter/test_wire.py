@@ -106,9 +106,21 @@ def test_strided_and_big_endian_arrays_are_made_plain() -> None:
     assert tensor.numpy().tolist() == array.tolist()
 
 
-def test_strings_do_not_travel() -> None:
-    with pytest.raises(WireError, match="strings"):
-        Tensor.of(np.array(["a"]), "t", DType.string)
+def test_strings_travel() -> None:
+    for items in ([["a", "", "日本"], ["\0", "𝄞", "a"]], [[]], np.empty((0, 3), object)):
+        array = np.array(items, object)
+        tensor = Tensor.of(array, "t")
+        assert (tensor.dtype, tensor.dims, len(tensor.data)) == (
+            DType.string,
+            array.shape,
+            8 * array.size + len("".join(array.reshape(-1)).encode()),
+        )
+        assert tensor.numpy().tolist() == array.tolist()
+    with pytest.raises(ValueError, match="tensor 't' takes strings, element 1 is None"):
+        Tensor.of(np.array(["a", None], object), "t", DType.string)
+    outside = Tensor("t", DType.string, (1,), memoryview(bytes([2, 0, 0, 0, 0, 0, 0, 0, 97])))
+    with pytest.raises(ValueError, match="tensor 't': a string lies outside its bytes"):
+        outside.numpy()
 
 
 def test_messages_interleave() -> None:

@@ -141,7 +141,8 @@ export function wire(tensors: Tensors): WireTensor[] {
   }));
 }
 
-function unwire({ dtype, dims, data }: WireTensor): Tensor {
+function unwire({ name, dtype, dims, data }: WireTensor): Tensor {
+  if (dtype === "string") throw new TypeError(`"${name}" holds strings, which this widget does not show`);
   const array = arrayOf(dtype);
   return { type: dtype, dims, data: new array(data.slice().buffer) };
 }

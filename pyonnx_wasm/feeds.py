@@ -1,0 +1,86 @@
+"""Between what a user gives and takes and what a Program does: an array is one tensor, one of strings two."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from .dtypes import DType, to_numpy
+from .onnxfile.strings import decode, encode
+from .onnxfile.tensor import pack, unpack
+from .program import Signature
+from .runtimes import Runtime, call
+
+
+def fed(arrays: Sequence[np.ndarray], inputs: Sequence[Signature]) -> tuple[list[tuple[int, ...]], list[np.ndarray]]:
+    """The shapes and the contents of a Program's inputs.
+
+    Raises:
+        ValueError: an element of an input of strings is none; names the input.
+    """
+    shapes: list[tuple[int, ...]] = []
+    feeds: list[np.ndarray] = []
+    for array, s in zip(arrays, inputs, strict=True):
+        for part in encode(array, f"input {s.name!r}") if s.dtype is DType.string else (np.ascontiguousarray(array).reshape(array.shape),):
+            shapes.append(part.shape)
+            feeds.append(packed(part, s.dtype) if s.dtype is not DType.string else part)
+    return shapes, feeds
+
+
+class Outputs:
+    """The arrays of a Program's outputs, made when their shapes are known."""
+
+    def __init__(self, outputs: Sequence[Signature]) -> None:
+        self.signatures = outputs
+        self.dtypes = [d for s in outputs for d in ((DType.int64, DType.uint8) if s.dtype is DType.string else (s.dtype,))]
+        self.shapes: dict[int, tuple[int, ...]] = {}
+
+    def empty(self, i: int, shape: tuple[int, ...]) -> np.ndarray:
+        """The array for an output of the Program."""
+        self.shapes[i] = shape
+        return empty(shape, self.dtypes[i])
+
+    def bound(self, shapes: Sequence[tuple[int, ...] | None]) -> list[Any]:
+        """Those for the shapes that are known; None for the others."""
+        return [None if shape is None else self.empty(i, shape) for i, shape in enumerate(shapes)]
+
+    def results(self, found: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """What the user takes.
+
+        Raises:
+            ValueError: a string is no UTF-8; names the output.
+        """
+        results, k = [], 0
+        for s in self.signatures:
+            if s.dtype is DType.string:
+                results.append(decode(found[k], found[k + 1], f"output {s.name!r}"))
+                k += 2
+            else:
+                results.append(unpacked(found[k], self.shapes[k], s.dtype))
+                k += 1
+        return results
+
+
+def execute(runtime: Runtime, arrays: Sequence[np.ndarray], inputs: Sequence[Signature], outputs: Sequence[Signature]) -> list[np.ndarray]:
+    """Runs arrays of the inputs' dtypes; elements of less than 8 bits are one per byte in the arrays."""
+    shapes, feeds = fed(arrays, inputs)
+    made = Outputs(outputs)
+    return made.results(call(runtime, shapes, feeds, made.empty))
+
+
+def packed(array: np.ndarray, dtype: DType) -> np.ndarray:
+    """An array as the core takes it: elements of less than 8 bits, one per byte in the array, side by side."""
+    return pack(array.reshape(-1).view(np.uint8), dtype.bits) if dtype.bits < 8 else array
+
+
+def unpacked(array: np.ndarray, shape: Sequence[int], dtype: DType) -> np.ndarray:
+    """What the core gave, one element of less than 8 bits per byte."""
+    return unpack(array, dtype.bits, math.prod(shape)).reshape(shape) if dtype.bits < 8 else array
+
+
+def empty(shape: Sequence[int], dtype: DType) -> np.ndarray:
+    """An array for what the core gives."""
+    return np.empty(shape if dtype.bits >= 8 else dtype.nbytes(math.prod(shape)), to_numpy(dtype))
