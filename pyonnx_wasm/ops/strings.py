@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from ..ir import IRError, Strings, Value
 from ..op import op
-from ..tensor import strings
-from .gather import ScatterElements, ScatterND
+from ..tensor import reshape, strings
+from .gather import Gather, ScatterElements, ScatterND
+from .select import Unique
 
 
 @op("Equal")
@@ -21,6 +22,14 @@ def EqualStrings(A: Strings, B: Strings) -> Value:
 @op()
 def StringConcat(X: Strings, Y: Strings) -> Strings:
     return strings.join(X, Y)
+
+
+@op("Unique")
+def UniqueStrings(X: Strings, *, axis: int | None = None, sorted: int = 1) -> tuple[Strings, Value, Value, Value]:
+    """By their ranks, which are equal where strings are and rise as they do."""
+    x = X.spans if axis is not None else reshape(X.spans, [X.size])
+    _, first, inverse, counts = Unique(strings.ranks(X), axis=axis, sorted=sorted)
+    return Strings(Gather(x, first, axis=axis or 0), X.pool), first, inverse, counts
 
 
 @op("ScatterElements")

@@ -7,15 +7,15 @@ from collections.abc import Sequence
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import IRError, Value, dims
+from ..ir import IRError, Strings, Value, dims
 from ..op import op
-from ..tensor import cast, concat, constant, like, map_, reduce, reshape, unsqueeze
+from ..tensor import cast, concat, constant, like, map_, reduce, reshape, strings, unsqueeze
 from .matmul import matmul
 
 
 @op()
 def TfIdfVectorizer(
-    X: Value, *,
+    X: Value | Strings, *,
     max_gram_length: int, max_skip_count: int, min_gram_length: int, mode: str, ngram_counts: Sequence[int], ngram_indexes: Sequence[int],
     pool_int64s: Sequence[int] | None = None, pool_strings: Sequence[str] | None = None, weights: Sequence[float] | None = None,
 ) -> Value:  # fmt: skip
@@ -23,16 +23,22 @@ def TfIdfVectorizer(
 
     Windows take neighbours at distance 1 to 1 + max_skip_count; single tokens count once.
     """
-    if pool_strings is not None or pool_int64s is None:
-        raise IRError("string pools are not supported")
+    if (pool_strings is None) is isinstance(X, Strings) or (pool_int64s is None) is not isinstance(X, Strings):
+        raise IRError("it takes pool_strings for strings, pool_int64s for numbers")
+    if isinstance(X, Strings):  # by where they are in the pool
+        places = {w: k for k, w in enumerate(dict.fromkeys(pool_strings or ()))}
+        pool: Sequence[int] = [places[w] for w in pool_strings or ()]
+        X = strings.find(X, strings.text(list(places), "pool_strings"))
+    else:
+        pool = pool_int64s or ()
     if mode not in ("TF", "IDF", "TFIDF"):
         raise IRError(f"mode {mode!r} is not one of TF, IDF, TFIDF")
     x = cast(reshape(X, [1, X.shape[0]]) if X.rank == 1 else X, DType.int64)
     rows, tokens = x.shape
     found, at = [], 0
     picked: list[int] = []
-    for n, (start, end) in enumerate(zip(ngram_counts, [*ngram_counts[1:], len(pool_int64s)], strict=True), 1):
-        grams = np.array(pool_int64s[start:end], np.int64).reshape(-1, n)
+    for n, (start, end) in enumerate(zip(ngram_counts, [*ngram_counts[1:], len(pool)], strict=True), 1):
+        grams = np.array(pool[start:end], np.int64).reshape(-1, n)
         ids, at = range(at, at + len(grams)), at + len(grams)
         if not min_gram_length <= n <= max_gram_length or not len(grams):
             continue

@@ -21,8 +21,9 @@ from onnx import numpy_helper, parser
 
 from .. import toolchain
 from ..compiler import compile
+from ..dtypes import DType
 from ..op import KERNELS
-from ..program import Compiled
+from ..program import Compiled, Signature
 from ..program.view import ProgramView
 from ..runtimes.cpu import load_weights
 
@@ -158,6 +159,14 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
         target_nodeids=[2,3,4], target_ids=[0,0,0], target_weights=[1.0,2.0,3.0]>(d) }""",
         {},
     ),
+    "words": (
+        21,
+        """(string[N] x, string[N] z, int64[N] i) => (bool[N] e, string[N] c, string[N] g, string[u] w, float[2] first, string[v] q) {
+        e = Equal(x, z) g = Gather(table, i) c = StringConcat(z, g) all = Concat<axis=0>(g, x) w = StringConcat(all, all) first =
+        TfIdfVectorizer<mode="TF", min_gram_length=1, max_gram_length=1, max_skip_count=0, ngram_counts=[0], ngram_indexes=[0, 1],
+        pool_strings=["a", "word"]>(g) q = Unique(all) }""",
+        {"table": ("words", (5,))},
+    ),
 }  # fmt: skip
 
 
@@ -168,6 +177,8 @@ def constant(kind: str, value: Sequence[float], rng: np.random.Generator) -> np.
         return np.array(numbers[kind], np.int64)
     if kind == "scales":
         return np.array(value, np.float32)
+    if kind == "words":
+        return np.array(["word", "", "a", "é日本𝄞", "another"][: int(value[0])], object)
     if kind == "scale":
         return np.array(0.5, np.float32)
     if kind == "zero":
@@ -194,7 +205,7 @@ def write(folder: Path) -> list[Path]:
     paths = []
     for name, compiled in models().items():
         weights = load_weights(compiled.init, compiled.weights)
-        programs = [(name, compiled.main, [[size(d, at) for s in compiled.inputs for d in s.shape] for at in (0, 1)])]
+        programs = [(name, compiled.main, [[size(d, at) for s in compiled.inputs for d in parts(s)] for at in (0, 1)])]
         if compiled.init is not None:
             programs.append((name + "-init", compiled.init, [[]]))
         for title, program, dims in programs:
@@ -211,6 +222,11 @@ def write(folder: Path) -> list[Path]:
     if unused:
         raise ValueError(f"no seed uses {', '.join(sorted(unused))}: add it to MODELS")
     return paths
+
+
+def parts(s: Signature) -> list[int | str]:
+    """The dims of an input, those of spans and pool where it is of strings."""
+    return [*s.shape, "bytes"] if s.dtype is DType.string else list(s.shape)
 
 
 def size(dim: int | str, at: int) -> int:
