@@ -260,6 +260,24 @@ def test_the_kernel_restarts_in_the_middle_of_a_run(desk: Desk, expected: Callab
     expect(badge(notebook)).to_have_attribute("data-phase", "ready")
 
 
+def test_restarts_from_the_menu_of_a_notebook_opened_again(desk: Desk, expected: Callable[[int], str]) -> None:
+    """A saved notebook that shows the badge, opened on its idle kernel; after a restart the badge's cell is not run again."""
+    badge_apart = SETUP.removesuffix("session.bridge\n")
+    notebook = desk.open("session.bridge", "print(show(session.run(None, feed(2))))", setup=badge_apart)
+    notebook.run_all()
+    notebook.save()
+    notebook.close()
+    notebook = desk.tab(notebook.name)
+    notebook.idle()
+    for _ in range(3):
+        notebook.page.evaluate("void jupyterapp.commands.execute('notebook:restart-kernel')")
+        notebook.page.locator(".jp-Dialog .jp-mod-warn").click()
+        notebook.page.wait_for_function("() => !document.querySelector('.jp-Dialog')")
+        notebook.idle()
+        notebook.run(0)
+        assert notebook.run(2) == expected(2)
+
+
 def test_a_full_cache_only_means_that_the_model_travels_again(desk: Desk, expected: Callable[[int], str]) -> None:
     full = "Cache.prototype.put = () => Promise.reject(new DOMException('no room', 'QuotaExceededError'))"
     notebook = desk.open("print(show(session.run(None, feed(1))))", script=full)
