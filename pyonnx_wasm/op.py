@@ -214,7 +214,7 @@ class Operator:
     variadic: bool
     attrs: tuple[str, ...]  # keyword-only
     needed: tuple[str, ...]  # those without a default
-    required: int
+    required: tuple[tuple[int, str], ...]  # inputs that must be there: place and name
     takes_context: bool = field(default=False)
     takes_items: bool = field(default=False)
     kinds: tuple[str, ...] = ()  # the annotation of each input, the variadic one last
@@ -243,7 +243,7 @@ def op(
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Registers a function as an ONNX operator.
 
-    The function's positional parameters are the operator's inputs (default None: optional; ``*xs``: variadic), its
+    The function's positional parameters are the operator's inputs (default None, or annotated so: optional; ``*xs``: variadic), its
     keyword-only parameters the attributes with the defaults of the standard; a parameter named ``ctx`` is none of them but
     receives the :class:`Context`. Sequences are given only to functions whose annotations name ``Items``. The function
     returns a value, or a tuple of values in the order of the outputs.
@@ -270,7 +270,11 @@ def op(
             bool(code.co_flags & inspect.CO_VARARGS),
             tuple(n for n in names[code.co_argcount :] if n != "ctx"),
             tuple(n for n in names[code.co_argcount :] if n != "ctx" and n not in (fn.__kwdefaults__ or {})),
-            code.co_argcount - len(fn.__defaults__ or ()),
+            tuple(
+                (k, n)
+                for k, n in enumerate(names[: code.co_argcount - len(fn.__defaults__ or ())])
+                if "None" not in str(fn.__annotations__.get(n))
+            ),
             "ctx" in names,
             any("Items" in str(a) for n, a in fn.__annotations__.items() if n != "return"),
             tuple(str(fn.__annotations__.get(n, "")) for n in _inputs_of(code)),

@@ -200,7 +200,7 @@ class Tracer:
             inputs.pop()
         if not operator.variadic and len(inputs) > len(operator.params):
             raise IRError(f"takes at most {len(operator.params)} inputs, got {len(inputs)}")
-        for k, param in enumerate(operator.params[: operator.required]):
+        for k, param in operator.required:
             if k >= len(inputs) or inputs[k] is None:
                 raise IRError(f"input {param!r} is missing")
         if not operator.takes_items and any(isinstance(v, Items) for v in inputs):

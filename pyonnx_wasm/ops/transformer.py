@@ -205,26 +205,6 @@ def RotaryEmbedding(
     return cast(heads_last(y) if X.rank == 3 else y, X.dtype)
 
 
-@op("RotaryEmbedding", domain="com.microsoft")
-def RotaryEmbedding_ms(
-    input: Value, position_ids: Value, cos_cache: Value, sin_cache: Value, *,
-    interleaved: int = 0, is_packed_batching: int = 0, num_heads: int = 0, rotary_embedding_dim: int = 0, scale: float = 1.0,
-) -> Value:  # fmt: skip
-    if is_packed_batching or scale != 1.0:
-        raise IRError("packed batching and scale are not supported")
-    length = input.shape[-2]
-    at = position_ids
-    if position_ids.rank == 1:  # the position of the first token
-        at = map_("add", reshape(position_ids, [1, 1]), index(1, [input.shape[0], length]))
-    if input.rank == 3 and not num_heads:
-        size = rotary_embedding_dim or 2 * _known(cos_cache.shape[1], "the cache's width")
-        num_heads = _known(input.shape[2], "the hidden size") // size
-    y: Value = RotaryEmbedding(
-        input, cos_cache, sin_cache, at, interleaved=interleaved, num_heads=num_heads, rotary_embedding_dim=rotary_embedding_dim
-    )
-    return y
-
-
 @op()
 def SwiGLU(A: Value, B: Value, *, alpha: float = 1.0) -> Value:
     from .elementwise import Swish
