@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any
 from . import elsewhere
 
 if TYPE_CHECKING:
+    from .callbacks import CallbackError
     from .compiler import compile
+    from .custom import apply, callback
     from .environment import (
         disable_telemetry_events,
         get_all_providers,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     __version__: str
 
 __all__ = [
+    "CallbackError",
     "Compiled",
     "ExecutionMode",
     "ExecutionOrder",
@@ -45,18 +48,22 @@ __all__ = [
     "RunOptions",
     "SessionOptions",
     "SparseTensor",
+    "apply",
+    "callback",
     "compile",
     "disable_telemetry_events",
     "get_all_providers",
     "get_available_providers",
     "get_device",
     "load",
+    "op",
     "save",
     "set_default_logger_severity",
     "set_default_logger_verbosity",
     "set_seed",
 ]
 _HOMES = {
+    "CallbackError": "callbacks",
     "Compiled": "program",
     "ExecutionMode": "options",
     "ExecutionOrder": "options",
@@ -69,6 +76,8 @@ _HOMES = {
     "RunOptions": "options",
     "SessionOptions": "options",
     "SparseTensor": "values",
+    "apply": "custom",
+    "callback": "custom",
     "compile": "compiler",
     "disable_telemetry_events": "environment",
     "get_all_providers": "environment",
@@ -105,6 +114,8 @@ def _version() -> str:
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         found: Any = _version()
+    elif name == "op":  # the module can be called like the function
+        found = import_module(".op", __name__)
     elif name in _HOMES:
         found = getattr(import_module(f".{_HOMES[name]}", __name__), name)
     else:

@@ -11,8 +11,12 @@ from __future__ import annotations
 import inspect
 import re
 import struct
+import sys
+import types
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from .dtypes import DType
@@ -175,7 +179,8 @@ class Kernel:
 
 
 class Control(Kernel):
-    """A branch or a loop, which the core runs itself: ``if`` or ``loop`` over graphs of their own, ``node.params["bodies"]``.
+    """A branch or a loop, which the core runs itself: ``if`` or ``loop`` over graphs of their own, ``node.params["bodies"]``; or a
+    call that the ``host`` does, ``node.params["callback"]``.
 
     Its inputs are what those graphs take, its outputs what they give, of sizes that are known behind it.
     """
@@ -194,7 +199,7 @@ class Control(Kernel):
         self.outputs = tuple(b for b in self.buffers if b.output)
         self.input_names = tuple(b.name for b in self.inputs)
         self.needed = tuple((b.name, b.output) for b in self.buffers if not b.optional and not b.variadic)
-        self._names = {b.name for b in self.outputs}, set(self.input_names), {"bodies", "first", "condition", "trips"}
+        self._names = {b.name for b in self.outputs}, set(self.input_names), {"bodies", "first", "condition", "trips", "callback"}
 
     @property
     def abi(self) -> int:
@@ -217,6 +222,7 @@ class Operator:
     required: tuple[tuple[int, str], ...]  # inputs that must be there: place and name
     takes_context: bool = field(default=False)
     takes_items: bool = field(default=False)
+    custom: bool = field(default=False)  # goes before those that are not
     kinds: tuple[str, ...] = ()  # the annotation of each input, the variadic one last
 
     def kind(self, index: int) -> str:
@@ -239,47 +245,39 @@ OPERATORS: dict[tuple[str, str], list[Operator]] = {}
 
 
 def op(
-    name: str | None = None, *, since: int = 1, until: int | None = None, domain: str = ""
+    name: str | None = None,
+    *,
+    since: int = 1,
+    until: int | None = None,
+    domain: str = "",
+    emit: Callable[..., Any] | None = None,
 ) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Registers a function as an ONNX operator.
+    """Registers a function as an ONNX operator; ``@pyonnx_wasm.op(domain="my.ops")`` is this decorator.
 
-    The function's positional parameters are the operator's inputs (default None, or annotated so: optional; ``*xs``: variadic), its
-    keyword-only parameters the attributes with the defaults of the standard; a parameter named ``ctx`` is none of them but
-    receives the :class:`Context`. Sequences are given only to functions whose annotations name ``Items``. The function
-    returns a value, or a tuple of values in the order of the outputs.
+    The function is called when a model is compiled. Its positional parameters are the operator's inputs (default None, or annotated
+    so: optional; ``*xs``: variadic), its keyword-only parameters the attributes with the defaults of the standard; a parameter named
+    ``ctx`` is none of them but receives the :class:`Context`. Sequences are given only to functions whose annotations name ``Items``.
+    The function returns a value, or a tuple of values in the order of the outputs, made with :mod:`pyonnx_wasm.tensor` and
+    :func:`pyonnx_wasm.apply`. One from outside this package takes the place of a built-in one, and of what was registered before.
 
     Strings are given to inputs annotated ``Strings``, or ``Value | Strings``, and to those annotated ``Moved``. One operator may have
     a function for tensors and another for strings; the inputs decide.
+
+    Args:
+        name: of the operator; default: the function's.
+        since, until: versions of the domain's opset that it holds for, inclusive.
+        domain: ``""`` is ai.onnx.
+        emit: what is called in the place of the function, with a ``ctx``; the function gives the schema alone.
     """
 
     def register(fn: Callable[..., Any]) -> Callable[..., Any]:
-        if fn.__kwdefaults__:  # as an attribute holds them, in float32
-            fn.__kwdefaults__ = {
-                k: struct.unpack("<f", struct.pack("<f", v))[0] if isinstance(v, float) else v for k, v in fn.__kwdefaults__.items()
-            }
-        # inspect.signature would take a third of the time that importing all operators takes in Pyodide.
-        code = fn.__code__
-        names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
-        entry = Operator(
-            name or fn.__name__.rstrip("_"),
-            domain,
-            since,
-            until,
-            fn,
-            names[: code.co_argcount],
-            bool(code.co_flags & inspect.CO_VARARGS),
-            tuple(n for n in names[code.co_argcount :] if n != "ctx"),
-            tuple(n for n in names[code.co_argcount :] if n != "ctx" and n not in (fn.__kwdefaults__ or {})),
-            tuple(
-                (k, n)
-                for k, n in enumerate(names[: code.co_argcount - len(fn.__defaults__ or ())])
-                if "None" not in str(fn.__annotations__.get(n))
-            ),
-            "ctx" in names,
-            any("Items" in str(a) for n, a in fn.__annotations__.items() if n != "return"),
-            tuple(str(fn.__annotations__.get(n, "")) for n in _inputs_of(code)),
-        )
-        OPERATORS.setdefault((entry.domain, entry.name), []).append(entry)
+        entry = _operator(fn, name, since, until, "" if domain == "ai.onnx" else domain)
+        if emit is not None:
+            entry = replace(entry, fn=emit, takes_context=True)
+        versions = OPERATORS.setdefault((entry.domain, entry.name), [])
+        if entry.custom:
+            versions[:] = [v for v in versions if not v.custom or (v.since, v.until) != (since, until)]
+        versions.append(entry)
         return fn
 
     return register
@@ -290,6 +288,58 @@ def _inputs_of(code: Any) -> tuple[str, ...]:
     variadic = code.co_argcount + code.co_kwonlyargcount
     names: tuple[str, ...] = code.co_varnames[: code.co_argcount]
     return (*names, code.co_varnames[variadic]) if code.co_flags & inspect.CO_VARARGS else names
+
+
+def _operator(fn: Callable[..., Any], name: str | None, since: int, until: int | None, domain: str) -> Operator:
+    if fn.__kwdefaults__:  # as an attribute holds them, in float32
+        fn.__kwdefaults__ = {
+            k: struct.unpack("<f", struct.pack("<f", v))[0] if isinstance(v, float) else v for k, v in fn.__kwdefaults__.items()
+        }
+    # inspect.signature would take a third of the time that importing all operators takes in Pyodide.
+    code = fn.__code__
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    outside = not fn.__module__.startswith(f"{__package__}.ops.")
+    kinds = [str(fn.__annotations__.get(n, "")) for n in _inputs_of(code)]
+    return Operator(
+        name or fn.__name__.rstrip("_"),
+        domain,
+        since,
+        until,
+        fn,
+        names[: code.co_argcount],
+        bool(code.co_flags & inspect.CO_VARARGS),
+        tuple(n for n in names[code.co_argcount :] if n != "ctx"),
+        tuple(n for n in names[code.co_argcount :] if n != "ctx" and n not in (fn.__kwdefaults__ or {})),
+        tuple(
+            (k, n)
+            for k, n in enumerate(names[: code.co_argcount - len(fn.__defaults__ or ())])
+            if "None" not in str(fn.__annotations__.get(n, ""))
+        ),
+        "ctx" in names,
+        any("Items" in str(a) for n, a in fn.__annotations__.items() if n != "return"),
+        outside,
+        tuple(kind if not outside or "Strings" in kind or "Moved" in kind else "Value" for kind in kinds),
+    )
+
+
+GROUP = "pyonnx_wasm.operators"
+_KNOWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft")
+
+
+@cache
+def load_packages() -> None:
+    """Loads what installed packages bring: entry points of the group ``pyonnx_wasm.operators`` name modules, or functions to call, that
+    register operators. One that fails is a warning that names it."""
+    from importlib.metadata import entry_points
+
+    for entry in entry_points(group=GROUP):
+        try:
+            found = entry.load()
+            if callable(found):
+                found()
+        except Exception as error:
+            message = f"operators of {entry.value!r} ({entry.dist.name if entry.dist else 'a package'}): {type(error).__name__}: {error}"
+            warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
 @dataclass(frozen=True)
@@ -310,10 +360,21 @@ def find(domain: str, name: str, opset: int, strings: bool = False) -> Operator:
     """The operator version that an opset selects, the one for ``strings`` where there are several; raises IRError with what there is."""
     versions = OPERATORS.get(("" if domain == "ai.onnx" else domain, name))
     if not versions:
-        raise IRError(f"operator {domain or 'ai.onnx'}.{name} is not supported; `pyonnx-wasm operators` lists what is")
+        cure = "" if domain in _KNOWN_DOMAINS else "; one of your own is registered with @pyonnx_wasm.op or @pyonnx_wasm.callback"
+        raise IRError(f"operator {domain or 'ai.onnx'}.{name} is not supported; `pyonnx-wasm operators` lists what is{cure}")
     fitting = [v for v in versions if v.since <= opset and (v.until is None or opset <= v.until)]
     if not fitting:
         have = ", ".join(f"{v.since} to {v.until or 'newest'}" for v in versions)
         raise IRError(f"operator {name} of opset {opset} is not supported (supported: {have})")
     suiting = [v for v in fitting if not v.kinds or any(map(v.takes_strings if strings else v.takes_tensors, range(len(v.kinds))))]
-    return max(suiting or fitting, key=lambda v: v.since)
+    return max(suiting or fitting, key=lambda v: (v.custom, v.since))
+
+
+class _Module(types.ModuleType):
+    """This module, which has the name of a public function: calling it is calling that."""
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        return op(*args, **kwargs)
+
+
+sys.modules[__name__].__class__ = _Module

@@ -40,6 +40,7 @@ def trace(
     Raises:
         IRError: naming the node that cannot be compiled, and why; NeedsShape where ranks are missing.
     """
+    op.load_packages()
     graph = Graph(evaluate)
     tracer = Tracer(model, graph)
     tracer.symbols.update(sizes or {})

@@ -15,13 +15,14 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pyonnx_wasm"
 LAYERS = (
     {"dtypes", "onnxfile"},
+    {"callbacks"},
     {"ir"},
     {"op"},
     {"tensor"},
     {"ops"},
     {"passes"},
     {"program", "gpu", "runtimes", "compiler", "fold", "trace", "shapes", "toolchain"},
-    {"values", "elsewhere", "feeds"},
+    {"values", "elsewhere", "feeds", "custom"},
     {"options"},
     {"session"},
     {"environment", "shim"},

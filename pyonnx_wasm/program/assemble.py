@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..callbacks import Callback
 from ..dtypes import DType
 from ..ir import Graph, IRError, Node, Read, Storage, Value, dims, symbols_in, symbols_of
 from ..ir.dims import Dim, DimLike
@@ -65,6 +66,7 @@ class Assembler:
         self.code: list[tuple[int, int, int, int]] = []
         self.registers: dict[Any, int] = {}
         self.messages: list[str] = []
+        self.callbacks: list[Callback] = []  # of the Programs within, too
         self.origins: list[str] = []
         self.kernels: dict[Kernel, int] = {}
         self.storages: list[list[int]] = []
@@ -101,7 +103,7 @@ class Assembler:
             for name, how, buffer, index in places:
                 self.registers[dims.sym(name)] = self.emit(how, buffer, index)
         output_rows = [[int(v.dtype), v.rank, self.buffers[v.storage], *map(self.register, v.shape)] for _, v in self.outputs]
-        return Program(self.name, self.pack(input_rows, output_rows, steps), self.messages, self.origins, list(self.nodes))
+        return Program(self.name, self.pack(input_rows, output_rows, steps), self.messages, self.origins, list(self.nodes), self.callbacks)
 
     def bind_symbols(self) -> None:
         """The first input axis that names a symbol defines it; every other axis is checked."""
@@ -343,22 +345,28 @@ class Assembler:
         sizes: list[DimLike] = []
         for value in node.ins["x"]:
             bufs.append(self.window(at, value, {})[0])
-            sizes += value.shape
+            sizes += [value.rank, *value.shape] if "callback" in node.params else value.shape
+        self.origins.append(node.origin)
+        registers = [self.register(x) for x in [len(node.outs), *self.steering(node), *sizes]]
+        return Step(self.kernels.setdefault(node.kernel, len(self.kernels)), False, len(self.origins) - 1, bufs, registers)
+
+    def steering(self, node: Node) -> list[DimLike]:
+        """The fixed parameters of a control step behind the first."""
+        p = node.params
+        if "callback" in p:
+            self.callbacks.append(p["callback"])
+            return [len(self.callbacks) - 1, 0, 0, 0, 0]
         first = len(self.programs)
         for body in node.params["bodies"]:
             self.programs.append(self.within_it(body))
-        p = node.params
-        params = [len(node.outs), first, len(self.programs) - 1, p["first"], p["condition"], p["trips"], *sizes]
-        self.origins.append(node.origin)
-        registers = [self.register(x) for x in params]
-        return Step(self.kernels.setdefault(node.kernel, len(self.kernels)), False, len(self.origins) - 1, bufs, registers)
+        return [first, len(self.programs) - 1, p["first"], p["condition"], p["trips"]]
 
     def within_it(self, body: Graph) -> np.ndarray:
         """The words of a Program within this one: over its weights, with its texts."""
         inner = Assembler(
             "", self.bodies[body], body.inputs, body.outputs, self.weights, self.inplace, body.checks, body.reads, self.bodies
         )
-        inner.messages, inner.origins = self.messages, self.origins
+        inner.messages, inner.origins, inner.callbacks = self.messages, self.origins, self.callbacks
         words = inner.assemble().code
         for storage in inner.storage_of:
             if storage in self.weights:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from ..callbacks import Callback
 from ..dtypes import DType
 from ..op import KERNELS
 from .model import Compiled, Program, Signature, Weight
@@ -89,7 +90,14 @@ def layout(compiled: Compiled, *, thin: bool = False) -> Layout:
         "inputs": [_signature(s) for s in compiled.inputs],
         "outputs": [_signature(s) for s in compiled.outputs],
         "programs": [
-            {"name": p.name, "target": "gpu" if p.name == "gpu" else "core", "code": code, "messages": p.messages, "origins": p.origins}
+            {
+                "name": p.name,
+                "target": "gpu" if p.name == "gpu" else "core",
+                "code": code,
+                "messages": p.messages,
+                "origins": p.origins,
+                **({"callbacks": [c.json() for c in p.callbacks]} if p.callbacks else {}),
+            }
             for p, code in zip(programs, codes, strict=True)
         ],
         "init": 1 if compiled.init is not None else None,
@@ -217,7 +225,8 @@ def _build(name: str, source: Any, header: dict[str, Any], body: memoryview) -> 
         if nbytes % 4:
             raise FileError(f"{name}: program {p['name']!r}: {nbytes} bytes are no whole number of words")
         code = np.frombuffer(take(f"program {p['name']!r}", offset, nbytes), np.int32)
-        programs.append(Program(str(p["name"]), code, [str(m) for m in p["messages"]], [str(o) for o in p["origins"]]))
+        callbacks = [Callback.read(c) for c in p.get("callbacks", [])]
+        programs.append(Program(str(p["name"]), code, [str(m) for m in p["messages"]], [str(o) for o in p["origins"]], callbacks=callbacks))
     sources = _sources(name, source, header)
 
     def weight(k: int, row: dict[str, Any]) -> memoryview | None:

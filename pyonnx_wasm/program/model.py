@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..callbacks import Callback
 from ..dtypes import DType
 from ..ir import Graph, Node
 
@@ -60,6 +61,7 @@ class Program:
     messages: list[str]
     origins: list[str]
     nodes: list[Node] = field(default_factory=list)
+    callbacks: list[Callback] = field(default_factory=list)
 
 
 def homes(weights: Sequence[Weight]) -> list[int]:

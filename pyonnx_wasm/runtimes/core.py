@@ -17,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from ..callbacks import WAIT, Callback, parse, perform
 from ..dtypes import DType
 from ..program.view import ProgramView
 from . import Allocate
@@ -110,6 +111,8 @@ def open_library(path: Path) -> ctypes.CDLL:
         "pwx_cancel": (None, [c_void_p, c_int32]),
         "pwx_run": (c_int32, [c_void_p, pointers, pointers, error]),
         "pwx_run_steps": (c_int32, [c_void_p, pointers, pointers, c_int32, c_int32, error]),
+        "pwx_asked": (i64s, [c_void_p]),
+        "pwx_answer": (c_void_p, [c_void_p, c_int32, i64s, error]),
         "pwx_step_count": (c_int32, [c_void_p]),
         "pwx_destroy": (None, [c_void_p]),
     }
@@ -149,6 +152,7 @@ class Core:
         self._lib = library or load()
         self._error = _Error()
         self.messages, self.origins = messages, origins
+        self.callbacks: Sequence[Callback] = ()
         words = np.frombuffer(code, "<i4") if isinstance(code, bytes) else np.ascontiguousarray(code, np.int32)
         self.view = ProgramView(words)
         self._weights = [None if w is None else np.asarray(w) for w in weights]
@@ -223,7 +227,10 @@ class Core:
     ) -> None:
         """Repeats a call for as long as it stops for outputs whose shapes have become known."""
         ins, outs = self._arguments(inputs, outputs)
-        while (code := self._interruptible(call, ins, outs)) == MORE:
+        while (code := self._interruptible(call, ins, outs)) in (MORE, WAIT):
+            if code == WAIT:
+                self._answer()
+                continue
             before = self._shapes
             self._read_shapes()
             for i, (shape, known) in enumerate(zip(self._shapes, before, strict=True)):
@@ -233,6 +240,23 @@ class Core:
                     outputs[i] = more(i, shape)  # type: ignore[index]
             ins, outs = self._arguments(inputs, outputs)
         self._check(code)
+
+    def _answer(self) -> None:
+        """Does what the run waits for."""
+        words = self._lib.pwx_asked(self._handle)
+
+        def read(address: int, nbytes: int) -> np.ndarray:
+            array = np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address)) if nbytes else np.empty(0, np.uint8)
+            array.flags.writeable = False
+            return array
+
+        asked = parse(lambda first, last: words[first:last], read)
+        for k, array in enumerate(perform(self.callbacks[asked.number], asked)):
+            if array is not None:
+                at = self._lib.pwx_answer(self._handle, k, (c_int64 * array.ndim)(*array.shape), byref(self._error))
+                if not at:
+                    self._check(self._error.code)
+                ctypes.memmove(at, array.ctypes.data, array.nbytes)
 
     def _interruptible(self, call: Callable[[Any, Any], int], ins: Any, outs: Any) -> int:
         """Calls what may take long; Ctrl-C ends it. Python hears of signals in the main thread only, not while that is inside the core."""

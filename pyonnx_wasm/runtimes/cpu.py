@@ -63,6 +63,7 @@ class Executor(Stepwise):
 
         memory = load_weights(init, weights, threads, library)
         self.core: Core = Core(main.code, memory, main.messages, main.origins, threads, library)
+        self.core.callbacks = main.callbacks
 
     def limit(self, max_memory: int | None, max_operations: int | None) -> None:
         """Bounds later runs; None keeps the core's own bound."""

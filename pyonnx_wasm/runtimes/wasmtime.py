@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 
+from ..callbacks import WAIT, parse, perform
 from ..dtypes import DType
 from ..program import WEIGHT, Program, ProgramView, Weight, homes
 from ..program.file import weight_bytes
@@ -154,7 +155,7 @@ class Core:
     """
 
     def __init__(self, module: Module, program: Program, weights: Sequence[tuple[int, int]]) -> None:
-        self.module, self.messages, self.origins = module, program.messages, program.origins
+        self.module, self.messages, self.origins, self.callbacks = module, program.messages, program.origins, program.callbacks
         words = np.ascontiguousarray(program.code, np.int32)
         self.view = ProgramView(words)
         self._error = module.alloc(256, "the error")
@@ -212,6 +213,9 @@ class Core:
             code = self._call(name, self._session, ins, self._pointers[1], *steps, self._error)
             if code == MORE:
                 self._read_shapes()
+            elif code == WAIT:
+                self._answer()
+                code = MORE
         self._check(code)
         for i, (at, shape) in enumerate(zip(spaces, self._shapes, strict=True)):
             if shape is not None and (outputs[i] is None or outputs[i].nbytes != self._bytes(i)):
@@ -220,6 +224,26 @@ class Core:
                 outputs[i] = more(i, shape)
             if shape is not None:
                 outputs[i].reshape(-1).view(np.uint8)[:] = self.module.view(at, self._bytes(i))
+
+    def _answer(self) -> None:
+        """Does what the run waits for."""
+        module = self.module
+        at = module.call("pwx_asked", self._session) & 0xFFFFFFFF
+
+        def read(address: int, nbytes: int) -> np.ndarray:
+            array = module.view(address, nbytes)
+            array.flags.writeable = False
+            return array
+
+        asked = parse(lambda first, last: module.view(at + 8 * first, 8 * (last - first)).view(np.int64).tolist(), read)
+        for k, array in enumerate(perform(self.callbacks[asked.number], asked)):
+            if array is not None:
+                dims = module.put(np.array(array.shape or [0], np.int64), "the sizes")
+                to = self._call("pwx_answer", self._session, k, dims, self._error) & 0xFFFFFFFF
+                module.free(dims)
+                if not to:
+                    self._check(int(module.view(self._error, 4).view(np.int32)[0]))
+                module.write(to, array)
 
     def _bytes(self, i: int) -> int:
         shape = self._shapes[i]

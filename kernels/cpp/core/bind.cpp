@@ -91,7 +91,7 @@ int32_t Session::read_key(const i64* dims, void* const* inputs, Error* e) {
 bool Session::rebind(const i64* dims) {
   if (!current || p.elems.size || (p.n_dims && __builtin_memcmp(current->key, dims, size_t(p.n_dims) * 8))) return false;
   stage = cursor = 0;
-  paused = false;
+  paused = waits = false;
   forget(*current);
   return true;
 }
@@ -100,7 +100,7 @@ int32_t Session::bind(const i64* dims, void* const* inputs, bool fresh, Error* e
   if (!dims && p.n_dims) return fail(e, MISUSE, -1, "bind needs the dims of the inputs");
   if (int32_t err = read_key(dims, inputs, e)) return current = nullptr, err;
   stage = cursor = 0;
-  paused = false;
+  paused = waits = false;
   auto same = [&](const Binding& b) { return b.valid && !(key.size && __builtin_memcmp(b.key, key.data, size_t(key.size) * 8)); };
   if (!fresh && current && same(*current)) return forget(*current), 0;
   current = nullptr;

@@ -24,7 +24,7 @@ int32_t Session::reserve(Tensor& t, i64 room, bool keep, Error* e) {
 int32_t Session::create_parts(const i64* bytes, Error* e) {
   if (!slots.resize(p.n_slots)) return no_memory(e);
   for (auto& t : slots) t = {};
-  if (!p.n_parts) return 0;
+  if (!std::any_of(p.steps.begin(), p.steps.end(), [](const Step& s) { return s.control != PLAIN; })) return 0;
   if (depth >= MAX_DEPTH) return fail(e, MALFORMED, -1, "programs lie more than ", MAX_DEPTH, " deep in each other");
   bool fits = parts.resize(p.n_parts);
   fits = controls.resize(p.steps.size) && fits;
@@ -39,7 +39,7 @@ int32_t Session::create_parts(const i64* bytes, Error* e) {
     void* memory = pwx_alloc(sizeof(Session));
     if (!memory) return no_memory(e);
     Session* part = parts[i] = new (memory) Session;
-    part->pool = pool, part->depth = depth + 1, part->left = left, part->taken = taken, part->stop = stop, part->chance = chance;
+    part->pool = pool, part->depth = depth + 1, part->left = left, part->taken = taken, part->stop = stop, part->chance = chance, part->waiter = waiter;
     part->max_memory = max_memory, part->max_operations = max_operations;
     if (int32_t err = part->create(p.words.data + p.parts[i].at, p.parts[i].words, reinterpret_cast<void* const*>(weights.data), sealed.data, weights.size, e)) {
       if (e) e->step = -1;  // it is none of this Program's
@@ -89,6 +89,7 @@ i64 ranks(const Program& p, i64 first, i64 last) {
 // Proves once that the bodies take what the step gives and give what its slots take.
 int32_t Session::create_control(const Step& s, i64 index, Control& c, Error* e) {
   auto wrong = [&](auto... texts) { return fail(e, MALFORMED, int32_t(index), "step ", index, " (", s.kernel->name, "): ", texts...); };
+  if (s.control == HOST) return create_host(s, index, c, e);
   const bool loop = s.control == LOOP;
   const i64 n_first = constant(*this, s, N_FIRST), n_inputs = s.n_bufs - s.n_outputs;
   i64 n_dims = 0, most = 0, results = 0;
@@ -121,6 +122,7 @@ int32_t Session::create_control(const Step& s, i64 index, Control& c, Error* e) 
 
 // The buffers are the inputs of the bodies: of the dims that the parameters hold.
 int32_t Session::prove_control(const Step& s, i64 index, const Buf* bufs, const i64* params, Error* e) const {
+  if (s.control == HOST) return prove_host(s, index, bufs, params, e);
   const i64* dims = params + N_CONTROL_PARAMS;
   const i64 n_first = constant(*this, s, N_FIRST);
   for (i64 i = 0; i < s.n_bufs - s.n_outputs; i++) {
@@ -140,17 +142,18 @@ int32_t Session::prove_control(const Step& s, i64 index, const Buf* bufs, const 
 
 int32_t Session::run_control(const Step& s, i64 index, const Buf* bufs, const i64* params, Error* e) {
   Control& c = *controls[index];
-  const int32_t err = s.control == IF ? run_if(s, index, c, bufs, params, e) : run_loop(s, index, c, bufs, params, e);
-  if (err && e) e->step = int32_t(index);  // the step of this Program; the text names the one within
+  const int32_t err = s.control == HOST ? run_host(s, index, c, bufs, params, e) : s.control == IF ? run_if(s, index, c, bufs, params, e) : run_loop(s, index, c, bufs, params, e);
+  c.waiting = err == WAIT;
+  if (err > 0 && e) e->step = int32_t(index);  // the step of this Program; the text names the one within
   return err;
 }
 
-// Binds and runs a body; place(o, dims, bytes, to) gives the memory of an output whose dims are known.
+// Binds and runs a body, or goes on with one that waited; place(o, dims, bytes, to) gives the memory of an output whose dims are known.
 template <class Place>
-int32_t Session::run_body(Session& body, i64 index, const i64* dims, void* const* inputs, void** outputs, Error* e, Place place) {
-  if (!body.rebind(dims))
+int32_t Session::run_body(Session& body, i64 index, bool again, const i64* dims, void* const* inputs, void** outputs, Error* e, Place place) {
+  if (!again && !body.rebind(dims))
     if (int32_t err = body.bind(dims, inputs, false, e)) return err;
-  for (i64 o = 0; o < body.p.outputs.size; o++) outputs[o] = nullptr;
+  for (i64 o = 0; o < body.p.outputs.size && !again; o++) outputs[o] = nullptr;
   int32_t err = MORE;
   while (err == MORE) {
     for (i64 o = 0; o < body.p.outputs.size; o++) {
@@ -163,6 +166,7 @@ int32_t Session::run_body(Session& body, i64 index, const i64* dims, void* const
     }
     err = body.go_on(inputs, outputs, e);
   }
+  if (err == WAIT) return err;
   // What binding and each step take by themselves counts, too.
   *left -= body.current ? body.current->operations + body.p.steps.size + body.p.live.size + 1 : 0;
   if (!err && *left < 0)
@@ -187,7 +191,7 @@ int32_t Session::run_if(const Step& s, i64 index, Control& c, const Buf* bufs, c
   if (other) dims += ranks(parts[params[PROGRAM]]->p, 0, parts[params[PROGRAM]]->p.n_inputs);
   Session& body = *parts[params[other ? OTHER_PROGRAM : PROGRAM]];
   for (i64 i = 0; i < body.p.n_inputs; i++) c.inputs[i] = in[i].data;
-  return run_body(body, index, dims, c.inputs.data, c.outputs.data, e, [&](i64 o, const i64* at, i64 bytes, void** to) {
+  return run_body(body, index, c.waiting, dims, c.inputs.data, c.outputs.data, e, [&](i64 o, const i64* at, i64 bytes, void** to) {
     Tensor& t = s.bufs[o] < 0 ? c.tensors[o] : slots[s.bufs[o]];
     const int32_t err = reserve(t, bytes, false, e);
     if (!err) set_dims(t, at, body.p.outputs[o].rank, bytes), *to = t.data;
@@ -200,12 +204,13 @@ int32_t Session::run_loop(const Step& s, i64 index, Control& c, const Buf* bufs,
   const i64 n = params[N_FIRST], limit = params[TRIPS];
   i64* dims = c.dims.data;
   i64 at = 0;
-  for (i64 i = 0; i < 2; i++)
+  bool again = c.waiting;
+  for (i64 i = 0; i < 2 && !again; i++)
     for (i64 d = 0; d < body.p.inputs[i].rank; d++) dims[at++] = 1;
-  for (i64 i = N_CONTROL_PARAMS; i < s.n_params; i++) dims[at++] = params[i];
+  for (i64 i = N_CONTROL_PARAMS; i < s.n_params && !again; i++) dims[at++] = params[i];
   i64* const carried_dims = dims + ranks(body.p, 0, 2);
   c.inputs[0] = &c.trip, c.inputs[1] = &c.go[0];
-  for (i64 i = 2; i < body.p.n_inputs; i++) c.inputs[i] = bufs[s.n_outputs + i - 2].data;
+  for (i64 i = again && c.trip ? 2 + n : 2; i < body.p.n_inputs; i++) c.inputs[i] = bufs[s.n_outputs + i - 2].data;
   // Carried value k lies in tensors 2k and 2k + 1 by turns, what is stacked in tensor 2k.
   auto wrong = [&](auto... texts) { return fail(e, BAD_DATA, -1, "step ", index, " (", s.kernel->name, "): ", texts...); };
   auto place = [&](i64 o, const i64* out, i64 bytes, void** to) -> int32_t {
@@ -229,11 +234,11 @@ int32_t Session::run_loop(const Step& s, i64 index, Control& c, const Buf* bufs,
     t.bytes = whole.value();
     return *to = t.data + bytes * c.trip, 0;
   };
-  bool go = params[CONDITION] != 0;
-  for (c.trip = 0; go && c.trip < limit; c.trip++) {
+  bool go = again || params[CONDITION] != 0;
+  for (c.trip = again ? c.trip : 0; go && c.trip < limit; c.trip++, again = false) {
     if (stop->load(std::memory_order_relaxed)) return fail(e, CANCELLED, -1, "the run was cancelled");
-    c.go[0] = 1;
-    if (int32_t err = run_body(body, index, dims, c.inputs.data, c.outputs.data, e, place)) return err;
+    if (!again) c.go[0] = 1;
+    if (int32_t err = run_body(body, index, again, dims, c.inputs.data, c.outputs.data, e, place)) return err;
     i64* d = carried_dims;
     for (i64 k = 0; k < n; k++) {
       const Tensor& t = c.tensors[2 * k + (c.trip & 1)];

@@ -126,6 +126,13 @@ EXPORT(pwx_run_steps) int32_t pwx_run_steps(Session* s, void* const* inputs, voi
   return clear(e), s->run(inputs, outputs, first, last, e);
 }
 
+// What a run that returned -2 waits for: the call, how many inputs and outputs; per input its address, bytes, dtype, rank and dims; per output
+// its dtype, 0 where nobody wants it, and rank. nullptr: nothing. The addresses are valid until the next call.
+EXPORT(pwx_asked) const i64* pwx_asked(Session* s) { return s->asked(); }
+
+// Memory for output `output` of that, of these dims, which the host fills before it calls the run again; nullptr: see the error.
+EXPORT(pwx_answer) void* pwx_answer(Session* s, int32_t output, const i64* dims, Error* e) { return clear(e), s->answer(output, dims, e); }
+
 EXPORT(pwx_destroy) void pwx_destroy(Session* s) {
   if (!s) return;
   s->~Session();

@@ -14,7 +14,7 @@ struct KernelEntry {
 };
 
 enum StorageKind : int32_t { ARENA, WEIGHT, INPUT, OUTPUT, SLOT };
-enum ControlKind : int32_t { PLAIN, IF, LOOP };
+enum ControlKind : int32_t { PLAIN, IF, LOOP, HOST };
 enum ShapeOp : int32_t { CONST, DIM, ELEM, ADD, SUB, MUL, FLOORDIV, CEILDIV, MOD, MIN, MAX, EQ, LT, LE, SELECT, CHECK, READ, SIZE, N_SHAPE_OPS };
 
 struct InputRow { int32_t dtype, rank, buffer; };

@@ -90,7 +90,7 @@ int32_t Session::advance(Error* e) {
 // Goes on with the run that stopped for memory, or begins one.
 int32_t Session::go_on(void* const* inputs, void* const* outputs, Error* e) {
   const int32_t err = run(inputs, outputs, cursor, p.steps.size, e);
-  if (err != MORE) cursor = 0;
+  if (err != MORE && err != WAIT) cursor = 0;
   return err;
 }
 
@@ -104,8 +104,12 @@ int32_t Session::run(void* const* inputs, void* const* outputs, i64 first, i64 l
   if (!current) return fail(e, MISUSE, -1, "run before a successful bind");
   if (first < 0 || first > last || last > p.steps.size) return fail(e, MISUSE, -1, "there are no steps ", first, " to ", last);
   Binding& b = *current;
-  const bool restart = stage == 0 || first < p.stages[stage - 1].steps || (first == 0 && !paused);
-  paused = false;
+  const bool again = first == cursor && waits;
+  const bool restart = !again && (stage == 0 || first < p.stages[stage - 1].steps || (first == 0 && !paused));
+  paused = waits = false;
+  for (i64 i = 0; i < controls.size && !again; i++)
+    if (controls[i]) controls[i]->waiting = false;
+  if (!depth) own_waiter = nullptr;
   if (restart) {
     stage = 0;
     scratch = blocks[0].data + b.scratch_at;
@@ -143,7 +147,7 @@ int32_t Session::run(void* const* inputs, void* const* outputs, i64 first, i64 l
       bufs[k].data = base[at] + b.offset[s.bufs[k]];
     }
     if (s.control) {
-      if (int32_t err = run_control(s, i, bufs, b.params + s.param_at, e)) return err;
+      if (int32_t err = run_control(s, i, bufs, b.params + s.param_at, e)) return cursor = i, waits = err == WAIT, err;
       continue;
     }
     Call call{(s.fixed ? fixed_params.data : b.params) + s.param_at, s.n_params, bufs, s.n_bufs, scratch, pool, nullptr, chance};

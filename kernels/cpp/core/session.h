@@ -9,6 +9,7 @@
 
 constexpr int BINDINGS = 4;
 constexpr int32_t MORE = -1;  // a run stopped where the sizes of further outputs became known
+constexpr int32_t WAIT = -2;  // a run stopped at a step that the host has to do
 
 constexpr i64 MAX_MEMORY = i64(1) << 40;      // unless the host says otherwise
 constexpr i64 MAX_OPERATIONS = i64(1) << 48;  // about an hour of a fast processor
@@ -70,6 +71,7 @@ struct Control {
   Array<Tensor> tensors;  // loop: two per carried value, one per stacked one; if: one per output
   Array<i64> dims;
   Array<void*> inputs, outputs;
+  bool waiting = false;  // for the host, at this step or within its body
   i64 trip;      // the body's first input
   uint8_t go[2];  // its second input, its first output
 };
@@ -104,6 +106,7 @@ struct Session {
   i64 valid_stages = 0;           // that are resolved for `reads` under the current binding
   i64 cursor = 0;                 // the step that the next run begins with
   bool paused = false;            // it stopped at a stage's begin
+  bool waits = false;             // it stopped at the step `cursor` for the host
   Binding* resolved = nullptr;    // that the registers belong to
   Array<i64> stage_at;            // per stage: where scratch begins, what it needs in all, the last step of what it holds, operations up to its end
   char* scratch = nullptr;        // of the stage that runs
@@ -114,6 +117,7 @@ struct Session {
   i64 own_left = 0, *left = &own_left;  // operations that the bodies of control steps may still take in a run, shared with the Programs within
   i64 own_taken = 0, *taken = &own_taken;  // bytes of blocks, slots and carried values, shared likewise
   std::atomic<int32_t>* stop = &cancelled;  // shared likewise
+  Session *own_waiter = nullptr, **waiter = &own_waiter;  // the Program whose step at `cursor` waits for the host, shared likewise
   Chance own_chance{}, *chance = &own_chance;  // likewise
 
   ~Session() {
@@ -131,6 +135,10 @@ struct Session {
   // control.cpp
   int32_t create_parts(const i64* bytes, Error* e);
   void drop();
+
+  // host.cpp
+  const i64* asked();
+  void* answer(i64 output, const i64* dims, Error* e);
 
  private:
   int32_t read_key(const i64* dims, void* const* inputs, Error* e);
@@ -160,7 +168,10 @@ struct Session {
   int32_t run_control(const Step& s, i64 index, const Buf* bufs, const i64* params, Error* e);
   int32_t run_if(const Step& s, i64 index, Control& c, const Buf* bufs, const i64* params, Error* e);
   int32_t run_loop(const Step& s, i64 index, Control& c, const Buf* bufs, const i64* params, Error* e);
-  template <class Place> int32_t run_body(Session& body, i64 index, const i64* dims, void* const* inputs, void** outputs, Error* e, Place place);
+  template <class Place> int32_t run_body(Session& body, i64 index, bool again, const i64* dims, void* const* inputs, void** outputs, Error* e, Place place);
+  int32_t create_host(const Step& s, i64 index, Control& c, Error* e);
+  int32_t prove_host(const Step& s, i64 index, const Buf* bufs, const i64* params, Error* e) const;
+  int32_t run_host(const Step& s, i64 index, Control& c, const Buf* bufs, const i64* params, Error* e);
   bool overlaps(const BufferRow& a, const BufferRow& b, bool* equal) const;
 };
 

@@ -15,7 +15,8 @@ const KernelEntry entries[] = {
 #undef ENTRY
 
 // Control steps, which the session runs itself.
-const KernelEntry controls[] = {{"if", nullptr, 1, N_CONTROL_PARAMS, true, false, ""}, {"loop", nullptr, 1, N_CONTROL_PARAMS, true, false, ""}};
+const KernelEntry controls[] = {{"if", nullptr, 1, N_CONTROL_PARAMS, true, false, ""}, {"loop", nullptr, 1, N_CONTROL_PARAMS, true, false, ""},
+                                 {"host", nullptr, 1, N_CONTROL_PARAMS, true, false, ""}};
 
 constexpr int32_t MAGIC = 0x50585057, VERSION = 2, HEADER = 24;
 constexpr i64 MAX_WORDS = i64(1) << 28, MAX_RANK = 64;
@@ -119,7 +120,7 @@ struct Loader {
     return 0;
   }
 
-  static ControlKind kind_of(const KernelEntry& k) { return &k == controls ? IF : &k == controls + 1 ? LOOP : PLAIN; }
+  static ControlKind kind_of(const KernelEntry& k) { return &k >= controls && &k <= controls + 2 ? ControlKind(IF + (&k - controls)) : PLAIN; }
 
   bool constant(i64 r, i64* value) const {
     if (!is_register(r) || p.code[r].op != CONST) return false;
@@ -333,6 +334,7 @@ struct Loader {
       if (!constant(s.params[i], &value[i])) return wrong("has a parameter ", i64(i), " that is no constant");
     s.n_outputs = int32_t(value[N_OUTPUTS]);
     for (int i : {int(PROGRAM), int(OTHER_PROGRAM)})
+      if (s.control != HOST)
       if (value[i] < 0 || value[i] >= p.n_parts) return wrong("names part ", value[i]);
     if (value[N_FIRST] < 0 || value[N_FIRST] > s.n_bufs - s.n_outputs) return wrong("has a bad number of inputs");
     for (int32_t b = s.n_outputs; b < s.n_bufs; b++) {
