@@ -149,7 +149,11 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
     ),
     "classical": (
         20,
-        """(float[N,2] x, double[M,2] d) => (float[N,o] t, float[M,p] u) { t = ai.onnx.ml.TreeEnsembleRegressor<n_targets=2,
+        """(float[N,2] x, double[M,2] d, int64[K] i) => (float[N,o] t, float[M,p] u, int64[N] l, float[N,3] z, float[K,4] h) { l, z =
+        ai.onnx.ml.SVMClassifier<classlabels_ints=[0,1,2], coefficients=[1.0,2.0,3.0,-1.0,-2.0,-3.0], kernel_params=[0.5,0.0,0.0],
+        kernel_type="RBF", prob_a=[1.0,2.0,3.0], prob_b=[0.0,0.5,1.0], rho=[0.0,0.5,1.0], support_vectors=[1.0,2.0,3.0,4.0,5.0,6.0],
+        vectors_per_class=[1,1,1]>(x) h = ai.onnx.ml.OneHotEncoder<cats_int64s=[5,1,0,2]>(i) t =
+        ai.onnx.ml.TreeEnsembleRegressor<n_targets=2,
         aggregate_function="MAX", nodes_treeids=[0,0,0], nodes_nodeids=[0,1,2], nodes_featureids=[1,0,0], nodes_modes=["BRANCH_LT",
         "LEAF", "LEAF"], nodes_values=[0.5,0.0,0.0], nodes_truenodeids=[1,0,0], nodes_falsenodeids=[2,0,0], target_treeids=[0,0,0],
         target_nodeids=[1,1,2], target_ids=[0,1,1], target_weights=[1.0,2.0,3.0]>(x) u =

@@ -8,9 +8,10 @@ import numpy as np
 
 from ...dtypes import DType
 from ...ir import IRError, Value
-from ...tensor import cast, concat, constant, contiguous, like, map_, reduce, reshape, unsqueeze
+from ...tensor import cast, concat, constant, contiguous, fill, like, map_, reduce, reshape, unsqueeze
 from ..gather import Gather
 from ..normalization import softmax
+from ..reduction import ArgMax
 
 ML = "ai.onnx.ml"
 TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")  # in the order of TreeEnsemble's numbers
@@ -74,10 +75,17 @@ def column(x: Value, at: int) -> Value:
     return x.view([x.shape[0]], x.offset + at * x.strides[1], [x.strides[0]])
 
 
+def paired(score: Value, post: str, complement: bool) -> Value:
+    """The scores of two classes from that of the second: its complement where it is a probability, else its negative, beside it."""
+    if post == "PROBIT":
+        return columns(transformed(score, post), fill([score.shape[0]], 0.0, score.dtype))
+    other = map_("sub", like(score, 1), score) if complement and post != "LOGISTIC" else map_("neg", score)
+    both = columns(other, score)
+    return transformed(both, post) if post == "LOGISTIC" else both
+
+
 def first_largest(scores: Value) -> Value:
     """The first place of the largest score of each row, int64."""
-    from ..reduction import ArgMax
-
     return ArgMax(contiguous(scores), axis=1, keepdims=0)  # type: ignore[no-any-return]
 
 

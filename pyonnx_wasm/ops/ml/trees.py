@@ -15,7 +15,7 @@ from ...ir import Graph, IRError, Value, dims
 from ...op import Enum, Kernel, op
 from ...tensor import cast, constant, contiguous, fill, like, map_, unsqueeze
 from .forest import AGGREGATES, BRANCHES, Forest, grown, numbers, planted
-from .scores import ML, TRANSFORMS, choose, column, columns, first_largest, floats, labels_of, rows_of, transformed
+from .scores import ML, TRANSFORMS, choose, column, columns, first_largest, floats, labels_of, paired, rows_of, transformed
 
 BRANCH = Enum("Branch", " ".join(BRANCHES))
 AGGREGATE = Enum("Aggregate", "sum min max")
@@ -191,7 +191,7 @@ def _two(scores: Value, has: Value | None, base: np.ndarray, post: str, positive
     else:
         upper = s1
         pair = transformed(columns(only, s1), post)
-        single = _opposite(only, post, positive)
+        single = paired(only, post, complement=bool(positive))
     winning = upper if h1 is None else map_("where", h1, upper, only)
     z = pair if h1 is None else map_("where", unsqueeze(h1, [1]), pair, single)
     return choose(map_("lt", like(scores, 0.5 if positive else 0), winning), 1, 0), z
@@ -199,12 +199,3 @@ def _two(scores: Value, has: Value | None, base: np.ndarray, post: str, positive
 
 def _named(score: Value, has: Value | None, zero: Value) -> Value:
     return score if has is None else map_("where", has, score, zero)
-
-
-def _opposite(score: Value, post: str, positive: bool | None) -> Value:
-    """The scores of two classes from that of the second: its complement where it is a probability, else its negative."""
-    if post == "PROBIT":
-        return columns(transformed(score, post), fill([score.shape[0]], 0.0, score.dtype))
-    other = map_("sub", like(score, 1), score) if positive and post != "LOGISTIC" else map_("neg", score)
-    both = columns(other, score)
-    return transformed(both, post) if post == "LOGISTIC" else both
