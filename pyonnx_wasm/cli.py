@@ -170,7 +170,7 @@ def _run(args: argparse.Namespace) -> None:
             print(profile)
     named = {o.name: a for o, a in zip(s.get_outputs(), outputs, strict=True)}
     if args.output:
-        np.savez(args.output, **named)  # type: ignore[arg-type]
+        np.savez(args.output, **named)
     rows = [_described(n, a) for n, a in named.items()]
     if args.json:
         print(json.dumps({"backend": s.providers[0], "median_ms": float(np.median(times)), "outputs": rows}))

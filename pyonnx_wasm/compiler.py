@@ -85,6 +85,7 @@ def compile(
         graph,
         on_gpu,
         on_core(graph) if gpu else "",
+        None if all(face.plain for faces in graph.faces for face in faces) else graph.faces,
     )
 
 

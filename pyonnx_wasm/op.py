@@ -199,11 +199,15 @@ class Control(Kernel):
         self.outputs = tuple(b for b in self.buffers if b.output)
         self.input_names = tuple(b.name for b in self.inputs)
         self.needed = tuple((b.name, b.output) for b in self.buffers if not b.optional and not b.variadic)
-        self._names = {b.name for b in self.outputs}, set(self.input_names), {"bodies", "first", "condition", "trips", "callback"}
+        self._names = (
+            {b.name for b in self.outputs},
+            set(self.input_names),
+            {"bodies", "first", "condition", "trips", "stacked", "callback"},
+        )
 
     @property
     def abi(self) -> int:
-        return 1
+        return 2 if self.name == "loop" else 1
 
 
 @dataclass(frozen=True)

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from .dtypes import DType, from_numpy, to_numpy
+from . import interface
 from .elsewhere import SESSIONS
 from .feeds import Outputs, execute, fed
-from .ir import NeedsContent, NeedsShape
+from .ir import Face, NeedsShape, face_of
 from .onnxfile import reader
 from .options import ModelMetadata, RunOptions, SessionOptions
 from .program import Compiled, Signature
@@ -27,7 +27,7 @@ from .runtimes import Runtime, chance
 from .runtimes.cpu import Executor, load_weights
 from .runtimes.profile import Profile
 from .tensor import CONTENT_LIMIT
-from .values import IOBinding, OrtValue, plain, type_name
+from .values import IOBinding, OrtValue, plain
 
 WASM = sys.platform == "emscripten"  # Pyodide: the core is WebAssembly beside it
 PROVIDERS = ("wasm", "webgpu") if WASM else ("cpu", "gpu", "wasmtime")
@@ -91,25 +91,21 @@ class InferenceSession:
         self.fallback: str | None = None
         self._lock = threading.Lock()
         self._variants: dict[Any, Runtime] = {}
-        self._needs: tuple[str, ...] = ()
         self._unranked: tuple[str, ...] = ()
         try:
-            compiled = self._compile({}, {})
-        except NeedsContent as need:
-            if not need.inputs:
-                raise
-            self._needs = need.inputs
-            self._inputs, self._outputs = declared(path_or_bytes)
+            compiled = self._compile({})
         except NeedsShape as need:
             self._unranked = need.inputs
-            self._inputs, self._outputs = declared(path_or_bytes)
+            self._faces = declared(path_or_bytes)
+            self._inputs, self._outputs = (interface.signatures(faces) for faces in self._faces)
         else:
             self._inputs, self._outputs = compiled.inputs, compiled.outputs
+            self._faces = compiled.faces or (interface.plain_faces(self._inputs), interface.plain_faces(self._outputs))
             self._variants[()] = self._executor(compiled)
             del compiled
             _forget()
 
-    def _compile(self, constants: Mapping[str, np.ndarray], shapes: Mapping[str, Sequence[int | str | None]]) -> Compiled:
+    def _compile(self, shapes: Mapping[str, Sequence[int | str | None]]) -> Compiled:
         if is_compiled(self._source):
             compiled = ponnx.load(self._source)
             self._model = compiled.provenance
@@ -118,7 +114,7 @@ class InferenceSession:
 
         options, gpu = self._options, self._provider in ("gpu", "webgpu", "browser")
         compiled = compile(
-            self._source, constants=constants, shapes=shapes, optimise=options.enable_optimisation, gpu=gpu,
+            self._source, shapes=shapes, optimise=options.enable_optimisation, gpu=gpu,
             sizes=options.free_dimension_overrides, initializers=plain(options.initializers),
         )  # fmt: skip
         self._model = compiled.provenance
@@ -159,20 +155,20 @@ class InferenceSession:
         return _seeded(executor)
 
     def get_inputs(self) -> list[NodeArg]:
-        return [_arg(s) for s in self._inputs]
+        return [_arg(f) for f in self._faces[0]]
 
     def get_outputs(self) -> list[NodeArg]:
-        return [_arg(s) for s in self._outputs]
+        return [_arg(f) for f in self._faces[1]]
 
     def signature(self) -> tuple[list[Signature], list[Signature]]:
-        """Inputs and outputs with their dtypes."""
+        """Inputs and outputs with their dtypes; of sequences and optionals, the tensors that they are made of."""
         return self._inputs, self._outputs
 
     def get_overridable_initializers(self) -> list[NodeArg]:
         """Initializers that the model lists as inputs; ``SessionOptions.add_initializer`` puts others in their place."""
         if is_compiled(self._source):
             return []
-        return [_arg(_signature(i)) for i in reader.read(self._source).graph.overridable]
+        return [_arg(face_of(i)) for i in reader.read(self._source).graph.overridable]
 
     def get_modelmeta(self) -> ModelMetadata:
         """What the model says of itself."""
@@ -241,14 +237,13 @@ class InferenceSession:
         """The kernels that the core runs beside a GPU; none where everything runs on the GPU, or on another backend."""
         return tuple(sorted({name for executor in self._variants.values() for name in getattr(executor, "kernels_on_core", ())}))
 
-    def run(
-        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
-    ) -> list[np.ndarray]:
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None) -> list[Any]:
         """Runs the model.
 
         Args:
             output_names: outputs wanted, in that order; None or none: all.
-            input_feed: an array, or an ``OrtValue`` or ``SparseTensor``, per input name.
+            input_feed: an array, or an ``OrtValue`` or ``SparseTensor``, per input name; a list of arrays for a sequence, None for an
+                optional without a value. Outputs come likewise.
         Raises:
             ValueError: a name, dtype, rank or size does not fit; the text names the input and what it takes.
         """
@@ -259,7 +254,7 @@ class InferenceSession:
             executor = self._variant(arrays)
             with (run_options or RunOptions()).ending(getattr(executor, "cancel", None)):
                 outputs = execute(executor, arrays, self._inputs, self._outputs)
-        by_name = dict(zip((s.name for s in self._outputs), outputs, strict=True))
+        by_name = interface.to_values(self._faces[1], outputs)
         return [by_name[n] for n in wanted]
 
     def profile(self, input_feed: Mapping[str, Any]) -> Profile:
@@ -284,11 +279,15 @@ class InferenceSession:
     def _request(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> tuple[list[np.ndarray], list[str]]:
         """The inputs, checked and in order, and the names of the outputs wanted."""
         input_feed = plain(input_feed)
-        arrays = [self._checked(s, input_feed) for s in self._inputs]
-        unknown = set(input_feed) - {s.name for s in self._inputs}
+        inputs, names = ([f.name for f in faces] for faces in self._faces)
+        missing = [n for n in inputs if n not in input_feed]
+        if missing:
+            raise ValueError(f"input {missing[0]!r} is missing; the model takes {', '.join(map(repr, inputs))}")
+        unknown = set(input_feed) - set(inputs)
         if unknown:
-            raise ValueError(f"no input is named {sorted(unknown)[0]!r}; the model takes {', '.join(repr(s.name) for s in self._inputs)}")
-        names = [s.name for s in self._outputs]
+            raise ValueError(f"no input is named {sorted(unknown)[0]!r}; the model takes {', '.join(map(repr, inputs))}")
+        feed = interface.to_tensors(self._faces[0], input_feed)
+        arrays = [self._checked(s, feed) for s in self._inputs]
         wanted = list(output_names or names)
         for name in wanted:
             if name not in names:
@@ -315,35 +314,34 @@ class InferenceSession:
         made = Outputs(self._outputs)
         outputs = made.bound(await executor.start(shapes, feeds))
         executor.fetch(outputs)
-        by_name = dict(zip((s.name for s in self._outputs), made.results(outputs), strict=True))
+        by_name = interface.to_values(self._faces[1], made.results(outputs))
         return [by_name[n] for n in wanted]
 
     def _variant(self, arrays: Sequence[np.ndarray]) -> Runtime:
-        """The executor for these inputs: one for all, unless the structure depends on contents or ranks, or axes of one name differ."""
+        """The executor for these inputs: one for all, unless ranks are not declared, or axes of one name differ."""
         shapes = {} if is_compiled(self._source) else self._shapes(arrays)
-        while True:
-            fixed = {s.name: a for s, a in zip(self._inputs, arrays, strict=True) if s.name in self._needs}
-            key = (*((n, a.shape, a.tobytes()) for n, a in fixed.items()), *shapes.items())
-            if key in self._variants:
-                return self._variants[key]
+        key = tuple(shapes.items())
+        if key not in self._variants:
             while len(self._variants) >= VARIANTS:
                 del self._variants[next(iter(self._variants))]
-            try:
-                compiled = self._compile(fixed, shapes | {n: a.shape for n, a in fixed.items()})
-                self._outputs = [replace(s, dtype=c.dtype) for s, c in zip(self._outputs, compiled.outputs, strict=True)]
-                self._variants[key] = self._executor(compiled)
-                del compiled
-                _forget()
-            except NeedsContent as need:
-                if not set(need.inputs) - set(self._needs):
-                    raise
-                self._needs += tuple(set(need.inputs) - set(self._needs))
+            compiled = self._compile(shapes)
+            self._outputs = [replace(s, dtype=c.dtype) for s, c in zip(self._outputs, compiled.outputs, strict=True)]
+            self._variants[key] = self._executor(compiled)
+            del compiled
+            _forget()
+        return self._variants[key]
 
     def _shapes(self, arrays: Sequence[np.ndarray]) -> dict[str, tuple[int | str | None, ...]]:
         """What these inputs ask for beyond what is declared: ranks, and names of their own for axes that differ from others so named."""
         found: dict[str, tuple[int | str | None, ...]] = {}
         sizes: dict[str, int] = {}
+        sequences = {face.name for face in self._faces[0] if face.sequence}
         for s, array in zip(self._inputs, arrays, strict=True):
+            name, _, part = s.name.rpartition("/")
+            if part == "shapes" and name in sequences and name in self._unranked:
+                found[name] = interface.elements_shape(array)
+            if s.name in sequences:
+                continue
             own = [f"{s.name}[{axis}]" for axis in range(array.ndim)]
             if s.name in self._unranked:
                 few = s.dtype.is_int and array.ndim == 1 and array.size <= CONTENT_LIMIT  # sizes and axes: how many they are decides ranks
@@ -355,17 +353,7 @@ class InferenceSession:
         return found
 
     def _checked(self, s: Signature, feed: Mapping[str, Any]) -> np.ndarray:
-        if s.name not in feed:
-            raise ValueError(f"input {s.name!r} is missing; the model takes {', '.join(repr(i.name) for i in self._inputs)}")
-        given = feed[s.name]
-        array = np.asarray(given, object) if s.dtype is DType.string and not isinstance(given, np.ndarray) else np.asarray(given)
-        if array.dtype.kind not in "USOT":
-            native = np.int64 if WASM and s.dtype is DType.int64 and array.dtype == np.int_ else array.dtype.newbyteorder("=")
-            array = np.ascontiguousarray(array, native).reshape(array.shape)  # Python's integers become int32 in Pyodide
-        if s.dtype is DType.string and array.dtype.kind not in "USOT":
-            raise ValueError(f"input {s.name!r} takes string, got {array.dtype}")
-        if s.dtype is not DType.string and _dtype_of(array) is not s.dtype and array.dtype != to_numpy(s.dtype):
-            raise ValueError(f"input {s.name!r} takes {s.dtype.name}, got {array.dtype}")
+        array = interface.typed(feed[s.name], s.dtype, f"input {s.name!r}")
         if s.name in self._unranked:
             return array
         if array.ndim != len(s.shape):
@@ -402,13 +390,6 @@ def _forget() -> None:
     """In Pyodide the weights are in the core by now: the graph's cycles would keep the file's bytes in memory that never shrinks."""
     if WASM:
         gc.collect()
-
-
-def _dtype_of(array: np.ndarray) -> DType | None:
-    try:
-        return from_numpy(array.dtype)
-    except TypeError:
-        return None
 
 
 def available() -> list[str]:
@@ -457,16 +438,11 @@ def paired(
     return [(str(n), dict(o)) for n, o in zip(names, options, strict=True)]
 
 
-def _arg(s: Signature) -> NodeArg:
-    return NodeArg(s.name, list(s.shape), type_name(s.dtype))
+def _arg(face: Face) -> NodeArg:
+    return NodeArg(face.name, list(face.shape or ()), interface.type_of(face))
 
 
-def _signature(info: reader.ValueInfo) -> Signature:
-    shape = tuple(d if d is not None else f"{info.name}[{a}]" for a, d in enumerate(info.type.shape or ()))
-    return Signature(info.name, info.type.dtype or DType.float32, shape)
-
-
-def declared(source: str | os.PathLike[str] | bytes) -> tuple[list[Signature], list[Signature]]:
-    """Signatures as the file declares them, for models that can only be compiled once inputs are known."""
+def declared(source: str | os.PathLike[str] | bytes) -> tuple[list[Face], list[Face]]:
+    """Inputs and outputs as the file declares them, for models that can only be compiled once inputs are known."""
     graph = reader.read(source).graph
-    return [_signature(i) for i in graph.inputs], [_signature(o) for o in graph.outputs]
+    return [face_of(i) for i in graph.inputs], [face_of(o) for o in graph.outputs]

@@ -8,7 +8,7 @@ from typing import Any
 
 from .dtypes import DType
 from .fold import evaluate
-from .ir import Graph, IRError, Items, Storage, Strings, Value, dims
+from .ir import Graph, IRError, Storage, Strings, Value, dims
 from .onnxfile import reader
 from .tensor import MAX_RANK
 from .trace import Tracer
@@ -72,7 +72,7 @@ class _Tracer(Tracer):
             self.depth -= 1
         for node in graph.nodes:
             for name in filter(None, node.outputs):
-                if name in names and name not in self.found.values and not isinstance(names[name], Items):
+                if name in names and name not in self.found.values and isinstance(names[name], Value):
                     self.found.values[name] = _shape(names[name])
 
     def each(self, graph: reader.Graph, names: dict[str, Any]) -> None:

@@ -11,9 +11,10 @@ import numpy as np
 from . import op, ops, tensor
 from .dtypes import DType, from_numpy
 from .fold import evaluate
-from .ir import Graph, IRError, Items, NeedsShape, Storage, Strings, Value, dims
+from .ir import COMPOUND, Face, Form, Graph, IRError, NeedsShape, Storage, Strings, Value, dims, face_of, form_of, parts
 from .ir.dims import DimLike
 from .onnxfile import reader
+from .ops.ragged import formed, shaped
 from .tensor.packed import settled
 
 ops.load_all()
@@ -49,12 +50,12 @@ def trace(
             tracer.names[name] = _replacement(model, name, array)
         tracer.add_inputs(shapes or {}, constants or {})
         tracer.run(model.graph, tracer.names)
-        for name in [info.name for info in model.graph.outputs] if outputs is None else outputs:
+        declared = {info.name: info.type for info in model.graph.outputs}
+        for name in declared if outputs is None else outputs:
             if name not in tracer.names:
                 raise IRError(f"output {name!r} is computed by no node")
-            if isinstance(tracer.names[name], Items):
-                raise IRError(f"output {name!r}: values of type sequence are not supported, only tensors")
-            graph.outputs += tracer.output(name, tracer.names[name])
+            graph.origin = name
+            tracer.add_output(name, tracer.names[name], declared.get(name))
     return graph
 
 
@@ -89,7 +90,7 @@ class Tracer:
         read = {name for node in self.model.graph.nodes for name in node.inputs} | {o.name for o in self.model.graph.outputs}
         bound = {d for i, shape in inputs if i.name in read for d in shape or () if isinstance(d, str)}
         for info, shape in inputs:
-            if info.name in read or shape is None or info.name in constants:
+            if info.name in read or shape is None or info.type.kind != "tensor" or info.name in constants:
                 self.add_input(info, shape, constants.get(info.name))
                 continue
             own = [f"{info.name}[{axis}]" if d in bound else d for axis, d in enumerate(shape)]
@@ -100,8 +101,46 @@ class Tracer:
                 self.apart[info.name] = Value(value.storage, value.dtype, sizes)
             bound.update(d for d in shape if isinstance(d, str))
 
+    def add_compound(self, info: reader.ValueInfo, shape: Sequence[int | str | None] | None) -> None:
+        """Declares a sequence or an optional: the tensors that it is made of."""
+        face = face_of(info, shape)
+        if face.dtype not in SUPPORTED or face.dtype.bits < 8:
+            raise IRError(f"input {info.name!r}: sequences and optionals of {face.dtype.name} are not supported")
+        if face.optional and not face.sequence and face.shape is None:
+            raise NeedsShape([info.name])
+        found = []
+        for name, dtype, declared in face.tensors():
+            sizes = [self.size(d, "") for d in declared]
+            value = Value(Storage(dtype, dims.product(sizes), "input", name), dtype, sizes)
+            self.graph.inputs.append((name, value))
+            found.append(value)
+        ranks = None if face.shape is None else frozenset([len(face.shape)])
+        form = Form(face.sequence, face.optional, face.dtype, ranks, info.name if ranks is None else "")
+        self.names[info.name] = shaped(form, iter(found))
+        self.graph.faces[0].append(face)
+
+    def add_output(self, name: str, value: Any, declared: reader.TypeInfo | None) -> None:
+        if isinstance(value, (Value, Strings)) and (declared is None or declared.kind != "optional"):
+            self.graph.outputs += self.output(name, value)
+            self.graph.faces[1].append(_face(name, value.dtype, value.shape))
+            return
+        form = form_of(value)
+        if declared is not None and (declared.kind in ("sequence", "optional") or form.optional):
+            told = face_of(reader.ValueInfo(name, declared), None)
+            form = Form(told.sequence, told.optional, form.dtype or told.dtype, form.ranks or frozenset([len(told.shape or ())]))
+        if form.dtype is None:
+            raise IRError(f"output {name!r} is an optional without a value, of no declared type")
+        whole = formed(value, form)
+        one = form.ranks is not None and len(form.ranks) == 1
+        shape = tuple(f"{name}[{a}]" for a in range(next(iter(form.ranks or ())))) if one else None
+        face = Face(name, bool(form.sequence), form.optional, form.dtype, shape)
+        self.graph.faces[1].append(face)
+        self.graph.outputs += [(spec[0], tensor) for spec, tensor in zip(face.tensors(), parts(whole), strict=True)]
+
     def add_input(self, info: reader.ValueInfo, shape: Sequence[int | str | None] | None, fixed: np.ndarray | None) -> None:
         kind = info.type
+        if kind.kind in ("sequence", "optional"):
+            return self.add_compound(info, shape)
         if kind.kind != "tensor" or kind.dtype is None:
             raise IRError(f"input {info.name!r}: values of type {kind.kind} are not supported, only tensors")
         if kind.dtype not in SUPPORTED:
@@ -112,6 +151,7 @@ class Tracer:
         if len(declared) > tensor.MAX_RANK:
             raise IRError(f"input {info.name!r} has rank {len(declared)}; at most {tensor.MAX_RANK} are supported")
         sizes = [self.size(d, f"{info.name}[{axis}]") for axis, d in enumerate(declared)]
+        self.graph.faces[0].append(_face(info.name, kind.dtype, sizes))
         if kind.dtype is DType.string:
             self.names[info.name] = self.add_strings(info.name, sizes, fixed)
             return
@@ -204,8 +244,8 @@ class Tracer:
         for k, param in operator.required:
             if k >= len(inputs) or inputs[k] is None:
                 raise IRError(f"input {param!r} is missing")
-        if not operator.takes_items and any(isinstance(v, Items) for v in inputs):
-            raise IRError("sequences are not supported here")
+        if not operator.takes_items and any(isinstance(v, COMPOUND) for v in inputs):
+            raise IRError("a sequence or an optional stands where a tensor is needed")
         pool = _pooled(operator, inputs) if text else None
         attrs = {}
         for name, given in node.attrs.items():
@@ -276,6 +316,10 @@ def _declared(info: reader.ValueInfo, shape: Sequence[int | str | None] | None) 
     if shape is None:
         return None if known is None else list(known)
     return [k if d is None else d for d, k in zip(shape, known or [None] * len(shape), strict=True)]
+
+
+def _face(name: str, dtype: DType, sizes: Sequence[DimLike]) -> Face:
+    return Face(name, False, False, dtype, tuple(s if isinstance(s, int) else str(s) for s in sizes))
 
 
 def _elements(name: str, sizes: Sequence[DimLike], count: int) -> np.ndarray:

@@ -58,10 +58,6 @@ def test_update_keeps_what_was_not_run_and_causes_written_by_hand(tmp_path: Path
     [
         ("node 'n_0' (Foo): operator ai.onnx.Foo is not supported; `pyonnx-wasm operators` lists what is", "operator Foo is not supported"),
         ("input 'x': dtype string is not supported", "dtype string is not supported"),
-        (
-            "node 'r' (Range): it depends on 'a', 'b'; give it",
-            "it depends on an input; give it",
-        ),
     ],
 )
 def test_reasons_leave_out_what_is_particular(text: str, why: str) -> None:

@@ -23,6 +23,7 @@ LAYERS = (
     {"passes"},
     {"program", "gpu", "runtimes", "compiler", "fold", "trace", "shapes", "toolchain"},
     {"values", "elsewhere", "feeds", "custom"},
+    {"interface"},
     {"options"},
     {"session"},
     {"environment", "shim"},

@@ -3,6 +3,7 @@ import { Core, type Threads } from "./core.js";
 import { bytesOf, elements } from "./dtypes.js";
 import type { ValueInfo } from "./format.js";
 import { messageOf } from "./errors.js";
+import type { Faces } from "./faces.js";
 import type { GpuSettings } from "./env.js";
 import type { Gpu } from "./gpu/device.js";
 import type { GpuFeed, GpuProgram, GpuTensor } from "./gpu/program.js";
@@ -25,6 +26,7 @@ export interface Loaded {
   readonly id: number;
   readonly inputs: readonly ValueInfo[];
   readonly outputs: readonly ValueInfo[];
+  readonly faces: Faces | undefined;
   readonly threads: number;
   readonly backend: Backend;
   /** Why the session does not run on the backend that it was to prefer. */
@@ -76,6 +78,7 @@ export class Engine {
       id,
       inputs: model.header.inputs,
       outputs: model.header.outputs,
+      faces: model.header.faces,
       threads: this.core.threads,
       backend: model.gpu ? "webgpu" : "wasm",
       fallback,

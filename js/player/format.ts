@@ -1,5 +1,6 @@
 /** The header of a `.ponnx` file, checked. PROGRAM.md specifies the format. */
 import { bytesOf, elements, isType } from "./dtypes.js";
+import { tensorsOf, type Face, type Faces } from "./faces.js";
 import { partsOf } from "./strings.js";
 import type { TensorType } from "./tensor.js";
 
@@ -45,6 +46,8 @@ export interface GpuInfo {
 export interface Header {
   readonly inputs: readonly ValueInfo[];
   readonly outputs: readonly ValueInfo[];
+  /** The model's inputs and outputs where some are sequences or optionals, of which those above are the tensors. */
+  readonly faces: Faces | undefined;
   /** The slots of the inputs come first; strings have two, their spans and their pool. */
   readonly programs: readonly ProgramInfo[];
   readonly init: number | null;
@@ -114,6 +117,7 @@ export function parseHeader(bytes: Uint8Array): Header {
 
   const inputs = list(header, "inputs").map(valueInfo("inputs"));
   const outputs = list(header, "outputs").map(valueInfo("outputs"));
+  const faces = header["faces"] === undefined ? undefined : facesOf(list(header, "faces"), inputs, outputs);
   const programs = list(header, "programs").map(programInfo);
   const weights = list(header, "weights").map(weightInfo);
   const files = header["files"] === undefined ? [] : list(header, "files").map((f, i) => string(f, `files[${i}]`));
@@ -160,6 +164,7 @@ export function parseHeader(bytes: Uint8Array): Header {
   return {
     inputs,
     outputs,
+    faces,
     programs,
     init: init as number | null,
     script,
@@ -225,6 +230,22 @@ const valueInfo =
     const shape = list(v, "shape").map((d) => (typeof d === "string" ? d : integer(d, `shape of "${name}"`)));
     return { name, type, shape };
   };
+
+function facesOf(given: readonly unknown[], inputs: readonly ValueInfo[], outputs: readonly ValueInfo[]): Faces {
+  const side = (rows: unknown, tensors: readonly ValueInfo[]): Face[] => {
+    const faces = list({ faces: rows }, "faces").map((row, i): Face => {
+      const face = object(row, `faces[${i}]`);
+      const { name, type, shape } = valueInfo("faces")({ ...face, shape: face["shape"] ?? [] }, i);
+      const known = face["shape"] === null ? undefined : shape;
+      return { name, type, shape: known, sequence: face["sequence"] === true, optional: face["optional"] === true };
+    });
+    const names = faces.flatMap(tensorsOf);
+    if (names.length !== tensors.length || names.some((name, i) => tensors[i]?.name !== name))
+      fail("the tensors are not those of the faces");
+    return faces;
+  };
+  return { inputs: side(given[0], inputs), outputs: side(given[1], outputs) };
+}
 
 function programInfo(value: unknown, i: number): ProgramInfo {
   const where = `programs[${i}]`;

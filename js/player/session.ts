@@ -1,7 +1,9 @@
 import type * as ort from "onnxruntime-common";
 import { arrayOf } from "./dtypes.js";
 import { env } from "./env.js";
+import { gathered, spread } from "./compound.js";
 import type { Loaded } from "./engine.mjs";
+import { isPlain, tensorsOf, typeText, type Face, type Faces } from "./faces.js";
 import type { ValueInfo } from "./format.js";
 import { acquireHost, type External, type Host } from "./host.js";
 import { inform, warn } from "./log.js";
@@ -39,6 +41,7 @@ export const registerBackend = (name: string, backend: ort.Backend, priority: nu
 export class InferenceSession implements ort.InferenceSession {
   readonly inputNames: readonly string[];
   readonly outputNames: readonly string[];
+  /** Of a sequence or an optional, `isTensor` is false, and `shape` that of its tensors. */
   readonly inputMetadata: readonly ort.InferenceSession.TensorValueMetadata[];
   readonly outputMetadata: readonly ort.InferenceSession.TensorValueMetadata[];
   /** The backend that runs the model. */
@@ -56,6 +59,10 @@ export class InferenceSession implements ort.InferenceSession {
   private readonly id: number;
   /** @internal */
   private readonly inputs: readonly ValueInfo[];
+  /** @internal */
+  private readonly faces: Faces | undefined;
+  /** The outputs as tensors. @internal */
+  private readonly tensors: readonly ValueInfo[];
   /** @internal */
   private readonly giveBack: () => void;
   /** Where the Program's outputs begin that each output is. @internal */
@@ -77,12 +84,15 @@ export class InferenceSession implements ort.InferenceSession {
     this.id = loaded.id;
     this.threads = loaded.threads;
     this.inputs = override(loaded.inputs, sizes);
-    this.inputNames = loaded.inputs.map(({ name }) => name);
-    this.outputNames = loaded.outputs.map(({ name }) => name);
-    this.inputMetadata = this.inputs.map(metadata);
-    this.outputMetadata = override(loaded.outputs, sizes).map(metadata);
+    this.faces = loaded.faces;
+    this.inputNames = (loaded.faces ?? loaded).inputs.map(({ name }) => name);
+    this.outputNames = (loaded.faces ?? loaded).outputs.map(({ name }) => name);
+    this.tensors = loaded.outputs;
     this.places = placesOf(loaded.outputs);
-    this.kept = this.backend === "webgpu" ? opts.keptOutputs(options, this.outputNames) : [];
+    this.inputMetadata = described(this.inputs, loaded.faces?.inputs);
+    this.outputMetadata = described(override(loaded.outputs, sizes), loaded.faces?.outputs);
+    this.kept =
+      this.backend === "webgpu" ? opts.keptOutputs(options, this.outputNames).flatMap((k) => this.keepable(k)) : [];
     if (options.enableProfiling) this.startProfiling();
   }
 
@@ -186,7 +196,9 @@ export class InferenceSession implements ort.InferenceSession {
     opts.warnOfRunOptions(options);
     if (options.terminate) throw new Error(tagged("the run was terminated: its option terminate is set", options));
     try {
-      return await this.runChecked(feeds, wanted);
+      if (!this.faces) return await this.runChecked(feeds, wanted);
+      const results = await this.runChecked(spread(this.faces.inputs, feeds) as Feeds, wanted);
+      return gathered(this.faces.outputs, results) as Results;
     } catch (error) {
       if (error instanceof Error) error.message = tagged(error.message, options);
       throw error;
@@ -243,7 +255,7 @@ export class InferenceSession implements ort.InferenceSession {
 
   /** Runs the model step by step and returns each step's nodes, kernel and milliseconds. */
   async profile(feeds: Feeds): Promise<StepTime[]> {
-    return this.host().profile(this.id, this.check(feeds));
+    return this.host().profile(this.id, this.check(this.faces ? spread(this.faces.inputs, feeds) : feeds));
   }
 
   /** Bytes of WebAssembly memory of the engine, which sessions share. */
@@ -295,30 +307,41 @@ export class InferenceSession implements ort.InferenceSession {
     return checkFeeds(this.inputs, feeds, this.host());
   }
 
+  /** Of an output that is to stay on the GPU, the tensor; a sequence or an optional comes here. @internal */
+  private keepable(output: number): number[] {
+    const face = this.faces?.outputs[output];
+    if (face && !isPlain(face)) return [];
+    return [this.places[this.tensors.findIndex(({ name }) => name === this.outputNames[output])]!];
+  }
+
   /** The outputs asked for, and the run's options. @internal */
   private wanted(
     second: Fetches | RunOptions | undefined,
     third: RunOptions | undefined,
   ): { wanted: Wanted[]; options: RunOptions } {
-    const pick = (name: string, into: TensorImpl | null): Wanted => {
-      const output = this.outputNames.indexOf(name);
-      const index = this.places[output];
-      if (index === undefined)
+    const pick = (name: string, into: TensorImpl | null): Wanted[] => {
+      if (!this.outputNames.includes(name))
         throw new RangeError(`there is no output "${name}"; the outputs are ${quoted(this.outputNames)}`);
-      return { name, type: this.outputMetadata[output]!.type, index, into };
+      const face = this.faces?.outputs.find((output) => output.name === name);
+      const parts = face ? tensorsOf(face) : [name];
+      return parts.map((part) => {
+        const output = this.tensors.findIndex((value) => value.name === part);
+        const [{ type }, index] = [this.tensors[output]!, this.places[output]!];
+        return { name: part, type, index, into: parts.length > 1 ? null : into };
+      });
     };
-    const all = this.outputNames.map((name) => pick(name, null));
+    const all = this.outputNames.flatMap((name) => pick(name, null));
     if (second === undefined) return { wanted: all, options: third ?? {} };
     if (typeof second !== "object" || second === null || second instanceof TensorImpl)
       throw new TypeError("fetches must be names of outputs, or an object of tensors or nulls by output name");
     if (Array.isArray(second)) {
       if (!second.length) throw new TypeError("fetches must not be empty: leave them out for all outputs");
-      return { wanted: second.map((name: string) => pick(name, null)), options: third ?? {} };
+      return { wanted: second.flatMap((name: string) => pick(name, null)), options: third ?? {} };
     }
     // As in onnxruntime, an object without any output's name holds run options.
     const given = Object.entries(second).filter(([name, into]) => this.outputNames.includes(name) && isFetch(into));
     if (!given.length) return { wanted: all, options: second as RunOptions };
-    const wanted = given.map(([name, into]) => pick(name, into instanceof TensorImpl ? into : null));
+    const wanted = given.flatMap(([name, into]) => pick(name, into instanceof TensorImpl ? into : null));
     return { wanted, options: third ?? {} };
   }
 }
@@ -383,6 +406,17 @@ function profilingData({ kernel, name, start, ms }: StepTime): ort.Env.WebGpuPro
 
 function metadata({ name, type, shape }: ValueInfo): ort.InferenceSession.TensorValueMetadata {
   return { name, isTensor: true, type: type as Tensor.Type, shape };
+}
+
+function described(values: readonly ValueInfo[], faces: readonly Face[] | undefined) {
+  if (!faces) return values.map(metadata);
+  return faces.map((face) => {
+    const value = values.find(({ name }) => name === face.name) as ValueInfo;
+    if (isPlain(face)) return metadata(value);
+    const { name, shape } = face;
+    const told = { name, isTensor: false, type: typeText(face), shape: shape ?? [] };
+    return told as unknown as ort.InferenceSession.TensorValueMetadata;
+  });
 }
 
 function deliver(name: string, { data, type, dims, gpu }: Output, into: TensorImpl | null, host: Host): Tensor {

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from ..interface import signatures
 from ..session import declared
 from ..testing import pyodide
 from ..testing.chromium import launch_options
@@ -66,7 +67,7 @@ class PyodideBench:
         mounts = {"/models/": case.path.parent}
         with pyodide.opened(self._browser, self._wheel, worker=not self._in_page, mounts=mounts) as python:
             tell("measure")
-            feed = pyodide.encoded(case.feed(declared(case.path)[0]))
+            feed = pyodide.encoded(case.feed(signatures(declared(case.path)[0])))
             given = {"path": f"models/{case.path.name}", "feed": feed, "runs": limits.runs, "seconds": limits.seconds}
             found = python.run(MEASURE, given)
         return {"case": case.name, "quantised": case.quantised, "agree": True, **{k: round(v, 2) for k, v in found.items()}}

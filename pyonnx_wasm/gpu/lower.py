@@ -43,12 +43,11 @@ def on_core(graph: Graph) -> str:
     """Why the core runs the whole graph; "" where a GPU can."""
     if any(graph.strings) or any("strings" in node.kernel.traits for node in graph.nodes):
         return "it has strings, which the core runs"
-    data = [r for r in graph.reads.values() if r.value.storage.kind != "input" or r.value.dtype.is_float]
     if any("callback" in node.params for node in graph.nodes):
         return "it has operators that the host runs, between steps of the core"
     if any(True for _ in graph.bodies()):
         return "it has loops or branches, which the core runs"
-    return "sizes in it are data, which the core reads between its steps" if data else ""
+    return "sizes in it are data, which the core reads between its steps" if graph.reads else ""
 
 
 class NeedsCasts(Exception):

@@ -5,12 +5,11 @@ and ``kernels/cpp/core``; what can be said of a graph is added in ``graph`` and 
 """
 
 from . import dims
+from .compound import COMPOUND, ROW, Face, Form, Items, Maybe, Packed, face_of, form_of, parts, rebuilt
 from .graph import (
     Content,
     Graph,
     IRError,
-    Items,
-    NeedsContent,
     NeedsShape,
     Node,
     Read,
@@ -27,21 +26,30 @@ from .graph import (
 from .strings import Strings
 
 __all__ = [
+    "COMPOUND",
+    "ROW",
     "Content",
+    "Face",
+    "Form",
     "Graph",
     "IRError",
     "Items",
-    "NeedsContent",
+    "Maybe",
     "NeedsShape",
     "Node",
+    "Packed",
     "Read",
     "Shape",
     "Storage",
     "Strings",
     "Value",
     "dims",
+    "face_of",
     "flatten",
+    "form_of",
+    "parts",
     "reachable",
+    "rebuilt",
     "row_major",
     "symbols_in",
     "symbols_of",

@@ -23,6 +23,7 @@ from .dims import Dim, DimLike
 
 if TYPE_CHECKING:
     from ..op import Kernel
+    from .compound import Face
 
 Shape = tuple[DimLike, ...]
 Content = np.ndarray  # of objects: int, float, bool or Dim
@@ -30,15 +31,6 @@ Content = np.ndarray  # of objects: int, float, bool or Dim
 
 class IRError(ValueError):
     """A model that cannot be compiled; the text names the node and the cure."""
-
-
-class NeedsContent(IRError):
-    """The structure of the graph depends on the contents of inputs that are only known at run time."""
-
-    def __init__(self, what: str, inputs: Iterable[str]) -> None:
-        self.what, self.inputs = what, tuple(dict.fromkeys(inputs))
-        named = ", ".join(repr(n) for n in self.inputs) or "computed data"
-        super().__init__(f"{what} must be known when the model is compiled, but depends on {named}; give its value as a constant")
 
 
 class NeedsShape(IRError):
@@ -131,13 +123,6 @@ class Value:
         return f"%{self.storage.id}:{type_text(self.dtype, self.shape)}"
 
 
-@dataclass(frozen=True)
-class Items:
-    """A sequence of tensors, which exists only while a graph is traced."""
-
-    values: tuple[Value, ...]
-
-
 class Node:
     """One kernel call: ``ins`` and ``outs`` by buffer name, ``params`` by meaning; ``origin`` names the ONNX nodes behind it.
 
@@ -224,6 +209,7 @@ class Graph:
         self.outer: Graph | None = None  # of the body of a branch or a loop
         self._numbers = itertools.count()
         self.origin = ""
+        self.faces: tuple[list[Face], list[Face]] = ([], [])  # inputs and outputs of the model, of which the graph's are the tensors
 
     @staticmethod
     def current() -> Graph:

@@ -149,7 +149,7 @@ def _compiled(model: Model) -> Compiled:
     """The compiled form.
 
     Raises:
-        NeedsContent: the model can only be compiled once its inputs are known.
+        NeedsShape: the model can only be compiled once the ranks of its inputs are known.
     """
     if isinstance(model, Compiled):
         return model

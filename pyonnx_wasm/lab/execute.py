@@ -12,12 +12,11 @@ import numpy as np
 from .. import compiler
 from ..dtypes import DType, from_numpy, to_numpy
 from ..feeds import Outputs, fed
-from ..ir import NeedsContent
 from ..program import Compiled, Signature
 from ..program import file as ponnx
 from ..runtimes import call
 from ..runtimes.cpu import Executor
-from ..session import declared, is_compiled
+from ..session import is_compiled
 from . import statistics
 
 SECONDS = 1.0  # repetitions stop after this
@@ -71,22 +70,9 @@ def _since(begin: float) -> float:
 
 
 def _prepared(path: str, sizes: Mapping[str, int], inputs: Mapping[str, Mapping[str, str]]) -> tuple[Compiled, list[np.ndarray]]:
-    """The compiled model and its feeds; contents are fixed where the structure depends on them."""
-    if is_compiled(path):
-        compiled = ponnx.load(path)
-        return compiled, _feeds(compiled.inputs, sizes, inputs)
-    fixed: dict[str, np.ndarray] = {}
-    while True:
-        try:
-            compiled = compiler.compile(path, constants=fixed, shapes={name: a.shape for name, a in fixed.items()})
-            return compiled, _feeds(compiled.inputs, sizes, inputs)
-        except NeedsContent as need:
-            signature = declared(path)[0]
-            feeds = dict(zip([s.name for s in signature], _feeds(signature, sizes, inputs), strict=True))
-            wanted = {name: feeds[name] for name in need.inputs if name in feeds and name not in fixed}
-            if not wanted:
-                raise
-            fixed |= wanted
+    """The compiled model and its feeds."""
+    compiled = ponnx.load(path) if is_compiled(path) else compiler.compile(path)
+    return compiled, _feeds(compiled.inputs, sizes, inputs)
 
 
 def _feeds(signature: list[Signature], sizes: Mapping[str, int], inputs: Mapping[str, Mapping[str, str]]) -> list[np.ndarray]:

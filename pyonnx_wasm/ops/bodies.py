@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType, to_numpy
-from ..ir import Graph, IRError, Items, Shape, Storage, Value, dims
+from ..ir import COMPOUND, Form, Graph, IRError, Items, Packed, Shape, Storage, Value, dims, form_of, parts, rebuilt
 from ..ir.dims import Dim, DimLike
 from ..op import Context, Control
 from ..tensor import constant, content, contiguous, literal, reshape
+from .ragged import formed, pack, shaped, tensors
 
 ANY_TRIPS = (1 << 63) - 1
 FOLDED = 4096  # elements of a computed constant that the body has as it is
@@ -69,6 +70,20 @@ class Outline:
         fixed = self._constant(value) if value.storage.const else None
         return self.take(value) if fixed is None else fixed
 
+    def take_whole(self, x: Any) -> Any:
+        """The same of a sequence or an optional. One of known length comes as its tensors, and packed where the body asks for that."""
+        if isinstance(x, Items):
+            around, made = Graph.current(), list[Packed]()
+
+            def whole() -> Packed:
+                if not made:
+                    with around:
+                        made.append(self.take_whole(pack(x)))
+                return made[0]
+
+            return Items(tuple(self.take(v) for v in x.values), x.dtype, whole)
+        return rebuilt(x, iter([self.take(v) for v in parts(x)]))
+
     def _named(self, name: str, x: Value, named: Value) -> Value:
         """An input of the model that only bodies read, with the sizes that its axes' names stand for where the body knows them."""
         sizes: list[DimLike] = []
@@ -80,17 +95,19 @@ class Outline:
                 self.graph.check(dims.eq(have, known), said)
         return Value(x.storage, x.dtype, sizes)
 
-    def trace(self, formal: Sequence[Any]) -> list[Value]:
-        """The body's outputs, given values for its own inputs."""
+    def trace(self, formal: Sequence[Any]) -> list[Any]:
+        """What the body computes, given values for its own inputs; :meth:`give` makes it outputs."""
         names: dict[str, Any] = {}
         later: list[tuple[str, Value]] = []
         seen: dict[tuple[Storage, Any], Value] = {}
         for name in self.body.captures or ():
-            value = self.ctx.names.get(name)
-            if value is None:
+            if name not in self.ctx.names:
                 continue
-            if isinstance(value, Items):
-                names[name] = value
+            value = self.ctx.names[name]
+            if value is None:
+                names[name] = None
+            elif isinstance(value, COMPOUND):
+                names[name] = self.take_whole(value)
             elif value.storage.const and (fixed := self._constant(value)) is not None:
                 names[name] = fixed
             elif _sizes(value) is not None:
@@ -122,11 +139,16 @@ class Outline:
         for info in self.body.outputs:
             if info.name not in names:
                 raise IRError(f"output {info.name!r} of the body is computed by no node")
-            if isinstance(names[info.name], Items):
-                raise IRError(f"output {info.name!r} of the body: sequences are not supported where what steers them is data")
             found.append(names[info.name])
-        self.graph.outputs = [(f"out{k}", v) for k, v in enumerate(found)]
         return found
+
+    def give(self, values: Sequence[Any], forms: Sequence[Form | None]) -> list[Value]:
+        """Makes what the body computes outputs: of compound values, in a form each, the tensors."""
+        with self.graph:
+            whole = [v if form is None else formed(v, form) for v, form in zip(values, forms, strict=True)]
+        outputs = list(tensors(whole))
+        self.graph.outputs = [(f"out{k}", v) for k, v in enumerate(outputs)]
+        return outputs
 
     @staticmethod
     def _constant(value: Value) -> Value | None:
@@ -175,45 +197,68 @@ def emit(
     return found
 
 
-Trace = Callable[[Outline, Value, Value, Sequence[Value]], Sequence[Value]]
+Trace = Callable[[Outline, Value, Value, Sequence[Any]], Sequence[Any]]
 
 
 def run_loop(
-    ctx: Context, body: Any, trips: DimLike, condition: DimLike, initial: Sequence[Value], trace: Trace, ranks: Sequence[int]
-) -> tuple[Value, ...]:
+    ctx: Context,
+    body: Any,
+    trips: DimLike,
+    condition: DimLike,
+    initial: Sequence[Any],
+    trace: Trace,
+    ranks: Sequence[int],
+    appended: int = 0,
+) -> tuple[Any, ...]:
     """A loop that the core runs. Sizes of carried values that change from step to step become symbols, one after the other.
 
     Args:
         body: of the model; None where ``trace`` makes its own.
         trace: gives the condition and the results of a step from its number, its condition and the carried values.
         ranks: of the step's number and of its condition.
+        appended: so many of the results, the last ones, lie one behind the other along their first axis.
     """
-    count = len(initial)
+    forms = [form_of(v) for v in initial]
     changing: set[tuple[int, int]] = set()
     while True:
+        first = list(tensors([v if _plain(f) else formed(v, f) for v, f in zip(initial, forms, strict=True)]))
         outline = Outline(ctx, body)
         step, going = (outline.input(t, [1] * r) for t, r in zip((DType.int64, DType.bool), ranks, strict=True))
         carried = []
-        for k, value in enumerate(initial):
+        for k, value in enumerate(first):
             shape = [outline.graph.fresh() if (k, a) in changing else outline.size(s) for a, s in enumerate(value.shape)]
             carried.append(outline.take(value, shape))
-        go, *results = trace(outline, step, going, carried)
+        inside = iter(carried)
+        go, *results = trace(outline, step, going, [None if _plain(f) else shaped(f, inside) for f in forms])
+        wider = [f | form_of(now) for f, now in zip(forms, results, strict=False)]
+        if wider != forms:
+            forms, changing = wider, set()
+            continue
+        every = [None if _plain(f) else f for f in forms] + [None] * (len(results) - len(forms))
+        go, *given = outline.give([go, *results], [None, *every])
         before = len(changing)
-        for k, (was, now) in enumerate(zip(carried, results[:count], strict=True)):
+        for k, (was, now) in enumerate(zip(carried, given, strict=False)):
             if was.dtype is not now.dtype or was.rank != now.rank:
-                raise IRError(f"a loop carries {initial[k]}, its body gives {now}: dtype and rank must stay")
+                raise IRError(f"a loop carries {first[k]}, its body gives {now}: dtype and rank must stay")
             changing.update((k, a) for a, (s, t) in enumerate(zip(was.shape, now.shape, strict=True)) if not dims.same(s, t))
         if len(changing) == before:
             break
     if go.dtype is not DType.bool:
         raise IRError(f"the condition that a loop's body gives is {go}, it must be bool")
     outs: list[tuple[DType, list[DimLike | None]]] = []
-    for k, value in enumerate(initial):
+    for k, value in enumerate(first):
         outs.append((value.dtype, [None if (k, a) in changing else s for a, s in enumerate(value.shape)]))
-    for value in results[count:]:
-        outs.append((value.dtype, [None, *map(outline.back, value.shape)]))
-    steer = {"first": count, "condition": condition, "trips": trips if isinstance(trips, int) else dims.dmax(trips, 0)}
-    return tuple(emit("loop", [outline], outline.taken, outs, **steer))
+    stacked = len(given) - appended
+    outs += [(v.dtype, [None, *map(outline.back, v.shape)]) for v in given[len(first) : stacked]]
+    outs += [(v.dtype, [None, *map(outline.back, v.shape[1:])]) for v in given[stacked:]]
+    steer = {"first": len(first), "condition": condition, "trips": trips if isinstance(trips, int) else dims.dmax(trips, 0)}
+    made = iter(emit("loop", [outline], outline.taken, outs, **steer, stacked=stacked) if outs else [])
+    return (*[None if _plain(f) else shaped(f, made) for f in forms], *made)
+
+
+def _plain(form: Form) -> bool:
+    """Whether a form is that of no value at all."""
+    return form.optional and form.sequence is None
 
 
 Cell = Callable[[Sequence[Value], Sequence[Value], Sequence[Value | None]], tuple[list[Value], list[Value]]]
@@ -236,14 +281,12 @@ def run_steps(
     """
     from .gather import Gather
 
-    def trace(outline: Outline, step: Value, going: Value, carried: Sequence[Value]) -> list[Value]:
+    def trace(outline: Outline, step: Value, going: Value, carried: Sequence[Any]) -> list[Any]:
         wholes, operands = [outline.take(x) for x, _ in scanned], [None if v is None else outline.bring(v) for v in fixed]
         with outline.graph:
             parts = [Gather(whole, step, axis=axis) for whole, (_, axis) in zip(wholes, scanned, strict=True)]
             fresh, given = cell(carried, parts, operands)
-            results = [constant(np.array(True)), *fresh, *given]
-        outline.graph.outputs = [(f"out{k}", v) for k, v in enumerate(results)]
-        return results
+            return [constant(np.array(True)), *fresh, *given]
 
     made = run_loop(ctx, None, steps, 1, state, trace, [0, 0])
     return list(made[: len(state)]), list(made[len(state) :])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import Graph, IRError, Items, NeedsContent, Value, dims, type_text
+from ..ir import Form, Graph, IRError, Items, Packed, Value, dims, form_of, type_text
 from ..ir.dims import DimLike
 from ..op import Context, op
 from ..tensor import (
@@ -18,7 +18,6 @@ from ..tensor import (
     constant,
     dims_of,
     fill,
-    ints_of,
     literal,
     map_,
     reshape,
@@ -29,13 +28,18 @@ from ..tensor import (
 )
 from .bodies import ANY_TRIPS, Outline, emit, run_loop
 from .gather import Gather
+from .ragged import at, pack, row_of, shaped
 
 STEPS = 1024  # most that are settled one after another
 FEW = 8  # settled where they could be run by the core as well
 T = TypeVar("T")
 
 
-def subgraph(ctx: Context, body: Any, inputs: Sequence[Value | None]) -> list[Value]:
+class Unsettled(Exception):
+    """What steers a loop is data."""
+
+
+def subgraph(ctx: Context, body: Any, inputs: Sequence[Any]) -> list[Any]:
     """Traces a body into the current graph; it sees the names around it."""
     if len(inputs) != len(body.inputs):
         raise IRError(f"the body takes {len(body.inputs)} inputs, it is given {len(inputs)}")
@@ -48,17 +52,13 @@ def subgraph(ctx: Context, body: Any, inputs: Sequence[Value | None]) -> list[Va
     return [names[info.name] for info in body.outputs]
 
 
-def _true(x: Value, what: str) -> bool:
-    return bool(ints_of(reshape(x, [1]), what)[0])
-
-
 def _attempt(settle: Callable[[], T]) -> T | None:
     """What can be settled now; None, and the graph as it was, where contents would have to be known."""
     graph = Graph.current()
     nodes, checks, reads = len(graph.nodes), len(graph.checks), dict(graph.reads)
     try:
         return settle()
-    except NeedsContent:
+    except Unsettled:
         del graph.nodes[nodes:], graph.checks[checks:]
         graph.reads = reads
         return None
@@ -74,65 +74,90 @@ def If(cond: Value, *, then_branch: Any, else_branch: Any, ctx: Context) -> tupl
     if isinstance(condition, int):
         return tuple(subgraph(ctx, then_branch if condition else else_branch, []))
     outlines = [Outline(ctx, branch) for branch in (then_branch, else_branch)]
-    given = [outline.trace([]) for outline in outlines]
+    found = [outline.trace([]) for outline in outlines]
+    if len(found[0]) != len(found[1]):
+        raise IRError(f"one branch gives {len(found[0])} values, the other {len(found[1])}")
+    forms = [_common(a, b, "the branches give") for a, b in zip(*found, strict=True)]
+    given = [outline.give(values, forms) for outline, values in zip(outlines, found, strict=True)]
     outs: list[tuple[DType, list[DimLike | None]]] = []
     for a, b in zip(*given, strict=True):
-        if a.dtype is not b.dtype or a.rank != b.rank:
-            both = " and ".join(type_text(v.dtype, v.shape) for v in (a, b))
-            raise IRError(f"the branches give {both}: dtype and rank must agree where the condition is data")
         sizes = [(outlines[0].back(s), outlines[1].back(t)) for s, t in zip(a.shape, b.shape, strict=True)]
         outs.append((a.dtype, [s if s is not None and t is not None and dims.same(s, t) else None for s, t in sizes]))
     first = len(outlines[0].taken)
-    return tuple(emit("if", outlines, [*outlines[0].taken, *outlines[1].taken], outs, first=first, condition=condition))
+    made = emit("if", outlines, [*outlines[0].taken, *outlines[1].taken], outs, first=first, condition=condition) if outs else []
+    return tuple(_like(found[0], forms, iter(made)))
+
+
+def _common(a: Any, b: Any, what: str) -> Form | None:
+    """The form in which both pass; None where both are absent."""
+    if a is None and b is None:
+        return None
+    if isinstance(a, Value) and isinstance(b, Value) and (a.dtype is not b.dtype or a.rank != b.rank):
+        both = " and ".join(type_text(v.dtype, v.shape) for v in (a, b))
+        raise IRError(f"{what} {both}: dtype and rank must agree where the condition is data")
+    return form_of(a) | form_of(b)
+
+
+def _like(values: Sequence[Any], forms: Sequence[Form | None], made: Iterator[Value]) -> list[Any]:
+    """The values that tensors make up."""
+    return [None if form is None else shaped(form, made) for _, form in zip(values, forms, strict=True)]
 
 
 @op()
 def Loop(
-    M: Value | None = None, cond: Value | None = None, *v_initial: Value | Items | None, body: Any, ctx: Context
-) -> tuple[Value | Items, ...]:
+    M: Value | None = None, cond: Value | None = None, *v_initial: Value | Items | Packed | None, body: Any, ctx: Context
+) -> tuple[Any, ...]:
     """Carried values pass from step to step; what a step yields beyond them is stacked along a new first axis."""
     trips, condition = _steered(M, "the trip count of Loop", ANY_TRIPS), _steered(cond, "the condition of Loop", 1)
-    items = any(isinstance(v, Items) for v in v_initial) or any(isinstance(ctx.names.get(n), Items) for n in body.captures or ())
-    if items:
-        return _settled(M, cond, v_initial, body, ctx)
     if isinstance(trips, int) and trips <= FEW and isinstance(condition, int):
-        settled = _attempt(lambda: _settled(M, cond, v_initial, body, ctx))
+        settled = _attempt(lambda: _settled(trips, condition, v_initial, body, ctx))
         if settled is not None:
             return settled
-    initial = [_present(v) for v in v_initial]  # type: ignore[arg-type]
     ranks = [len(info.type.shape or ()) for info in body.inputs[:2]]
-    return run_loop(ctx, body, trips, condition, initial, lambda o, step, go, carried: o.trace([step, go, *carried]), ranks)
+    return run_loop(ctx, body, trips, condition, v_initial, lambda o, step, go, carried: o.trace([step, go, *carried]), ranks)
 
 
-def _settled(
-    M: Value | None, cond: Value | None, v_initial: Sequence[Value | Items | None], body: Any, ctx: Context
-) -> tuple[Value | Items, ...]:
+def map_sequences(ctx: Context, body: Any, count: DimLike, inputs: Sequence[Any]) -> tuple[Packed, ...]:
+    """A body on the elements of sequences, one after the other; other values are the same for all."""
+    known: list[Value] = []
+
+    def trace(outline: Outline, step: Value, going: Value, carried: Sequence[Any]) -> list[Any]:
+        taken = [outline.take_whole(pack(v)) if isinstance(v, (Items, Packed)) else outline.take_whole(v) for v in inputs]
+        with outline.graph:
+            position = dims_of(reshape(step, [1]), "the position")[0]
+            items = [at(v, position) if isinstance(v, Packed) else v for v in taken]
+        known[:] = outline.trace(items)
+        with outline.graph:
+            rows = [literal([*row_of(v)]) for v in known]
+            return [constant(np.array(True)), *rows, *(reshape(v, [v.size]) for v in known)]
+
+    made = run_loop(ctx, body, count, 1, [], trace, [0, 0], len(body.outputs))
+    rows, runs = made[: len(known)], made[len(known) :]
+    return tuple(Packed(run, row, frozenset([v.rank])) for run, row, v in zip(runs, rows, known, strict=True))
+
+
+def _settled(trips: int, condition: int, v_initial: Sequence[Any], body: Any, ctx: Context) -> tuple[Any, ...]:
     """A loop whose steps are known: one after another."""
-    limit = None if M is None else ints_of(reshape(M, [1]), "the trip count of Loop")[0]
-    go = cond is None or _true(cond, "the condition of Loop")
+    go = bool(condition)
     carried: Sequence[Any] = v_initial
     count = len(carried)
     stacked: list[list[Value]] = [[] for _ in body.outputs[1 + count :]]
     step = 0
-    while go and (limit is None or step < limit):
-        if step == STEPS:
-            raise IRError(f"loops of more than {STEPS} steps over sequences are not supported")
+    while go and step < trips:
         go_on, *results = subgraph(ctx, body, [constant(np.int64(step)), constant(np.array(True)), *carried])
         carried = results[:count]
         for row, value in zip(stacked, results[count:], strict=True):
             row.append(unsqueeze(value, [0]))
         step += 1
-        go = (limit is None or step < limit) and _true(go_on, "the condition of Loop")
+        if step < trips:
+            known = dims_of(reshape(go_on, [1]), "the condition of Loop")[0]
+            if not isinstance(known, int):
+                raise Unsettled
+            go = bool(known)
     if stacked and not step:
         _, *results = subgraph(ctx, body, [constant(np.int64(0)), constant(np.array(True)), *carried])
         stacked = [[fill([0, *value.shape], 0, value.dtype)] for value in results[count:]]
-    return (*(_present(v) for v in carried), *(concat(row, 0) for row in stacked))
-
-
-def _present(x: Value | None) -> Value:
-    if x is None:
-        raise IRError("a carried value is missing")
-    return x
+    return (*carried, *(concat(row, 0) for row in stacked))
 
 
 @op(since=9)
@@ -153,12 +178,11 @@ def Scan(
     steps = scanned[0].shape[axes[0]]
     for x, axis in zip(scanned, axes, strict=True):
         Graph.current().check(dims.eq(x.shape[axis], steps), f"scanned axes have {x.shape[axis]} and {steps} elements")
-    many = not isinstance(steps, int) or steps > FEW or steps == 0
-    if many and not any(isinstance(ctx.names.get(n), Items) for n in body.captures or ()):
+    if not isinstance(steps, int) or steps > FEW or steps == 0:
         results = _run_scan(ctx, body, steps, state, scanned, axes, backwards)
         state, rows = list(results[:count]), list(results[count:])
     else:
-        state, rows = _settled_scan(ctx, body, _length(steps), state, scanned, axes, backwards)
+        state, rows = _settled_scan(ctx, body, steps, state, scanned, axes, backwards)
     outputs = []
     for k, row in enumerate(rows):
         if (scan_output_directions or [0] * len(rows))[k]:
@@ -185,9 +209,8 @@ def _run_scan(
                 last = reshape(literal([whole.shape[axis] - 1]), ())
                 slices.append(Gather(whole, map_("sub", last, step) if back else step, axis=axis))
         results = outline.trace([*carried, *slices])
-        go = constant(np.array(True))
-        outline.graph.outputs.insert(0, ("go", go))
-        return [go, *results]
+        with outline.graph:
+            return [constant(np.array(True)), *results]
 
     return run_loop(ctx, body, steps, 1, state, trace, [0, 0])
 

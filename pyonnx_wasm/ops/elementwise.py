@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import Value
+from ..ir import Items, Packed, Value
 from ..op import Moved, op
 from ..tensor import cast, expand, like, map_, single, unsqueeze
 
@@ -179,7 +179,7 @@ def Clip_6(input: Value, *, min: float = -FLOAT32_MAX, max: float = FLOAT32_MAX,
 
 
 @op()
-def Identity(input: Moved) -> Moved:
+def Identity(input: Moved | Items | Packed) -> Any:
     return input
 
 

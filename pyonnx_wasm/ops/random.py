@@ -17,7 +17,7 @@ from ..dtypes import DType
 from ..ir import IRError, Value, dims
 from ..ir.dims import DimLike
 from ..op import Context, Kernel, op
-from ..tensor import broadcast_to, cast, constant, floats_of, ints_of, is_known, like, literal, map_, reduce, reshape, unsqueeze
+from ..tensor import broadcast_to, cast, constant, floats_of, is_known, like, literal, map_, reduce, reshape, unsqueeze
 from .reduction import CUMULATIVE, SCANS
 
 RANDOM = Kernel("random", ">y", "n seeded seed", traits=("chance",))
@@ -133,7 +133,7 @@ def _column(x: Value, k: DimLike) -> Value:
 def Dropout(data: Value, ratio: Value | None = None, training_mode: Value | None = None, *, seed: int | None = None) -> tuple[Value, ...]:
     """Elements that stay grow so that the expected sum does; in inference all stay."""
     known = training_mode is not None and is_known(training_mode)
-    still = training_mode is None or (known and not ints_of(training_mode, "training_mode")[0])
+    still = training_mode is None or (known and not floats_of(training_mode, "training_mode")[0])
     if still or (ratio is not None and is_known(ratio) and floats_of(ratio, "ratio") == [0.0]):
         return data, broadcast_to(_true(), data.shape)
     compute = DType.float64 if data.dtype is DType.float64 else DType.float32

@@ -1,4 +1,4 @@
-"""Sequences and optionals whose structure is settled when the model is compiled: lists of values in the tracer."""
+"""Sequences and optionals: settled when the model is compiled where their structure is known, else tensors (:mod:`.ragged`)."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ from typing import Any
 
 import numpy as np
 
-from ..ir import IRError, Items, Value
+from ..dtypes import DType
+from ..ir import Graph, IRError, Items, Maybe, Packed, Value, dims
 from ..op import Context, op
-from ..tensor import axis_of, concat, constant, dims_of, ints_of, reshape, slice_, squeeze, unsqueeze
+from ..tensor import axis_of, cast, concat, constant, content, dims_of, literal, reshape, slice_, squeeze, unsqueeze
 from ..tensor import split as pieces_of
-from .control import subgraph
+from . import ragged
+from .control import map_sequences, subgraph
+
+MANY = 64  # pieces of an axis that are told apart when the model is compiled
 
 
 @op()
 def SequenceEmpty(*, dtype: int = 1) -> Items:
-    return Items(())
+    return Items((), DType(dtype))
 
 
 @op()
@@ -24,40 +28,50 @@ def SequenceConstruct(*inputs: Value) -> Items:
 
 
 @op()
-def SequenceLength(input_sequence: Items) -> Value:
-    return constant(np.array(len(input_sequence.values), np.int64))
+def SequenceLength(input_sequence: Items | Packed) -> Value:
+    return reshape(literal([ragged.length(_sequence(input_sequence))]), [])
 
 
 @op()
-def SequenceAt(input_sequence: Items, position: Value) -> Value:
-    return input_sequence.values[_position(position, len(input_sequence.values))]
+def SequenceAt(input_sequence: Items | Packed, position: Value) -> Value:
+    sequence = _sequence(input_sequence)
+    index = ragged.place(position, ragged.length(sequence))
+    if isinstance(sequence, Items) and isinstance(index, int):
+        return sequence.values[index]
+    return ragged.at(ragged.pack(sequence), index)
 
 
 @op()
-def SequenceInsert(input_sequence: Items, tensor: Value, position: Value | None = None) -> Items:
-    values = list(input_sequence.values)
-    values.insert(len(values) if position is None else _position(position, len(values), 1), tensor)
-    return Items(tuple(values))
+def SequenceInsert(input_sequence: Items | Packed, tensor: Value, position: Value | None = None) -> Items | Packed:
+    sequence = _sequence(input_sequence)
+    count = ragged.length(sequence)
+    index = count if position is None else ragged.place(position, count, 1)
+    if isinstance(sequence, Items) and isinstance(index, int):
+        return Items((*sequence.values[:index], tensor, *sequence.values[index:]), sequence.dtype)
+    return ragged.insert(ragged.pack(sequence, tensor.dtype), tensor, index)
 
 
 @op()
-def SequenceErase(input_sequence: Items, position: Value | None = None) -> Items:
-    values = list(input_sequence.values)
-    del values[len(values) - 1 if position is None else _position(position, len(values))]
-    return Items(tuple(values))
+def SequenceErase(input_sequence: Items | Packed, position: Value | None = None) -> Items | Packed:
+    sequence = _sequence(input_sequence)
+    index = ragged.place(constant(np.int64(-1)) if position is None else position, ragged.length(sequence))
+    if isinstance(sequence, Items) and isinstance(index, int):
+        return Items((*sequence.values[:index], *sequence.values[index + 1 :]), sequence.values[index].dtype)
+    return ragged.erase(ragged.pack(sequence), index)
 
 
-def _position(at: Value, count: int, beyond: int = 0) -> int:
-    """Counted from the end when negative; an insertion may be one behind the last."""
-    index = ints_of(reshape(at, [1]), "the position")[0]
-    if not -count <= index < count + beyond:
-        raise IRError(f"position {index} is out of range for a sequence of {count}")
-    return index + count if index < 0 else index
+def _sequence(x: Any) -> Items | Packed:
+    if isinstance(x, (Items, Packed)):
+        return x
+    raise IRError(f"{'an optional' if isinstance(x, Maybe) else 'a tensor'} stands where a sequence is needed")
 
 
 @op()
-def ConcatFromSequence(input_sequence: Items, *, axis: int, new_axis: int = 0) -> Value:
-    values = input_sequence.values
+def ConcatFromSequence(input_sequence: Items | Packed, *, axis: int, new_axis: int = 0) -> Value:
+    sequence = _sequence(input_sequence)
+    if isinstance(sequence, Packed):
+        return ragged.joined(sequence, axis, bool(new_axis))
+    values = sequence.values
     if not values:
         raise IRError("the sequence is empty")
     at = axis_of(axis, values[0].rank + new_axis)
@@ -65,41 +79,48 @@ def ConcatFromSequence(input_sequence: Items, *, axis: int, new_axis: int = 0) -
 
 
 @op()
-def SplitToSequence(input: Value, split: Value | None = None, *, axis: int = 0, keepdims: int = 1) -> Items:
+def SplitToSequence(input: Value, split: Value | None = None, *, axis: int = 0, keepdims: int = 1) -> Items | Packed:
     at = axis_of(axis, input.rank)
+    size, keep = input.shape[at], split is not None or bool(keepdims)
     if split is not None and split.rank == 1:
-        return Items(tuple(pieces_of(input, at, dims_of(split, "split"))))
-    each = 1 if split is None else ints_of(reshape(split, [1]), "split")[0]
-    size = input.shape[at]
-    if not isinstance(size, int) or each < 1:
-        raise IRError(f"an axis of size {size} cannot be split into pieces of {each} when the model is compiled")
-    pieces = [slice_(input, at, start, min(each, size - start)) for start in range(0, size, each)]
-    return Items(tuple(squeeze(p, [at]) for p in pieces) if split is None and not keepdims else tuple(pieces))
+        known = content(split)
+        if known is not None and len(known) <= MANY:
+            return Items(tuple(pieces_of(input, at, dims_of(split, "split"))), input.dtype)
+        return ragged.divided(input, at, cast(split, DType.int64))
+    each = 1 if split is None else dims_of(reshape(split, [1]), "split")[0]
+    if isinstance(size, int) and isinstance(each, int) and each >= 1 and size <= MANY * each:
+        pieces = [slice_(input, at, start, min(each, size - start)) for start in range(0, size, each)]
+        return Items(tuple(pieces) if keep else tuple(squeeze(p, [at]) for p in pieces), input.dtype)
+    return ragged.divided(input, at, ragged.even(input, at, each), keep)
 
 
 @op()
-def SequenceMap(input_sequence: Items, *additional_inputs: Value | Items, body: Any, ctx: Context) -> tuple[Items, ...]:
+def SequenceMap(input_sequence: Items | Packed, *additional_inputs: Value | Items | Packed, body: Any, ctx: Context) -> tuple[Any, ...]:
     """The body on each element; further sequences go along, tensors are the same for all."""
-    count = len(input_sequence.values)
-    rows = []
-    for i in range(count):
-        others = [v.values[i] if isinstance(v, Items) else v for v in additional_inputs]
-        rows.append(subgraph(ctx, body, [input_sequence.values[i], *others]))
+    count = ragged.length(_sequence(input_sequence))
+    inputs = [input_sequence, *additional_inputs]
+    for other in inputs[1:]:
+        if isinstance(other, (Items, Packed)):
+            have = ragged.length(other)
+            Graph.current().check(dims.eq(count, have), f"the sequences have {count} and {have} elements")
+    if not isinstance(count, int) or not count or any(isinstance(v, Packed) for v in inputs):
+        return map_sequences(ctx, body, count, inputs)
+    rows = [subgraph(ctx, body, [v.values[i] if isinstance(v, Items) else v for v in inputs]) for i in range(count)]
     return tuple(Items(tuple(row[k] for row in rows)) for k in range(len(body.outputs)))
 
 
 @op()
-def Optional(input: Value | Items | None = None, *, type: Any = None) -> Any:
+def Optional(input: Value | Items | Packed | None = None, *, type: Any = None) -> Any:
+    return input
+
+
+@op()
+def OptionalHasElement(input: Value | Items | Packed | None = None) -> Value:
+    return input.present if isinstance(input, Maybe) else constant(np.array(input is not None))
+
+
+@op()
+def OptionalGetElement(input: Value | Items | Packed | None = None) -> Any:
     if input is None:
-        raise IRError("an optional without a value is not supported")
-    return input
-
-
-@op()
-def OptionalHasElement(input: Value | Items | None = None) -> Value:
-    return constant(np.array(input is not None))
-
-
-@op()
-def OptionalGetElement(input: Value | Items) -> Any:
-    return input
+        raise IRError("the optional has no value")
+    return ragged.there(input) if isinstance(input, Maybe) else input

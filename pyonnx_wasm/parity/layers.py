@@ -6,15 +6,13 @@ them, so that what lies between is fused as it is in the model itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
 from .. import compiler
 from ..dtypes import DType
-from ..ir import Graph, Items, NeedsContent, Strings
+from ..ir import Graph, Value
 from ..onnxfile import reader
 from ..program import Compiled
 from ..trace import Tracer
@@ -36,21 +34,20 @@ class Layer:
     differences: dict[str, Difference] = field(default_factory=dict)
 
 
-def find(model: reader.Model, fixed: Mapping[str, np.ndarray]) -> list[Layer]:
+def find(model: reader.Model) -> list[Layer]:
     """The values worth comparing, in the order in which they are computed."""
     graph = Graph()
     tracer = Tracer(model, graph)
     with graph:
         for info in model.graph.inputs:
-            constant = fixed.get(info.name)
-            tracer.add_input(info, None if constant is None else constant.shape, constant)
+            tracer.add_input(info, None, None)
         tracer.run(model.graph, tracer.names)
     given = {info.name for info in model.graph.outputs}
     found, seen = [], set()
     for node in model.graph.nodes:
         for name in node.outputs:
             value: Any = tracer.names.get(name)
-            if value is None or isinstance(value, (Items, Strings)) or value.storage.kind != "temp" or value.storage.const:
+            if not isinstance(value, Value) or value.storage.kind != "temp" or value.storage.const:
                 continue
             if name not in given and (value.storage in seen or value.content is not None):
                 continue
@@ -67,26 +64,15 @@ def groups(layers: Sequence[Layer]) -> Iterator[list[Layer]]:
 
 
 class Variants:
-    """Compiles a model with sizes open; inputs that its structure depends on are fixed to what is fed.
+    """Compiles a model for the values that are wanted of it.
 
     Attributes:
-        fixed: those inputs.
         gpu: lower for GPUs as well.
     """
 
-    def __init__(self, source: str | bytes, feed: Mapping[str, np.ndarray]) -> None:
-        self.source, self.feed = source, feed
-        self.gpu = False
-        self.fixed: dict[str, np.ndarray] = {}
+    def __init__(self, source: str | bytes) -> None:
+        self.source, self.gpu = source, False
 
     def compile(self, values: Sequence[str] | None = None) -> Compiled:
         """The variant that gives these values; None: the model's outputs."""
-        while True:
-            try:
-                shapes = {name: array.shape for name, array in self.fixed.items()}
-                return compiler.compile(self.source, shapes=shapes, constants=self.fixed, outputs=values, gpu=self.gpu)
-            except NeedsContent as need:
-                new = {name: self.feed[name] for name in need.inputs if name not in self.fixed and name in self.feed}
-                if not new:
-                    raise
-                self.fixed |= new
+        return compiler.compile(self.source, outputs=values, gpu=self.gpu)

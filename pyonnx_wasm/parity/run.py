@@ -13,11 +13,10 @@ import numpy as np
 
 from .. import compiler
 from ..compiler import Progress
-from ..ir import NeedsContent
 from ..onnxfile import reader
 from ..program import Compiled, Signature
 from ..program import file as ponnx
-from ..session import declared, is_compiled
+from ..session import is_compiled
 from . import backends as backend_table
 from . import html, text
 from . import layers as layer_table
@@ -87,7 +86,7 @@ def run(
         graph = None if is_compiled(source) else stack.enter_context(reader.read(source))
         given = {name: np.asarray(array) for name, array in (inputs or {}).items()}
         feed, described = generate(_inputs(source), graph.graph if graph else None, given, sizes or {}, ranges or {}, seed)
-        variants = layer_table.Variants(source, feed)
+        variants = layer_table.Variants(source)
         tell("start", 0.1)
         comparison = _Comparison(source, feed, Tolerance(rtol, atol), stack)
         skipped = comparison.start(backends, against, start or (lambda name: stack.enter_context(backend_table.start(name))))
@@ -98,7 +97,7 @@ def run(
         got = comparison.run(compiled, {o.name: o for o in outputs})
         found: list[Layer] | None = None
         if graph and layers:
-            found = layer_table.find(graph, variants.fixed)
+            found = layer_table.find(graph)
             parts = list(layer_table.groups(found))
             for i, part in enumerate(parts):
                 tell(f"layers {i + 1}/{len(parts)}", 0.3 + 0.7 * i / len(parts))
@@ -181,14 +180,7 @@ class _Comparison:
 
 
 def _inputs(source: str | bytes) -> list[Signature]:
-    if is_compiled(source):
-        return ponnx.load(source).inputs
-    try:
-        return compiler.compile(source).inputs
-    except NeedsContent as need:
-        if not need.inputs:
-            raise
-        return declared(source)[0]
+    return ponnx.load(source).inputs if is_compiled(source) else compiler.compile(source).inputs
 
 
 def _source(model: Any) -> str | bytes:

@@ -359,7 +359,7 @@ class Assembler:
         first = len(self.programs)
         for body in node.params["bodies"]:
             self.programs.append(self.within_it(body))
-        return [first, len(self.programs) - 1, p["first"], p["condition"], p["trips"]]
+        return [first, p.get("stacked", len(self.programs) - 1), p["first"], p["condition"], p["trips"]]
 
     def within_it(self, body: Graph) -> np.ndarray:
         """The words of a Program within this one: over its weights, with its texts."""

@@ -13,6 +13,7 @@ import numpy as np
 
 from ..callbacks import Callback
 from ..dtypes import DType
+from ..ir import Face
 from ..op import KERNELS
 from .model import Compiled, Program, Signature, Weight
 from .section import GpuProgram, GpuSection
@@ -105,6 +106,7 @@ def layout(compiled: Compiled, *, thin: bool = False) -> Layout:
         "results": list(range(slots, slots + results)),
         "weights": weights,
         **gpu,
+        **({"faces": [[_face(f) for f in faces] for faces in compiled.faces]} if compiled.faces else {}),
         **({"on_core": compiled.on_core} if compiled.on_core else {}),
     }
     if any("from" in row for row in weights):
@@ -170,6 +172,32 @@ def _digest(compiled: Compiled) -> str:
 
 def _signature(s: Signature) -> dict[str, Any]:
     return {"name": s.name, "dtype": s.dtype.name, "shape": list(s.shape)}
+
+
+def _face(face: Face) -> dict[str, Any]:
+    kinds = {name: True for name in ("sequence", "optional") if getattr(face, name)}
+    return {"name": face.name, "dtype": face.dtype.name, "shape": None if face.shape is None else list(face.shape), **kinds}
+
+
+def _faces(given: Any, name: str, inputs: list[Signature], outputs: list[Signature]) -> tuple[list[Face], list[Face]] | None:
+    if given is None:
+        return None
+    both = []
+    for rows, flat in zip(given, (inputs, outputs), strict=True):
+        faces = [
+            Face(
+                str(row["name"]),
+                bool(row.get("sequence")),
+                bool(row.get("optional")),
+                DType[row["dtype"]],
+                None if row["shape"] is None else tuple(row["shape"]),
+            )
+            for row in rows
+        ]
+        if [(n, d) for face in faces for n, d, _ in face.tensors()] != [(s.name, s.dtype) for s in flat]:
+            raise FileError(f"{name}: the tensors are not those of the faces")
+        both.append(faces)
+    return both[0], both[1]
 
 
 def load(source: str | os.PathLike[str] | bytes | memoryview) -> Compiled:
@@ -252,9 +280,10 @@ def _build(name: str, source: Any, header: dict[str, Any], body: memoryview) -> 
     run = header["script"][0]["run"]
     if len(header["script"]) != 1 or not 0 <= run < len(programs):
         raise FileError(f"{name}: the host script is malformed")
+    inputs, outputs = ([_read_signature(name, s) for s in header[key]] for key in ("inputs", "outputs"))
     return Compiled(
-        [_read_signature(name, s) for s in header["inputs"]],
-        [_read_signature(name, s) for s in header["outputs"]],
+        inputs,
+        outputs,
         programs[run],
         None if init is None else programs[init],
         weights,
@@ -263,6 +292,7 @@ def _build(name: str, source: Any, header: dict[str, Any], body: memoryview) -> 
         body,
         gpu=_gpu(name, header, programs, take),
         on_core=str(header.get("on_core", "")),
+        faces=_faces(header.get("faces"), name, inputs, outputs),
     )
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..callbacks import Callback
 from ..dtypes import DType
-from ..ir import Graph, Node
+from ..ir import Face, Graph, Node
 
 if TYPE_CHECKING:
     from .section import GpuProgram
@@ -105,6 +105,7 @@ class Compiled:
         weights: in the order of the Programs' weight table.
         files: the source file and its external data, for thin files.
         gpu: the same model lowered for GPUs, over the same weights.
+        faces: the model's inputs and outputs where some are sequences or optionals; ``inputs`` and ``outputs`` are their tensors.
         on_core: why the core runs it where a GPU is wanted, "" where nothing stands against one.
     """
 
@@ -119,3 +120,4 @@ class Compiled:
     graph: Graph | None = None
     gpu: GpuProgram | None = None
     on_core: str = ""
+    faces: tuple[list[Face], list[Face]] | None = None

@@ -6,10 +6,10 @@ element-wise instruction is added as a row of ``scalar``'s table, in ``map_ops.h
 """
 
 from . import strings
-from .ask import dims_of, floats_of, ints_of, is_known, params_of, scalar_of
+from .ask import dims_of, floats_of, is_known, params_of
 from .axes import around, axes_of, chosen, parted, pick, squeeze_data, unsqueeze_data, without
 from .concat import CONCAT, concat
-from .content import CONTENT_LIMIT, constant, content, knowing, single, sources
+from .content import CONTENT_LIMIT, constant, content, knowing, single
 from .literal import LITERAL, literal
 from .map import HALVES, MAP, cast, index, like, map_
 from .reduce import REDUCE, REDUCTIONS, reduce
@@ -68,7 +68,6 @@ __all__ = [
     "fill",
     "floats_of",
     "index",
-    "ints_of",
     "is_known",
     "knowing",
     "like",
@@ -80,11 +79,9 @@ __all__ = [
     "reduce",
     "reshape",
     "same_view",
-    "scalar_of",
     "single",
     "sized",
     "slice_",
-    "sources",
     "split",
     "split_strides",
     "squeeze",

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import Content, Graph, IRError, NeedsContent, Value
+from ..ir import Content, Graph, IRError, Value
 from ..ir.dims import Dim, DimLike
 from . import scalar
-from .content import content, sources
+from .content import content
 from .map import cast
-from .views import contiguous
+from .views import COPY, contiguous
 
 READ_LIMIT = 1024  # elements of a tensor that become symbols
 
@@ -23,14 +23,6 @@ def dims_of(x: Value, what: str) -> list[DimLike]:
     return [int(e) if isinstance(e, (bool, np.bool_, np.integer, float)) else e for e in known.reshape(-1)]
 
 
-def ints_of(x: Value, what: str) -> list[int]:
-    """The elements of an integer tensor that must be plain numbers; raises NeedsContent where they are not."""
-    got = _known(x)
-    if got is None or any(e is None or isinstance(e, Dim) for e in got.reshape(-1)):
-        raise NeedsContent(what, sources(x))
-    return [int(e) for e in got.reshape(-1)]
-
-
 def params_of(x: Value, what: str) -> list[float | Dim]:
     """The elements of a float tensor as parameters of kernels: those that are data are no numbers to compute with."""
     x = _computable(x)
@@ -41,10 +33,10 @@ def params_of(x: Value, what: str) -> list[float | Dim]:
 
 
 def floats_of(x: Value, what: str) -> list[float]:
-    """The elements of a tensor as Python floats; raises NeedsContent where they are data."""
+    """The elements of a tensor as Python floats, where :func:`is_known` holds."""
     known = _known(_computable(x))
     if known is None or any(e is None or isinstance(e, Dim) for e in known.reshape(-1)):
-        raise NeedsContent(what, sources(x))
+        raise IRError(f"{what} must be known when the model is compiled: give its value as a constant")
     return [float(e) for e in known.reshape(-1)]
 
 
@@ -52,14 +44,6 @@ def is_known(x: Value) -> bool:
     """True when every element is a plain number at compile time."""
     known = _known(_computable(x))
     return known is not None and not any(e is None or isinstance(e, Dim) for e in known.reshape(-1))
-
-
-def scalar_of(x: Value, what: str) -> float:
-    """The only element of a tensor, as a float."""
-    got = floats_of(x, what)
-    if len(got) != 1:
-        raise IRError(f"{what} must have one element, it has {len(got)}")
-    return got[0]
 
 
 def _known(x: Value) -> Content | None:
@@ -84,7 +68,9 @@ def _read(x: Value, what: str, known: Content | None) -> Content:
         raise IRError(f"{what} holds {count} numbers that are data; at most {READ_LIMIT} are read")
     if x.dtype.bits < 8:
         x = cast(x, DType.int32)
-    if x.storage.kind != "input" or not isinstance(x.offset, int) or not all(isinstance(s, int) for s in x.strides):
+    if x.storage.kind == "input" and not isinstance(x.offset, int):  # only what steps wrote can be read at a place that is data
+        x = COPY({"y": (x.dtype, x.shape)}, {"x": x})
+    elif x.storage.kind != "input" or not all(isinstance(s, int) for s in x.strides):
         x = contiguous(x)
     graph, found = Graph.current(), np.empty(count, object)
     for k in range(count):

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType, from_numpy, to_numpy
-from ..ir import Content, Storage, Value, dims, flatten
+from ..ir import Content, Storage, Value
 from ..ir.dims import Dim
 from . import scalar
 
@@ -51,29 +51,6 @@ def _load(x: Value) -> np.ndarray:
     if 0 in shape:
         return np.empty(shape, flat.dtype)
     return np.lib.stride_tricks.as_strided(flat[int(x.offset) :], shape, strides)
-
-
-def sources(x: Value) -> list[str]:
-    """The graph inputs that a value's contents depend on, by way of data or of elements that became sizes."""
-    names, seen, todo = [], set(), [x]
-    while todo:
-        value = todo.pop()
-        names += _element_sources([value.shape, value.offset, value.strides])
-        storage = value.storage
-        if storage in seen:
-            continue
-        seen.add(storage)
-        if storage.kind == "input":
-            names.append(storage.name)
-        elif storage.producer is not None:
-            names += _element_sources(storage.producer.params)
-            todo += storage.producer.inputs()
-    return list(dict.fromkeys(names))
-
-
-def _element_sources(params: Any) -> list[str]:
-    symbols = [s for p in flatten(params) if isinstance(p, Dim) for s in dims.symbols(p)]
-    return [s[: s.rindex("{")] for s in symbols if s.endswith("}")]
 
 
 def knowing(x: Value, change: Callable[[Content], Content]) -> Callable[[], Content | None] | None:

@@ -40,12 +40,16 @@ const tensor = ({ type, dims, data }) => {
   const like = (arrays[type] ??= new Tensor(type, [], [0]).data.constructor);
   return new Tensor(type, new like(bytes(data).buffer), dims);
 };
+const value = (given) => (given === null ? null : Array.isArray(given) ? given.map(value) : tensor(given));
+const shown = (result) => {
+  if (result === null) return null;
+  if (Array.isArray(result)) return result.map(shown);
+  const { type, dims, data } = result;
+  return { type, dims, data: type === "string" ? data : text(data) };
+};
 const run = async (session, feeds) => {
-  const results = await session.run(Object.fromEntries(feeds.map((feed) => [feed.name, tensor(feed)])));
-  return session.outputNames.map((name) => {
-    const { type, dims, data } = results[name];
-    return { type, dims, data: type === "string" ? data : text(data) };
-  });
+  const results = await session.run(Object.fromEntries(feeds.map(([name, given]) => [name, value(given)])));
+  return session.outputNames.map((n) => shown(results[n]));
 };
 const one = async ({ model, feeds, more, executionProviders }) => {
   let session;
@@ -114,7 +118,7 @@ def run_in(
             watch(case, error)
             continue
         batch.append((case, one))
-        size += len(one["model"]) + sum(len(f["data"]) for f in one["feeds"])
+        size += len(one["model"]) + len(str(one["feeds"]))
         if size > BATCH_BYTES or len(batch) == BATCH_CASES:
             _run(page, batch, watch)
             batch, size = [], 0
@@ -132,17 +136,20 @@ def job(case: Case, optimise: bool, gpu: bool = False, more: Sequence[Mapping[st
     return {"model": _text(model), "feeds": runs[0], "more": runs[1:]}
 
 
-def _feeds(compiled: Compiled, given: Mapping[str, Any]) -> list[dict[str, Any]]:
-    feeds = []
-    for signature in compiled.inputs:
-        array = given[signature.name]
-        if signature.dtype is DType.string:
-            feeds.append({"name": signature.name, "type": "string", "dims": list(array.shape), "data": array.reshape(-1).tolist()})
-            continue
-        dtype = from_numpy(array.dtype)
-        data = packed(np.ascontiguousarray(array), dtype).tobytes()
-        feeds.append({"name": signature.name, "type": dtype.name, "dims": list(array.shape), "data": _text(data)})
-    return feeds
+def _feeds(compiled: Compiled, given: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    names = [face.name for face in compiled.faces[0]] if compiled.faces else [s.name for s in compiled.inputs]
+    return [(name, _told(given[name])) for name in names]
+
+
+def _told(value: Any) -> Any:
+    if value is None or isinstance(value, list):
+        return value and [_told(item) for item in value]
+    array = np.asarray(value)
+    if array.dtype.kind in "USOT":
+        return {"type": "string", "dims": list(array.shape), "data": array.reshape(-1).tolist()}
+    dtype = from_numpy(array.dtype)
+    data = packed(np.ascontiguousarray(array), dtype).tobytes()
+    return {"type": dtype.name, "dims": list(array.shape), "data": _text(data)}
 
 
 def _text(data: bytes) -> str:
@@ -157,15 +164,23 @@ def _run(page: Any, batch: Sequence[tuple[Case, dict[str, Any]]], watch: Callabl
         try:
             if "error" in answer:
                 raise PlayerError(answer["error"])
-            compare(case, [(o["type"], output(o)) for o in answer["outputs"]])
+            compare(case, [(_type(o), output(o)) for o in answer["outputs"]])
         except Exception as error:
             watch(case, error)
         else:
             watch(case, None)
 
 
-def output(given: dict[str, Any]) -> np.ndarray:
+def _type(given: Any) -> str:
+    if isinstance(given, dict):
+        return str(given["type"])
+    return _type(given[0]) if given else ""
+
+
+def output(given: Any) -> Any:
     """An output that the page gave: dtypes that numpy lacks as bit patterns."""
+    if not isinstance(given, dict):
+        return given and [output(item) for item in given]
     dtype = DType[given["type"]]
     if dtype is DType.string:
         found = np.empty(len(given["data"]), object)

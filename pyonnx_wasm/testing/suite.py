@@ -114,30 +114,46 @@ def _array(value: Any) -> Any:
     return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 
-def compare(case: Case, outputs: Sequence[tuple[str, np.ndarray]]) -> None:
+def compare(case: Case, outputs: Sequence[tuple[str, Any]]) -> None:
     """The official comparison of a case's outputs.
 
     Args:
-        outputs: dtype name (of :class:`~pyonnx_wasm.dtypes.DType`) and array; dtypes that numpy lacks as bit patterns.
+        outputs: dtype name (of :class:`~pyonnx_wasm.dtypes.DType`) and array, list of arrays or None; dtypes that numpy lacks as bit
+            patterns.
     Raises:
         Mismatch: saying what differs.
     """
+    for (name, want), (dtype, got) in zip(case.expected.items(), outputs, strict=True):
+        _compare(case, name, want, dtype, got)
+
+
+def _compare(case: Case, name: str, want: Any, dtype: str, got: Any) -> None:
     from onnx.backend.test.runner import Runner
 
-    for (name, want), (dtype, got) in zip(case.expected.items(), outputs, strict=True):
-        if not isinstance(want, np.ndarray):
-            raise Mismatch(f"output {name!r} should be a {type(want).__name__}")
+    if isinstance(want, np.ndarray):
+        if not isinstance(got, np.ndarray):
+            raise Mismatch(f"output {name!r} is a {type(got).__name__}, should be an array")
         declared = from_numpy(want.dtype).name if want.dtype.kind not in "OUS" else "string"
         if (dtype, got.shape) != (declared, want.shape):
             raise Mismatch(f"output {name!r} is {dtype}{list(got.shape)}, should be {declared}{list(want.shape)}")
         if case.chance:
             _drawn(name, case, want, got)
-            continue
+            return
         shown = got if got.dtype == want.dtype else _shown(got, want.dtype)
         try:
             Runner.assert_similar_outputs([want], [shown], case.rtol, case.atol)
         except AssertionError as error:
             raise Mismatch(f"output {name!r} differs: {' '.join(str(error).split())[:400]}") from None
+    elif want is None or got is None or len(want) != len(got):
+        if got is not want:
+            raise Mismatch(f"output {name!r} is {_count(got)}, should be {_count(want)}")
+    else:
+        for i, (item, found) in enumerate(zip(want, got, strict=True)):
+            _compare(case, f"{name}[{i}]", _array(item), dtype, found)
+
+
+def _count(x: Any) -> str:
+    return "nothing" if x is None else f"{len(x)} tensors"
 
 
 def _drawn(name: str, case: Case, want: np.ndarray, got: np.ndarray) -> None:

@@ -91,7 +91,7 @@ int32_t Session::create_control(const Step& s, i64 index, Control& c, Error* e) 
   auto wrong = [&](auto... texts) { return fail(e, MALFORMED, int32_t(index), "step ", index, " (", s.kernel->name, "): ", texts...); };
   if (s.control == HOST) return create_host(s, index, c, e);
   const bool loop = s.control == LOOP;
-  const i64 n_first = constant(*this, s, N_FIRST), n_inputs = s.n_bufs - s.n_outputs;
+  const i64 n_first = constant(*this, s, N_FIRST), n_stacked = loop ? constant(*this, s, N_STACKED) : 0, n_inputs = s.n_bufs - s.n_outputs;
   i64 n_dims = 0, most = 0, results = 0;
   for (int k = 0; k < (loop ? 1 : 2); k++) {
     const Program& body = parts[constant(*this, s, k ? OTHER_PROGRAM : PROGRAM)]->p;
@@ -105,9 +105,10 @@ int32_t Session::create_control(const Step& s, i64 index, Control& c, Error* e) 
     results = std::max(results, ranks(body, 0, body.n_inputs));
     for (i64 o = 0; o < s.n_outputs; o++) {
       const Output& out = body.outputs[o + shift];
-      const bool stacked = loop && o >= n_first;
+      const bool carried = loop && o < n_first, stacked = loop && !carried && o < n_stacked;
+      if (loop && o >= n_stacked && out.rank < 1) return wrong("output ", o, " has no axis to lie one behind the other along");
       if (out.rank + stacked > MAX_SLOT_RANK) return wrong("output ", o, " has too many dimensions");
-      if (loop && !stacked && (body.inputs[o + 2].dtype != out.dtype || body.inputs[o + 2].rank != out.rank)) return wrong("carries another type out than in");
+      if (carried && (body.inputs[o + 2].dtype != out.dtype || body.inputs[o + 2].rank != out.rank)) return wrong("carries another type out than in");
       if (s.bufs[o] >= 0 && (p.slots[s.bufs[o]].dtype != out.dtype || p.slots[s.bufs[o]].rank != out.rank + stacked)) return wrong("output ", o, " is no such slot");
       if (dtype_bits(out.dtype) < 8) return wrong("output ", o, " is packed");
     }
@@ -201,7 +202,7 @@ int32_t Session::run_if(const Step& s, i64 index, Control& c, const Buf* bufs, c
 
 int32_t Session::run_loop(const Step& s, i64 index, Control& c, const Buf* bufs, const i64* params, Error* e) {
   Session& body = *parts[params[PROGRAM]];
-  const i64 n = params[N_FIRST], limit = params[TRIPS];
+  const i64 n = params[N_FIRST], stacked = params[N_STACKED], limit = params[TRIPS];
   i64* dims = c.dims.data;
   i64 at = 0;
   bool again = c.waiting;
@@ -211,7 +212,7 @@ int32_t Session::run_loop(const Step& s, i64 index, Control& c, const Buf* bufs,
   i64* const carried_dims = dims + ranks(body.p, 0, 2);
   c.inputs[0] = &c.trip, c.inputs[1] = &c.go[0];
   for (i64 i = again && c.trip ? 2 + n : 2; i < body.p.n_inputs; i++) c.inputs[i] = bufs[s.n_outputs + i - 2].data;
-  // Carried value k lies in tensors 2k and 2k + 1 by turns, what is stacked in tensor 2k.
+  // Carried value k lies in tensors 2k and 2k + 1 by turns, what is stacked or appended in tensor 2k, of a step's part of that the sizes in 2k + 1.
   auto wrong = [&](auto... texts) { return fail(e, BAD_DATA, -1, "step ", index, " (", s.kernel->name, "): ", texts...); };
   auto place = [&](i64 o, const i64* out, i64 bytes, void** to) -> int32_t {
     if (o == 0) return *to = &c.go[1], bytes == 1 ? 0 : wrong("its condition is no single value");
@@ -223,22 +224,29 @@ int32_t Session::run_loop(const Step& s, i64 index, Control& c, const Buf* bufs,
       return *to = t.data, 0;
     }
     Tensor& t = c.tensors[2 * k];
-    for (i64 d = 0; d < rank; d++) {
-      if (c.trip && t.dims[d + 1] != out[d]) return wrong("what is stacked changes its shape from step to step");
-      t.dims[d + 1] = out[d];
+    const i64 axis = k < stacked ? 1 : 0;  // of `t` that the body's axis 0 is
+    if (c.trip == 0) t.bytes = t.dims[0] = 0;
+    for (i64 d = 1 - axis; d < rank; d++) {
+      if (c.trip && t.dims[d + axis] != out[d]) return wrong("what is stacked or appended changes its shape from step to step");
+      t.dims[d + axis] = out[d];
     }
-    if (c.trip == 0) t.bytes = 0;
-    const Size whole = Size(bytes) * (c.trip + 1);
-    if (!whole.within(MAX_BYTES)) return wrong("what is stacked needs an absurd amount of memory");
+    const i64 begin = t.bytes;
+    const Size whole = Size(begin) + Size(bytes), along = Size(t.dims[0]) + Size(axis ? 1 : out[0]);
+    if (!whole.within(MAX_BYTES) || !along.within(HUGE_COUNT)) return wrong("what is stacked or appended needs an absurd amount of memory");
     if (int32_t err = reserve(t, whole.value(), true, e)) return err;
-    t.bytes = whole.value();
-    return *to = t.data + bytes * c.trip, 0;
+    Tensor& part = c.tensors[2 * k + 1];
+    part.bytes = bytes, part.dims[0] = axis ? 1 : out[0];
+    return *to = t.data + begin, 0;
   };
   bool go = again || params[CONDITION] != 0;
   for (c.trip = again ? c.trip : 0; go && c.trip < limit; c.trip++, again = false) {
     if (stop->load(std::memory_order_relaxed)) return fail(e, CANCELLED, -1, "the run was cancelled");
     if (!again) c.go[0] = 1;
     if (int32_t err = run_body(body, index, again, dims, c.inputs.data, c.outputs.data, e, place)) return err;
+    for (i64 k = n; k < s.n_outputs; k++) {
+      Tensor &t = c.tensors[2 * k], &part = c.tensors[2 * k + 1];
+      t.bytes += part.bytes, t.dims[0] += part.dims[0];
+    }
     i64* d = carried_dims;
     for (i64 k = 0; k < n; k++) {
       const Tensor& t = c.tensors[2 * k + (c.trip & 1)];
@@ -271,10 +279,10 @@ int32_t Session::run_loop(const Step& s, i64 index, Control& c, const Buf* bufs,
     const Output& out = body.p.outputs[k + 1];
     if (!trips) {
       if (int32_t err = reserve(t, 0, false, e)) return err;
-      t.bytes = 0;
-      for (i64 i = 0; i < out.rank; i++) t.dims[i + 1] = told ? std::max<i64>(body.current->out_dims[out.dims_at + i], 0) : 0;
+      const i64 axis = k < stacked ? 1 : 0;
+      t.bytes = t.dims[0] = 0;
+      for (i64 i = 1 - axis; i < out.rank; i++) t.dims[i + axis] = told ? std::max<i64>(body.current->out_dims[out.dims_at + i], 0) : 0;
     }
-    t.dims[0] = trips;
     if (s.bufs[k] >= 0) std::swap(slots[s.bufs[k]], t);
   }
   return 0;

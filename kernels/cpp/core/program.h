@@ -62,7 +62,7 @@ struct ByStage {
 };
 
 // The fixed parameters of a control step; the dims of its inputs follow. Those up to `first` are constants.
-enum ControlParam : int32_t { N_OUTPUTS, PROGRAM, OTHER_PROGRAM, N_FIRST, CONDITION, TRIPS, N_CONTROL_PARAMS };
+enum ControlParam : int32_t { N_OUTPUTS, PROGRAM, OTHER_PROGRAM, N_STACKED = OTHER_PROGRAM, N_FIRST, CONDITION, TRIPS, N_CONTROL_PARAMS };
 constexpr i64 MAX_SLOT_RANK = 16, MAX_DEPTH = 16;
 
 struct Program {

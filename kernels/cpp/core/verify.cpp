@@ -15,7 +15,7 @@ const KernelEntry entries[] = {
 #undef ENTRY
 
 // Control steps, which the session runs itself.
-const KernelEntry controls[] = {{"if", nullptr, 1, N_CONTROL_PARAMS, true, false, ""}, {"loop", nullptr, 1, N_CONTROL_PARAMS, true, false, ""},
+const KernelEntry controls[] = {{"if", nullptr, 1, N_CONTROL_PARAMS, true, false, ""}, {"loop", nullptr, 2, N_CONTROL_PARAMS, true, false, ""},
                                  {"host", nullptr, 1, N_CONTROL_PARAMS, true, false, ""}};
 
 constexpr int32_t MAGIC = 0x50585057, VERSION = 2, HEADER = 24;
@@ -334,8 +334,8 @@ struct Loader {
       if (!constant(s.params[i], &value[i])) return wrong("has a parameter ", i64(i), " that is no constant");
     s.n_outputs = int32_t(value[N_OUTPUTS]);
     for (int i : {int(PROGRAM), int(OTHER_PROGRAM)})
-      if (s.control != HOST)
-      if (value[i] < 0 || value[i] >= p.n_parts) return wrong("names part ", value[i]);
+      if (s.control != HOST && (i == PROGRAM || s.control == IF) && (value[i] < 0 || value[i] >= p.n_parts)) return wrong("names part ", value[i]);
+    if (s.control == LOOP && (value[N_STACKED] < value[N_FIRST] || value[N_STACKED] > s.n_outputs)) return wrong("has a bad number of stacked outputs");
     if (value[N_FIRST] < 0 || value[N_FIRST] > s.n_bufs - s.n_outputs) return wrong("has a bad number of inputs");
     for (int32_t b = s.n_outputs; b < s.n_bufs; b++) {
       if (s.bufs[b] == -1) continue;

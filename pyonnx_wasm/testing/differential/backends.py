@@ -42,7 +42,7 @@ def _native(case: Case, provider: str, optimise: bool) -> Answer:
 
 def _of_the_compiler(error: BaseException) -> bool:
     """A model whose structure depends on contents is compiled when it runs."""
-    return type(error).__name__ in ("IRError", "NeedsContent", "ReadError")
+    return type(error).__name__ in ("IRError", "ReadError")
 
 
 @contextmanager

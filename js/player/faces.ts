@@ -1,0 +1,31 @@
+/** Inputs and outputs of models that are more than a tensor. */
+import type { TensorType } from "./tensor.js";
+
+/** An input or output of a model. */
+export interface Face {
+  readonly name: string;
+  readonly type: TensorType;
+  /** Of a tensor, or of those of a sequence; undefined: of any rank. */
+  readonly shape: readonly (number | string)[] | undefined;
+  readonly sequence: boolean;
+  readonly optional: boolean;
+}
+
+export interface Faces {
+  readonly inputs: readonly Face[];
+  readonly outputs: readonly Face[];
+}
+
+export const isPlain = ({ sequence, optional }: Face): boolean => !sequence && !optional;
+
+/** The names of the tensors that a value is made of. */
+export function tensorsOf(face: Face): string[] {
+  const { name, sequence, optional } = face;
+  return [...(optional ? [`${name}/present`] : []), name, ...(sequence ? [`${name}/shapes`] : [])];
+}
+
+/** What a value is, for errors and signatures. */
+export function typeText({ type, sequence, optional }: Face): string {
+  const text = sequence ? `seq(tensor(${type}))` : `tensor(${type})`;
+  return optional ? `optional(${text})` : text;
+}
