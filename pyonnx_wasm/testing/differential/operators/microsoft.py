@@ -13,6 +13,7 @@ from .neural import window
 from .quantised import DOMAIN, INT8, UINT8, point, scale
 
 WITHOUT_A_KERNEL = """
+    MatMulNBitsMlp MatMulNBitsQkv
     BiasDropout BiasSoftmax BitmaskBiasDropout BitmaskDropout FusedMatMulActivation GemmFastGelu GemmaRotaryEmbedding GroupNorm IsAllFinite
     MulInteger PackedAttention PackedMultiHeadAttention QLinearReduceMean ReduceSumInteger RestorePadding SkipGroupNorm
 """
@@ -279,3 +280,44 @@ def grouped(m: Sketch, schema: Schema) -> None:
     m.loose = 8
     finish(m, given, 3, num_heads=heads, kv_num_heads=kv, do_rotary=int(turns), rotary_interleaved=m.choice((None, 1)) if turns else None,
            softcap=m.choice((None, None, 5.0)), local_window_size=m.choice((None, None, 2)), scale=m.choice((None, 0.3)))  # fmt: skip
+
+
+@generates("MatMulBnb4", domain=DOMAIN)
+def bnb4(m: Sketch, schema: Schema) -> None:
+    m.empty = False
+    k, n, block = m.integer(1, 40), m.integer(1, 5), m.choice((16, 32))
+    b = m.const(m.whole_numbers(0, 255, ((n * k + 1) // 2,), np.uint8, True))
+    given = [plain(m, m.size(), k), b, m.const(m.array(FLOAT, (-(-n * k // block),), "unit", True))]
+    finish(m, given, K=k, N=n, block_size=block, quant_type=m.choice((0, 1)))
+
+
+@generates("GatherBlockQuantized", domain=DOMAIN)
+def gather_blocks(m: Sketch, schema: Schema) -> None:
+    m.empty = False
+    bits, rows, blocks = m.choice((2, 4, 8)), m.integer(1, 8), m.integer(1, 3)
+    table = m.const(m.whole_numbers(0, 255, (rows, blocks * 16 * bits // 8), np.uint8, True))
+    at = m.input(m.whole_numbers(-rows, rows - 1, m.shape(m.integer(0, 2)), m.choice((np.int32, np.int64))))
+    given = [table, at, m.const(m.array(FLOAT, (rows, blocks), "unit", True))]
+    if m.chance(0.5):
+        given.append(m.const(m.whole_numbers(0, 255, (rows, -(-blocks * bits // 8)), np.uint8, True)))
+    finish(m, given, bits=bits, block_size=16, quantize_axis=1, gather_axis=0)
+
+
+@generates("MoE", "QMoE", domain=DOMAIN)
+def mixture(m: Sketch, schema: Schema) -> None:
+    m.empty = False
+    hidden, inner, experts = 16 * m.integer(1, 2), 16 * m.integer(1, 2), m.integer(1, 4)
+    kind = m.choice(("relu", "gelu", "silu", "identity", "swiglu"))
+    wide, lead = inner * (2 if kind == "swiglu" else 1), m.shape(m.integer(1, 2))
+    given = [plain(m, *lead, hidden), plain(m, int(np.prod(lead)), experts)]
+    for rows, width in ((wide, hidden), (hidden, inner)):
+        if name_of(m) == "MoE":
+            given += [m.const(m.array(FLOAT, (experts, rows, width), "unit", True))]
+        else:
+            given += [m.const(m.whole_numbers(0, 255, (experts, rows, width), np.uint8, True))]
+            given += [m.const(m.array(FLOAT, (experts, rows), "unit", True) * np.float32(0.02))]
+        given += [plain(m, experts, rows, constant=1) if m.chance(0.5) else ""]
+    fused = {"swiglu_fusion": 1, "activation_alpha": m.choice((None, 1.7)), "activation_beta": m.choice((None, 1.0))}
+    m.loose = 64
+    finish(m, given, k=m.integer(1, experts), activation_type=kind, normalize_routing_weights=m.choice((0, 1)),
+           **(fused if kind == "swiglu" else {}), **({"expert_weight_bits": 8} if name_of(m) == "QMoE" else {}))  # fmt: skip
