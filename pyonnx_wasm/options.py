@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any
 
+from .runtimes import Limits
 from .values import OrtValue
 
 
@@ -83,6 +84,12 @@ class SessionOptions(_Known):
     max_operations: int | None = None
     initializers: dict[str, OrtValue] = field(default_factory=dict)
     entries: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def limits(self) -> Limits:
+        """What a run on the core may take."""
+        given = {"max_memory": self.max_memory, "max_operations": self.max_operations}
+        return Limits(**{name: value for name, value in given.items() if value is not None})
 
     @property
     def graph_optimization_level(self) -> GraphOptimizationLevel:

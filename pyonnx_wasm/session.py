@@ -123,19 +123,20 @@ class InferenceSession:
     def _executor(self, compiled: Compiled) -> Runtime:
         if compiled.on_core and self._provider in ("gpu", "webgpu"):
             self._provider, self.fallback = PROVIDERS[0], compiled.on_core
-        threads = self._options.intra_op_num_threads
+        options = self._options
+        threads = options.intra_op_num_threads
         if self._provider == "wasm":
             from .runtimes import pyodide
 
-            return _seeded(pyodide.Executor(compiled.main, compiled.init, compiled.weights, threads))
+            return _seeded(pyodide.Executor(compiled.main, compiled.init, compiled.weights, threads, options.limits))
         if self._provider == "webgpu":
             from .runtimes import pyodide_gpu
 
-            return pyodide_gpu.GpuExecutor(compiled, chance.fresh())
+            return pyodide_gpu.GpuExecutor(compiled, chance.fresh(), options.limits)
         if self._provider == "wasmtime":
             from .runtimes import wasmtime
 
-            return _seeded(wasmtime.Executor(compiled.main, compiled.init, compiled.weights, self._settings))
+            return _seeded(wasmtime.Executor(compiled.main, compiled.init, compiled.weights, self._settings, options.limits))
         threads = threads or os.cpu_count() or 1
         if self._provider == "gpu":
             from .runtimes import wgpu
@@ -143,16 +144,14 @@ class InferenceSession:
             try:
                 if compiled.gpu is None:
                     raise ponnx.FileError("this compiled model has no part for GPUs: compile it again, with --gpu")
-                weights = load_weights(compiled.init, compiled.weights, threads)
-                return _seeded(wgpu.GpuExecutor(compiled.gpu, weights, compiled.weights, threads))
+                weights = load_weights(compiled.init, compiled.weights, threads, limits=options.limits)
+                return _seeded(wgpu.GpuExecutor(compiled.gpu, weights, compiled.weights, threads, options.limits))
             except (wgpu.GpuError, ponnx.FileError) as error:
                 if not self._spare:
                     raise
                 self._provider, self.fallback = "cpu", str(error)
                 warnings.warn(f"running on cpu: {error}", RuntimeWarning, stacklevel=3)
-        executor = Executor(compiled.main, compiled.init, compiled.weights, threads)
-        executor.limit(self._options.max_memory, self._options.max_operations)
-        return _seeded(executor)
+        return _seeded(Executor(compiled.main, compiled.init, compiled.weights, threads, limits=options.limits))
 
     def get_inputs(self) -> list[NodeArg]:
         return [_arg(f) for f in self._faces[0]]

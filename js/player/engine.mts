@@ -9,6 +9,7 @@ import type { Gpu } from "./gpu/device.js";
 import type { GpuFeed, GpuProgram, GpuTensor } from "./gpu/program.js";
 import { loadGpu } from "./gpu-module.js";
 import { Model, type Feed, type LoadOptions, type Output } from "./model.js";
+import type { Limits } from "./program.js";
 import type { AdapterInfo, Backend, StepTime } from "./types.js";
 import type { Source } from "./source.js";
 
@@ -19,6 +20,8 @@ export interface Target {
   readonly gpu?: GpuSettings;
   /** Where the session's random numbers begin. */
   readonly seed?: bigint | undefined;
+  /** What a run on the core may take. */
+  readonly limits?: Limits | undefined;
 }
 
 /** A loaded model as the page sees it. */
@@ -56,7 +59,7 @@ export class Engine {
   async load(
     source: Source,
     options: Omit<LoadOptions, "gpu">,
-    { backends, gpu: settings, seed }: Target = { backends: ["wasm"] },
+    { backends, gpu: settings, seed, limits }: Target = { backends: ["wasm"] },
   ): Promise<Loaded> {
     let gpu: Gpu | undefined;
     let fallback: string | undefined;
@@ -69,7 +72,7 @@ export class Engine {
       }
     }
     const gpuOptional = backends.includes("wasm");
-    const model = await Model.load(this.core, source, { ...options, gpu, gpuOptional, seed });
+    const model = await Model.load(this.core, source, { ...options, gpu, gpuOptional, seed, limits });
     fallback ??= model.fallback;
     await this.core.settled;
     const id = this.#next++;

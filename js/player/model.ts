@@ -17,7 +17,7 @@ import type { GpuProgram, Pipelines } from "./gpu/program.js";
 import type { Section } from "./gpu/section.js";
 import { loadGpu } from "./gpu-module.js";
 import { externalSource, progressOf, range, sourceFiles, stream, type Range } from "./loader.js";
-import { Program, readTables, Staging, weightsOf, type Slot, type Tables } from "./program.js";
+import { Program, readTables, Staging, weightsOf, type Limits, type Slot, type Tables } from "./program.js";
 import { Reader, type Source } from "./source.js";
 import { partsOf, placesOf } from "./strings.js";
 import type { Progress, StepTime } from "./types.js";
@@ -32,6 +32,7 @@ export interface LoadOptions {
   readonly gpuOptional?: boolean;
   /** Where random numbers begin; without one anywhere. */
   readonly seed?: bigint | undefined;
+  readonly limits?: Limits | undefined;
 }
 
 /** One input, contiguous and row-major, in the order of the signature; strings are two, their spans and their pool. */
@@ -85,6 +86,7 @@ export class Model {
   /** Why the model runs on the core although a GPU was offered. */
   fallback: string | undefined;
   #seed = 0n;
+  #limits: Limits | undefined;
 
   private constructor(
     readonly core: Core,
@@ -116,6 +118,7 @@ export class Model {
 
   async #load(reader: Reader, options: LoadOptions): Promise<void> {
     const { header } = this;
+    this.#limits = options.limits;
     this.#seed = options.seed ?? crypto.getRandomValues(new BigUint64Array(1))[0] ?? 0n;
     const files = sourceFiles(header);
     const dataStart = reader.position;
@@ -325,7 +328,8 @@ export class Model {
     // Negative counts tell the core that no step may write: only init does.
     const sign = index === this.header.init ? 1 : -1;
     const bytes = this.header.weights.map((w) => sign * w.bytes);
-    const program = new Program(this.core, info, code[index] as number, { addresses: this.#weights, bytes });
+    const table = { addresses: this.#weights, bytes };
+    const program = new Program(this.core, info, code[index] as number, table, this.#limits);
     program.seed(this.#seed);
     if (program.inputs.length === inputs && program.outputs.length === outputs) return program;
     const has = `${program.inputs.length} inputs and ${program.outputs.length} outputs`;

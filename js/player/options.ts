@@ -16,6 +16,8 @@ const MEANT = new Set([
     "worker",
     "onProgress",
     "seed",
+    "maxMemory",
+    "maxOperations",
   ],
   ...["enableProfiling", "logId", "logSeverityLevel", "intraOpNumThreads", "graphOptimizationLevel"],
 ]);
@@ -39,6 +41,11 @@ export function checkOptions(options: SessionOptions): void {
   const backends = backendsOf(options);
   if (options.seed !== undefined && !Number.isSafeInteger(options.seed))
     throw new RangeError(`seed must be an integer, not ${options.seed}`);
+  for (const name of ["maxMemory", "maxOperations"] as const) {
+    const limit = options[name];
+    if (limit !== undefined && !(Number.isSafeInteger(limit) && limit >= 0))
+      throw new RangeError(`${name} must be an integer from 0 to 2^53 - 1, not ${limit}`);
+  }
   for (const place of typeof location === "string" ? [location] : Object.values(location ?? {}))
     if (place !== "cpu" && place !== "cpu-pinned" && !(place === "gpu-buffer" && backends.includes("webgpu")))
       throw new Error(
@@ -104,6 +111,7 @@ export function targetOf(options: SessionOptions): Target {
     backends: backendsOf(options),
     gpu: deviceSettings((webgpu as ort.InferenceSession.WebGpuExecutionProviderOption | undefined)?.device),
     seed: options.seed === undefined ? undefined : BigInt(options.seed),
+    limits: { maxMemory: options.maxMemory, maxOperations: options.maxOperations },
   };
 }
 

@@ -49,6 +49,14 @@ export class Staging {
   }
 }
 
+/** What a run on the core may take; beyond is an error that names the step. */
+export interface Limits {
+  /** Bytes of intermediate tensors, scratch and outputs. */
+  readonly maxMemory?: number | undefined;
+  /** Elementary operations, those of loops and branches included. */
+  readonly maxOperations?: number | undefined;
+}
+
 export interface WeightTable {
   readonly addresses: readonly number[];
   readonly bytes: readonly number[];
@@ -66,6 +74,10 @@ const STEPS = 15;
 const MORE = -1;
 const WEIGHT_STORAGE = 1;
 const ELEM = 2;
+
+// Where nothing else is said.
+const MAX_MEMORY = 2 ** 40;
+const MAX_OPERATIONS = 2 ** 48;
 
 interface Port {
   readonly code: number;
@@ -90,8 +102,10 @@ export class Program {
     readonly info: ProgramInfo,
     code: number,
     weights: WeightTable,
+    { maxMemory = MAX_MEMORY, maxOperations = MAX_OPERATIONS }: Limits = {},
   ) {
     this.#session = this.#create(code, weights);
+    core.exports.pwx_limit(this.#session, BigInt(maxMemory), BigInt(maxOperations));
     // The core has verified the words by now.
     const words = new Int32Array(core.copy(code, info.bytes).buffer);
     const kernels = readKernels(words);
@@ -287,7 +301,9 @@ export class Program {
     const { core, info } = this;
     const view = core.view(address, ERROR_BYTES);
     const [code, step, message] = [view.getInt32(0, true), view.getInt32(4, true), view.getInt32(8, true)];
-    const said = core.text(address + 16, ERROR_BYTES - 16);
+    const said = core
+      .text(address + 16, ERROR_BYTES - 16)
+      .replace(/max_([mo])/, (_, c: string) => `max${c.toUpperCase()}`);
     const text = (code === 3 ? info.messages[message] : said) || said || `error ${code} in program "${info.name}"`;
     const at = code >= 3 ? this.#steps?.[step] : undefined;
     const where = !at || code === 3 ? "" : at.origin ? `node ${at.origin}: ` : `${at.kernel}: `;

@@ -59,6 +59,10 @@ export interface SessionOptions extends Omit<ort.InferenceSession.SessionOptions
   worker?: boolean;
   /** Where random numbers begin: sessions of one seed draw the same ones, on every backend. Without it nobody knows. */
   seed?: number;
+  /** Bytes of intermediate tensors, scratch and outputs that a run may take on the core. More is an error that names the step. */
+  maxMemory?: number;
+  /** Elementary operations that a run may take on the core, those of loops and branches included; likewise. */
+  maxOperations?: number;
   /** Called while the model loads. */
   onProgress?: (progress: Progress | CompileProgress) => void;
 }

@@ -7,7 +7,7 @@ import { Core } from "../player/core.js";
 import { bytesOf, elements, typeOfCode, type Type } from "../player/dtypes.js";
 import { hasRelaxedSimd } from "../player/module.js";
 import { GpuSession, type Result } from "./gpu.js";
-import { Program, Staging, type Slot } from "../player/program.js";
+import { Program, Staging, type Limits, type Slot } from "../player/program.js";
 import type { StepTime } from "../player/types.js";
 
 declare const THREAD_SCRIPT: string;
@@ -36,6 +36,7 @@ interface Spec {
   readonly weights: readonly WeightSpec[];
   readonly main: ProgramSpec;
   readonly init: ProgramSpec | null;
+  readonly limits: Limits;
 }
 
 let compiled: WebAssembly.Module | undefined;
@@ -231,7 +232,7 @@ export class Executor {
       release();
       const bytes = this.#spec.weights.map((w) => sign * w.bytes);
       const info = { ...spec, start: 0, bytes: data.length };
-      return new Program(this.#core, info, code, { addresses: this.#weights, bytes });
+      return new Program(this.#core, info, code, { addresses: this.#weights, bytes }, this.#spec.limits);
     } finally {
       this.#disown(code);
     }
@@ -258,8 +259,8 @@ export class Executor {
 }
 
 /** A model on WebGPU; `model` are the bytes of a compiled file. */
-export async function openGpu(model: Uint8Array, seed: string): Promise<GpuSession> {
-  return GpuSession.open(coreOf(1), model, BigInt(seed));
+export async function openGpu(model: Uint8Array, seed: string, limits: string): Promise<GpuSession> {
+  return GpuSession.open(coreOf(1), model, BigInt(seed), JSON.parse(limits) as Limits);
 }
 
 /** Room for bytes that Python writes piece by piece. */

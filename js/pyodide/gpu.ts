@@ -1,6 +1,7 @@
 /** Models on WebGPU as Python in Pyodide calls them: every call is one promise, to be awaited or waited for. */
 import type { Core } from "../player/core.js";
 import type { Type } from "../player/dtypes.js";
+import type { Limits } from "../player/program.js";
 import { bytesSource } from "../player/source.js";
 import { Engine, type Loaded } from "../player/engine.mjs";
 
@@ -17,12 +18,12 @@ export class GpuSession {
   ) {}
 
   /** Loads the bytes of a compiled model. */
-  static async open(core: Core, model: Uint8Array, seed: bigint): Promise<GpuSession> {
+  static async open(core: Core, model: Uint8Array, seed: bigint, limits: Limits): Promise<GpuSession> {
     const engine = Engine.over(core);
     const options = { external: () => undefined, onProgress: () => {} };
     return new GpuSession(
       engine,
-      await engine.load(bytesSource(model, "the model"), options, { backends: ["webgpu"], seed }),
+      await engine.load(bytesSource(model, "the model"), options, { backends: ["webgpu"], seed, limits }),
     );
   }
 

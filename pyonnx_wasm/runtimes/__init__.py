@@ -7,12 +7,27 @@ the methods of :class:`Runtime`, and its name in ``session.PROVIDERS``; ``PROGRA
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 #: Makes the array for an output, given its number and its shape.
 Allocate = Callable[[int, tuple[int, ...]], np.ndarray]
+
+
+class Limits(NamedTuple):
+    """What a run on the core may take; beyond is an error that names the step.
+
+    Attributes:
+        max_memory: bytes of intermediate tensors, scratch and outputs.
+        max_operations: elementary operations, those of loops and branches included.
+    """
+
+    max_memory: int = 1 << 40
+    max_operations: int = 1 << 48
+
+
+UNLIMITED = Limits()  # but for what the core always bounds
 
 
 class Runtime(Protocol):

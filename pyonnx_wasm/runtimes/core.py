@@ -20,7 +20,7 @@ import numpy as np
 from ..callbacks import WAIT, Callback, parse, perform
 from ..dtypes import DType
 from ..program.view import ProgramView
-from . import Allocate
+from . import UNLIMITED, Allocate, Limits
 from .errors import BAD_BIND as BAD_BIND
 from .errors import BAD_DATA as BAD_DATA
 from .errors import CANCELLED as CANCELLED
@@ -37,7 +37,6 @@ from .errors import core_error, origin_of
 LIB = Path(__file__).resolve().parents[1] / "lib"
 API_VERSION = 2
 ISAS = {"x86_64": ("sse4", "avx2", "avx512"), "aarch64": ("neon",)}  # by what pwx_isa returns, from 1
-MAX_MEMORY, MAX_OPERATIONS = 1 << 40, 1 << 48  # what the core allows where nothing else is said
 MOST = (1 << 63) - 1
 LONG = 1 << 28  # operations of a run that may take longer than a user waits for Ctrl-C; a tenth of a second or so
 SUFFIX = {"darwin": "dylib", "win32": "dll"}.get(sys.platform, "so")
@@ -134,6 +133,7 @@ class Core:
         messages, origins: the texts that the Program's numbers refer to.
         threads: the caller included.
         library: a build of the core; the best one by default.
+        limits: what a run may take.
     Raises:
         CoreError: the Program is malformed, or names a kernel that this core lacks.
     """
@@ -146,6 +146,7 @@ class Core:
         origins: Sequence[str] = (),
         threads: int = 1,
         library: ctypes.CDLL | None = None,
+        limits: Limits = UNLIMITED,
     ) -> None:
         self._session: int | None = None
         self._pool: int | None = None
@@ -168,6 +169,8 @@ class Core:
         self._session = self._lib.pwx_create(words.ctypes.data, words.size, pointers, sizes, n, self._pool, byref(self._error))
         if not self._session:
             self._check(self._error.code)
+        self.limit(*limits)
+        self._may_be_long = self.view.count("stages") > 1  # what later stages and loops take shows in the run
         self._inputs = [(DType(row.dtype), row.rank) for row in self.view.inputs]
         self._outputs = [(DType(row.dtype), row.rank) for row in self.view.outputs]
         self._dims = (c_int64 * sum(rank for _, rank in self._inputs))()
@@ -261,7 +264,7 @@ class Core:
     def _interruptible(self, call: Callable[[Any, Any], int], ins: Any, outs: Any) -> int:
         """Calls what may take long; Ctrl-C ends it. Python hears of signals in the main thread only, not while that is inside the core."""
         try:
-            if self.operations < LONG or threading.current_thread() is not threading.main_thread():
+            if (self.operations < LONG and not self._may_be_long) or threading.current_thread() is not threading.main_thread():
                 return call(ins, outs)
             codes: list[int] = []
             thread = threading.Thread(target=lambda: codes.append(call(ins, outs)), name="pyonnx-wasm-run")
@@ -335,13 +338,8 @@ class Core:
         """An estimate of the elementary operations of a run under the current binding; 0 without one."""
         return int(self._lib.pwx_operations(self._handle))
 
-    def limit(self, max_memory: int = MAX_MEMORY, max_operations: int = MAX_OPERATIONS) -> None:
-        """Bounds what later bindings may take; there is no binding afterwards.
-
-        Args:
-            max_memory: bytes of intermediate tensors, scratch and outputs.
-            max_operations: elementary operations of a run.
-        """
+    def limit(self, max_memory: int = UNLIMITED.max_memory, max_operations: int = UNLIMITED.max_operations) -> None:
+        """Bounds what later bindings may take, as :class:`Limits` says; there is no binding afterwards."""
         self._lib.pwx_limit(self._handle, min(max_memory, MOST), min(max_operations, MOST))
         self._input_bytes, self._output_bytes = [], []
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from ..program import Program, Weight, homes
 from ..program.file import weight_bytes
-from . import Allocate
+from . import UNLIMITED, Allocate, Limits
 from .profile import StepTime
 
 
@@ -58,31 +58,35 @@ class Executor(Stepwise):
 
     backend = "cpu"
 
-    def __init__(self, main: Program, init: Program | None, weights: Sequence[Weight], threads: int = 1, library: Any = None) -> None:
+    def __init__(
+        self,
+        main: Program,
+        init: Program | None,
+        weights: Sequence[Weight],
+        threads: int = 1,
+        library: Any = None,
+        limits: Limits = UNLIMITED,
+    ) -> None:
         from .core import Core
 
-        memory = load_weights(init, weights, threads, library)
-        self.core: Core = Core(main.code, memory, main.messages, main.origins, threads, library)
+        memory = load_weights(init, weights, threads, library, limits)
+        self.core: Core = Core(main.code, memory, main.messages, main.origins, threads, library, limits)
         self.core.callbacks = main.callbacks
-
-    def limit(self, max_memory: int | None, max_operations: int | None) -> None:
-        """Bounds later runs; None keeps the core's own bound."""
-        given = {"max_memory": max_memory, "max_operations": max_operations}
-        if found := {name: value for name, value in given.items() if value is not None}:
-            self.core.limit(**found)
 
     def cancel(self) -> None:
         """From any thread: the run in progress ends before its next step."""
         self.core.cancel()
 
 
-def load_weights(init: Program | None, weights: Sequence[Weight], threads: int = 1, library: Any = None) -> list[np.ndarray]:
+def load_weights(
+    init: Program | None, weights: Sequence[Weight], threads: int = 1, library: Any = None, limits: Limits = UNLIMITED
+) -> list[np.ndarray]:
     """The bytes of every weight, those that init computes included."""
     from .core import Core
 
     memory = _weights(weights)
     if init is not None:
-        core = Core(init.code, memory, init.messages, init.origins, threads, library)
+        core = Core(init.code, memory, init.messages, init.origins, threads, library, limits)
         core.bind([], [])
         core.run([], [])
         core.close()

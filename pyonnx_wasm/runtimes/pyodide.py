@@ -18,13 +18,14 @@ import numpy as np
 from ..dtypes import DType
 from ..program import Program, ProgramView, Weight, homes
 from ..program.file import weight_bytes
-from . import Allocate
+from . import UNLIMITED, Allocate, Limits
 from .errors import CoreError
 from .profile import StepTime
 
 LIB = Path(__file__).resolve().parents[1] / "lib"
 CACHED_SHAPES = 64
 MOST_BYTES = (1 << 31) - 1  # of an array in Pyodide
+MOST_EXACT = (1 << 53) - 1
 
 
 @cache
@@ -47,6 +48,12 @@ def _glue() -> Any:
     return glue
 
 
+def plain(limits: Limits) -> dict[str, int]:
+    """As the player takes them: JavaScript's numbers are exact up to 2^53."""
+    memory, operations = (min(limit, MOST_EXACT) for limit in limits)
+    return {"maxMemory": memory, "maxOperations": operations}
+
+
 def memory_bytes() -> int:
     """WebAssembly memory of the cores, beside Pyodide's own."""
     return int(_glue().memoryBytes())
@@ -57,6 +64,7 @@ class Executor:
 
     Args:
         threads: 0: half the cores, at most 4; more than one only in a cross-origin isolated page.
+        limits: what a run may take.
     Raises:
         CoreError: the Program is malformed.
         MemoryError: the weights do not fit into WebAssembly memory.
@@ -65,13 +73,16 @@ class Executor:
     _js: Any = None
     _proxy: Any = None
 
-    def __init__(self, main: Program, init: Program | None, weights: Sequence[Weight], threads: int = 0) -> None:
+    def __init__(
+        self, main: Program, init: Program | None, weights: Sequence[Weight], threads: int = 0, limits: Limits = UNLIMITED
+    ) -> None:
         from pyodide.ffi import create_proxy
 
         spec = {
             "weights": [{"name": w.name, "bytes": w.nbytes, "home": home} for w, home in zip(weights, homes(weights), strict=True)],
             "main": _texts(main),
             "init": None if init is None else _texts(init),
+            "limits": plain(limits),
         }
         with _told():
             self._js = _glue().Executor.new(json.dumps(spec), threads)

@@ -10,9 +10,9 @@ import numpy as np
 
 from ..program import Compiled
 from ..program import file as ponnx
-from . import Allocate
+from . import UNLIMITED, Allocate, Limits
 from .profile import StepTime
-from .pyodide import _address, _glue, _told
+from .pyodide import _address, _glue, _told, plain
 
 CANNOT_WAIT = (
     "this Python cannot wait for the GPU (the browser lacks JSPI, or the call did not come through runPythonAsync): "
@@ -36,12 +36,13 @@ class GpuExecutor:
 
     Args:
         seed: where random numbers begin.
+        limits: what a run may take on the core.
 
     Raises:
         ponnx.FileError: the compiled model has no part for GPUs.
     """
 
-    def __init__(self, compiled: Compiled, seed: int) -> None:
+    def __init__(self, compiled: Compiled, seed: int, limits: Limits = UNLIMITED) -> None:
         if compiled.gpu is None:
             raise ponnx.FileError("this compiled model has no part for GPUs: compile it again, with --gpu")
         layout = ponnx.layout(compiled)
@@ -54,7 +55,7 @@ class GpuExecutor:
                 if len(view):
                     room.subarray(at, at + len(view)).assign(view)
                 at += len(view)
-            self._opening = glue.openGpu(room, str(seed))
+            self._opening = glue.openGpu(room, str(seed), json.dumps(plain(limits)))
         self._js: Any = None
         self._results: Any = []
 

@@ -19,7 +19,7 @@ from ..callbacks import WAIT, parse, perform
 from ..dtypes import DType
 from ..program import WEIGHT, Program, ProgramView, Weight, homes
 from ..program.file import weight_bytes
-from . import Allocate
+from . import UNLIMITED, Allocate, Limits
 from .cpu import Stepwise
 from .errors import MORE, core_error
 
@@ -150,11 +150,12 @@ class Core:
 
     Args:
         weights: address and bytes of each, bytes negative where the Program may not write it.
+        limits: what a run may take.
     Raises:
         CoreError: the Program is malformed, or names a kernel that this core lacks.
     """
 
-    def __init__(self, module: Module, program: Program, weights: Sequence[tuple[int, int]]) -> None:
+    def __init__(self, module: Module, program: Program, weights: Sequence[tuple[int, int]], limits: Limits = UNLIMITED) -> None:
         self.module, self.messages, self.origins, self.callbacks = module, program.messages, program.origins, program.callbacks
         words = np.ascontiguousarray(program.code, np.int32)
         self.view = ProgramView(words)
@@ -168,6 +169,7 @@ class Core:
             module.free(at)
         if not self._session:
             self._check(int(module.view(self._error, 4).view(np.int32)[0]))
+        module.call("pwx_limit", self._session, *limits)
         self._dims = module.alloc(8 * sum(row.rank for row in self.view.inputs), "the sizes")
         self._inputs = [Space(module, f"input {i}") for i in range(len(self.view.inputs))]
         self._outputs = [Space(module, f"output {i}") for i in range(len(self.view.outputs))]
@@ -296,7 +298,14 @@ class Executor(Stepwise):
 
     backend = "wasmtime"
 
-    def __init__(self, main: Program, init: Program | None, weights: Sequence[Weight], options: Mapping[str, Any] | None = None) -> None:
+    def __init__(
+        self,
+        main: Program,
+        init: Program | None,
+        weights: Sequence[Weight],
+        options: Mapping[str, Any] | None = None,
+        limits: Limits = UNLIMITED,
+    ) -> None:
         given = dict(options or {})
         if unknown := set(given) - set(OPTIONS):
             raise ValueError(f"the backend wasmtime has no option {sorted(unknown)[0]!r}; it has {', '.join(OPTIONS)}")
@@ -304,11 +313,12 @@ class Executor(Stepwise):
         home = homes(weights)
         memory, fixed = _load(module, weights, home)
         if init is not None:
-            first = Core(module, init, [(memory[h], -w.nbytes if h in fixed else w.nbytes) for h, w in zip(home, weights, strict=True)])
+            writable = [(memory[h], -w.nbytes if h in fixed else w.nbytes) for h, w in zip(home, weights, strict=True)]
+            first = Core(module, init, writable, limits)
             first.bind([], [])
             first.run([], [])
             first.close()
-        self.core = Core(module, main, [(memory[h], -w.nbytes) for h, w in zip(home, weights, strict=True)])
+        self.core = Core(module, main, [(memory[h], -w.nbytes) for h, w in zip(home, weights, strict=True)], limits)
         kept = {home[row.slot] for row in self.core.view.storages if row.kind == WEIGHT}
         for h in set(home) - kept:  # what init alone needed
             module.free(memory[h])

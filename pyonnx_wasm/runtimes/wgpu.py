@@ -19,7 +19,7 @@ from ..dtypes import DType
 from ..gpu.split import BINDING_BYTES
 from ..program import ARENA, INPUT, OUTPUT, WEIGHT, GpuProgram, ProgramView, Weight
 from ..program.section import MOST_WORKGROUPS
-from . import Allocate
+from . import UNLIMITED, Allocate, Limits
 from .adapter import GpuError as GpuError
 from .adapter import choose, describe
 from .core import Core
@@ -134,12 +134,14 @@ class GpuExecutor:
         GpuError: a shader does not compile, or a buffer is larger than the adapter's limits.
     """
 
-    def __init__(self, gpu: GpuProgram, weights: Sequence[np.ndarray], table: Sequence[Weight], threads: int = 1) -> None:
+    def __init__(
+        self, gpu: GpuProgram, weights: Sequence[np.ndarray], table: Sequence[Weight], threads: int = 1, limits: Limits = UNLIMITED
+    ) -> None:
         self.device = device()
         self.workgroups = _workgroups(self.device.adapter.info)
         self.section = gpu.section
         program = gpu.program
-        self.core = Core(program.code, list(weights), program.messages, program.origins, threads)
+        self.core = Core(program.code, list(weights), program.messages, program.origins, threads, limits=limits)
         self.view = ProgramView(program.code)
         self.storages, self.buffers, self.steps = self.view.storages, self.view.buffers, self.view.steps
         self.origins = program.origins

@@ -1,5 +1,6 @@
 """onnxruntime-web's surface: what its options, tensors and environment mean here."""
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -88,6 +89,20 @@ def test_a_seed_gives_the_numbers_of_the_native_core(run: Run, player_models: Pa
     np.testing.assert_array_equal(run(body, 11), [native.run(None, {})[0], native.run(None, {})[0]])
     assert run(body) != run(body)
     assert "seed must be an integer" in run("return error(create('random.ponnx', { seed: 0.5 }))")
+
+
+def test_memory_and_work_are_bounded(run: Run) -> None:
+    body = """
+      const tensor = new Tensor("float32", new Float32Array(2000), [40, 50]);
+      const session = await create("pair.ponnx", arg);
+      return error(session.run({ a: tensor, b: tensor }));
+    """
+    assert run(body, {"maxOperations": 1 << 20, "maxMemory": 1 << 20}) is None
+    found = run(body, {"maxOperations": 100})
+    assert re.fullmatch(r"node (mul|sub)_0: step \d \(map\): \d+ of \d+ operations; the limit is 100 \(maxOperations\)", found)
+    found = run(body, {"maxMemory": 100})
+    assert re.fullmatch(r"node (mul|sub)_0: step \d \(map\): .* bytes, most of them here; the limit is 100 \(maxMemory\)", found)
+    assert "maxMemory must be an integer from 0" in run("return error(create('pair.ponnx', { maxMemory: -1 }))")
 
 
 def test_run_options(run: Run) -> None:
