@@ -346,8 +346,8 @@ class Assembler:
         for value in node.ins["x"]:
             bufs.append(self.window(at, value, {})[0])
             sizes += [value.rank, *value.shape] if "callback" in node.params else value.shape
-        self.origins.append(node.origin)
         registers = [self.register(x) for x in [len(node.outs), *self.steering(node), *sizes]]
+        self.origins.append(node.origin)
         return Step(self.kernels.setdefault(node.kernel, len(self.kernels)), False, len(self.origins) - 1, bufs, registers)
 
     def steering(self, node: Node) -> list[DimLike]:
