@@ -41,8 +41,8 @@ fn score(i: i32, j: i32, product: f32) -> f32 {
   return select(lowest(), s, there);
 }
 
-// exp(s - top); 0 for a key that is masked with -infinity, also while every key is.
-fn weight(s: f32, top: f32) -> f32 { return select(exp(s - top), 0.0, bitcast<u32>(s) == 0xff800000u); }
+// exp_f(s - top); 0 for a key that is masked with -infinity, also while every key is.
+fn weight(s: f32, top: f32) -> f32 { return select(exp_f(s - top), 0.0, bitcast<u32>(s) == 0xff800000u); }
 
 // What a row is multiplied by when all its keys are masked.
 fn hidden() -> f32 {

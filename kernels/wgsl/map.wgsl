@@ -1,4 +1,7 @@
 #include math
+#if trig
+#include trig
+#endif
 #if wide
 #include int64
 #endif

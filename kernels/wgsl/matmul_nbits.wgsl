@@ -7,7 +7,7 @@ const MASK = (1u << ${bits}u) - 1u;
 
 // The weight of a column at k, which is below $depth.
 fn weight(k: i32, column: i32) -> f32 {
-  let code = f32(b_get(u32(column * $words + k / PER)) >> u32(k % PER * ${bits}) & MASK);
+  let code = f32((b_get(u32(column * $words + k / PER)) >> u32(k % PER * ${bits})) & MASK);
   let block = u32(column * $blocks + k / $block);
 #if shift
   return code * scale_get(block) - shift_get(block);
@@ -89,7 +89,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
       let offset = f32(1u << (${bits}u - 1u)) * scale;
 #endif
       for (var i = 0; i < min(PER, $depth - word * PER); i++) {
-        let w = f32(codes >> u32(i * ${bits}) & MASK) * scale - offset;
+        let w = f32((codes >> u32(i * ${bits})) & MASK) * scale - offset;
         for (var r = 0; r < LINES; r++) { acc[r] += w * a_get(u32($aoff + min(row + r, $rows - 1) * $a_rs + word * PER + i)); }
       }
     }

@@ -22,14 +22,14 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   for (var j = lane; j < n; j += TEAM) { top = max_nan(top, x_get(base + j)); }
   top = team_max(top, index);
   var total = vec2<f32>(0.0);
-  for (var j = lane; j < n; j += TEAM) { total.x += exp(x_get(base + j) - top); }
+  for (var j = lane; j < n; j += TEAM) { total.x += exp_f(x_get(base + j) - top); }
   total = team_sum(total, index);
 #if log
   let shift = log(total.x);
   for (var j = lane; j < n; j += TEAM) { y_put(base + j, x_get(base + j) - top - shift); }
 #else
   let scale = 1.0 / total.x;
-  for (var j = lane; j < n; j += TEAM) { y_put(base + j, exp(x_get(base + j) - top) * scale); }
+  for (var j = lane; j < n; j += TEAM) { y_put(base + j, exp_f(x_get(base + j) - top) * scale); }
 #endif
 }
 #else
@@ -42,12 +42,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   var top = from_bits(0xff800000u);
   for (var j = 0u; j < u32($n); j++) { top = max_nan(top, x_get(base + j * step)); }
   var total = 0.0;
-  for (var j = 0u; j < u32($n); j++) { total += exp(x_get(base + j * step) - top); }
+  for (var j = 0u; j < u32($n); j++) { total += exp_f(x_get(base + j * step) - top); }
 #if log
   let shift = log(total);
   for (var j = 0u; j < u32($n); j++) { y_put(base + j * step, x_get(base + j * step) - top - shift); }
 #else
-  for (var j = 0u; j < u32($n); j++) { y_put(base + j * step, exp(x_get(base + j * step) - top) / total); }
+  for (var j = 0u; j < u32($n); j++) { y_put(base + j * step, exp_f(x_get(base + j * step) - top) / total); }
 #endif
 }
 #endif

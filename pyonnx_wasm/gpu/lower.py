@@ -85,12 +85,13 @@ class GpuAssembler(Assembler):
         part = is_large(value) or (value.storage.const and value.offset != 0 and len(walked) < value.rank)
         if not part or not isinstance(value.offset, int) or value.whole:
             return None
-        reach = 1
+        first, reach = value.offset, 1
         for n, s in walked:
             if not isinstance(n, int) or not isinstance(s, int):
                 return None
-            reach += (n - 1) * s if n else 0
-        return value.offset, reach
+            first += min((n - 1) * s, 0) if n else 0
+            reach += abs((n - 1) * s) if n else 0
+        return first, reach
 
     def span(self, value: Value) -> Span | None:
         found = self.spanned(value)
@@ -100,9 +101,10 @@ class GpuAssembler(Assembler):
         return self.register(found[0] * each), self.register(found[1] * each), int(value.dtype)
 
     def within(self, value: Value) -> Value:
-        if self.spanned(value) is None:
+        found = self.spanned(value)
+        if found is None:
             return super().within(value)
-        return Value(value.storage, value.dtype, value.shape, 0, value.strides)
+        return Value(value.storage, value.dtype, value.shape, value.offset - found[0], value.strides)
 
     def step(self, at: int, node: Node, aliases: dict[Storage, Storage]) -> Step:
         step = super().step(at, node, aliases)

@@ -25,17 +25,26 @@ fn log_f(x: f32) -> f32 {
   if (b > 0x7f800000u) { return from_bits(0x7fc00000u); }
   return select(log(x), x, b == 0x7f800000u);
 }
+// What the built-in functions make of a NaN is left to the implementation too.
+fn exp_f(x: f32) -> f32 { return select(exp(x), x, is_nan(x)); }
 fn sign_nan(x: f32) -> f32 { return select(select(select(x, -1.0, x < 0.0), 1.0, x > 0.0), x, is_nan(x)); }
 fn relu_f(x: f32) -> f32 { return select(select(x, 0.0, x < 0.0), x, is_nan(x)); }
-fn sigmoid_f(x: f32) -> f32 { return 1.0 / (1.0 + exp(-x)); }
+fn sigmoid_f(x: f32) -> f32 { return 1.0 / (1.0 + exp_f(-x)); }
 fn silu_f(x: f32) -> f32 { return x / (1.0 + exp(-x)); }
-fn softplus_f(x: f32) -> f32 { return max_nan(x, 0.0) + log(1.0 + exp(-abs(x))); }
+// log(1 + u) for u from 0 to 1: twice the area tangent of u / (2 + u).
+fn log1p_near(u: f32) -> f32 {
+  let t = u / (2.0 + u);
+  let s = t * t;
+  let tail = 0.14285715 + s * (0.11111111 + s * (0.09090909 + s * (0.07692308 + s * 0.06666667)));
+  return 2.0 * t * (1.0 + s * (0.33333334 + s * (0.2 + s * tail)));
+}
+fn softplus_f(x: f32) -> f32 { return max_nan(x, 0.0) + log1p_near(exp_f(-abs(x))); }
 fn hardswish_f(x: f32) -> f32 { return x * clamp_nan(x / 6.0 + 0.5, 0.0, 1.0); }
 fn elu_f(x: f32, alpha: f32) -> f32 { return select(x, alpha * expm1_f(x), x < 0.0); }
 
 fn expm1_f(x: f32) -> f32 {
   if (abs(x) < 0.25) { return x * (1.0 + x * (0.5 + x * (0.16666667 + x * (0.041666668 + x * (0.008333334 + x * 0.0013888889))))); }
-  return exp(x) - 1.0;
+  return exp_f(x) - 1.0;
 }
 
 fn tanh_f(x: f32) -> f32 {
@@ -44,7 +53,7 @@ fn tanh_f(x: f32) -> f32 {
     let s = x * x;
     return x * (1.0 + s * (-0.33333334 + s * (0.13333334 + s * (-0.053968254 + s * 0.021869488))));
   }
-  let t = exp(-2.0 * a);
+  let t = exp_f(-2.0 * a);
   let y = (1.0 - t) / (1.0 + t);
   return select(y, -y, x < 0.0);
 }
@@ -52,7 +61,7 @@ fn tanh_f(x: f32) -> f32 {
 // erfc of x >= 0: Abramowitz and Stegun, Handbook of Mathematical Functions, 7.1.26.
 fn erfc_positive(x: f32) -> f32 {
   let t = 1.0 / (1.0 + 0.3275911 * x);
-  return t * (0.2548296 + t * (-0.28449672 + t * (1.4214138 + t * (-1.4531521 + t * 1.0614054)))) * exp(-x * x);
+  return t * (0.2548296 + t * (-0.28449672 + t * (1.4214138 + t * (-1.4531521 + t * 1.0614054)))) * exp_f(-x * x);
 }
 fn erf_f(x: f32) -> f32 {
   let a = abs(x);
@@ -96,20 +105,20 @@ fn acos_f(x: f32) -> f32 {
 
 fn sinh_f(x: f32) -> f32 {
   if (abs(x) < 0.5) { let s = x * x; return x * (1.0 + s * (0.16666667 + s * (0.008333334 + s * 0.0001984127))); }
-  let e = exp(abs(x) - 0.6931472);
+  let e = exp_f(abs(x) - 0.6931472);
   let y = e - 0.25 / e;
   return select(y, -y, x < 0.0);
 }
-fn cosh_f(x: f32) -> f32 { let e = exp(abs(x) - 0.6931472); return e + 0.25 / e; }
+fn cosh_f(x: f32) -> f32 { let e = exp_f(abs(x) - 0.6931472); return e + 0.25 / e; }
 fn asinh_f(x: f32) -> f32 {
   let a = abs(x);
   if (a < 0.05) { let s = x * x; return x * (1.0 + s * (-0.16666667 + s * 0.075)); }
-  let y = select(log(a + sqrt(a * a + 1.0)), log(a) + 0.6931472, a > 1e9);
+  let y = select(log_f(a + sqrt(a * a + 1.0)), log_f(a) + 0.6931472, a > 1e9);
   return select(y, -y, x < 0.0);
 }
 fn acosh_f(x: f32) -> f32 {
-  if (x < 1.0) { return from_bits(0x7fc00000u); }
-  return select(log(x + sqrt((x - 1.0) * (x + 1.0))), log(x) + 0.6931472, x > 1e9);
+  if (is_nan(x) || x < 1.0) { return from_bits(0x7fc00000u); }
+  return select(log(x + sqrt((x - 1.0) * (x + 1.0))), log_f(x) + 0.6931472, x > 1e9);
 }
 // Cephes, atanf: two reductions and a minimax polynomial.
 fn atan_f(x: f32) -> f32 {
@@ -129,7 +138,7 @@ fn atan_f(x: f32) -> f32 {
 }
 fn atanh_f(x: f32) -> f32 {
   if (abs(x) < 0.05) { let s = x * x; return x * (1.0 + s * (0.33333334 + s * 0.2)); }
-  return 0.5 * log((1.0 + x) / (1.0 - x));
+  return 0.5 * log_f((1.0 + x) / (1.0 - x));
 }
 
 fn pow_f(a: f32, b: f32) -> f32 {

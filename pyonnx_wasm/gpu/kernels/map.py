@@ -44,8 +44,9 @@ def _cases(call: Call) -> list[Case]:
     last = code[-1][2] if code else 0
     body = [*writer.head(), *writer.lines, f"  return r{last};"]
     numbers: dict[str, Any] = {"shape": y.shape} if writer.coordinates else {}
-    defines = frozenset({"wide"} if writer.wide else ())
-    return elements(call, numbers | writer.numbers, y=y, defines=defines, holes={"body": "\n".join(body)})
+    defines = {"wide"} if writer.wide else set()
+    defines |= {"trig"} if any(name in ("sin", "cos", "tan") for name, *_ in code) else set()
+    return elements(call, numbers | writer.numbers, y=y, defines=frozenset(defines), holes={"body": "\n".join(body)})
 
 
 class Writer:
@@ -217,9 +218,9 @@ def _zero(dtype: DType) -> str:
 
 _FLOAT: dict[str, Any] = {
     "neg": "-{x}", "abs": "abs({x})", "sign": "sign_nan({x})", "floor": "floor({x})", "ceil": "ceil({x})", "round": "round({x})",
-    "trunc": "trunc({x})", "sqrt": "sqrt({x})", "rsqrt": "(1.0 / sqrt({x}))", "recip": "(1.0 / {x})", "exp": "exp({x})",
+    "trunc": "trunc({x})", "sqrt": "sqrt({x})", "rsqrt": "(1.0 / sqrt({x}))", "recip": "(1.0 / {x})", "exp": "exp_f({x})",
     "log": "log_f({x})",
-    "sin": "sin({x})", "cos": "cos({x})", "tan": "tan({x})", "asin": "asin_f({x})", "acos": "acos_f({x})", "atan": "atan_f({x})",
+    "sin": "sin_f({x})", "cos": "cos_f({x})", "tan": "tan_f({x})", "asin": "asin_f({x})", "acos": "acos_f({x})", "atan": "atan_f({x})",
     "sinh": "sinh_f({x})", "cosh": "cosh_f({x})", "tanh": "tanh_f({x})", "asinh": "asinh_f({x})", "acosh": "acosh_f({x})",
     "atanh": "atanh_f({x})", "erf": "erf_f({x})", "sigmoid": "sigmoid_f({x})", "relu": "relu_f({x})", "silu": "silu_f({x})",
     "gelu": "gelu_f({x})", "gelu_tanh": "gelu_tanh_f({x})", "softplus": "softplus_f({x})", "hardswish": "hardswish_f({x})",

@@ -51,7 +51,7 @@ Answers = Callable[[Case], Sequence[Answer]]
 
 def judge(case: Case, answers: Sequence[Answer], backend: str = "cpu") -> Verdict:
     """The verdict on all answers of a backend to a case, the worst first; on a GPU subnormal numbers may become zero."""
-    case = replace(case, loose=case.loose * slack(backend, case.operators()))
+    case = replace(case, loose=case.loose * slack(backend))
     oracle = _Oracles(case, backend in ("gpu", "webgpu"))
     verdicts = [_judge(case, answer, oracle) for answer in answers]
     order = ("wrong", "failed", "refused", "known", "unstable", "disputed", "unjudged", "invalid", "agrees")

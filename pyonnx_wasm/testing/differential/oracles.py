@@ -135,15 +135,38 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
             return f"{kind} rounds coordinates to float32"
         if kind == "GridSample" and node.input[0] in whole:
             return "GridSample of integers interpolates in integers"
+        if kind == "Resize" and given.get("coordinate_transformation_mode", b"") in _RESIZED and _fractions(model, node, runs):
+            return "Resize takes sizes that are no whole numbers"
         if kind == "OneHot" and infinite:
             return "OneHot adds and multiplies"
         if kind == "TfIdfVectorizer" and "weights" in given:
             return "TfIdfVectorizer takes the weight of the column, not of the n-gram"
         if kind == "Unique" and given.get("sorted", 1) == 0:
             return "Unique always sorts"
+        if kind == "Loop" and len(node.output) > len(node.input) - 2:
+            return "Loop joins what its steps give along an axis that is there"
         if kind == "Loop" and not node.input[1]:
             return "Loop without a condition does not begin"
     return None
+
+
+_RESIZED = (b"align_corners", b"pytorch_half_pixel", b"tf_crop_and_resize")  # whose coordinates depend on the size that comes out
+
+
+def _fractions(model: onnx.ModelProto, node: onnx.NodeProto, runs: tuple[dict[str, Array], ...]) -> bool:
+    """True when some size times its scale is no whole number, or when that cannot be seen."""
+    stored = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
+    if len(node.input) < 3 or not node.input[2]:
+        return False
+    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+    for feeds in runs:
+        x, scales = ({**stored, **feeds}.get(n) for n in (node.input[0], node.input[2]))
+        if x is None or scales is None:
+            return True
+        axes = given.get("axes", range(x.ndim))
+        if scales.size and any((x.shape[a] * float(s)) % 1 for a, s in zip(axes, scales, strict=True)):
+            return True
+    return False
 
 
 @cache

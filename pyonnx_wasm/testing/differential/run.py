@@ -75,7 +75,7 @@ def run_one(seed: int, index: int, only: str, answers: judge.Answers, backend: s
     """One case, judged."""
     name = "?"
     try:
-        case = cases.case(seed, index, only)
+        case = cases.for_backend(cases.case(seed, index, only), backend)
         name = case.name
         verdict = judge.judge(case, answers(case), backend)
     except Exception as error:
@@ -212,7 +212,7 @@ def smallest(case: Case, backend: str, status: str, seconds: float = 40.0) -> Ca
 
 def shown(seed: int, found: Finding, backend: str, only: str = "", small: bool = True) -> str:
     """A finding as a test, made small."""
-    case = cases.case(seed, found.index, only)
+    case = cases.for_backend(cases.case(seed, found.index, only), backend)
     if small and found.status in ("wrong", "refused", "failed"):
         case = smallest(case, backend, found.status)
     title = f"{found.status}, seed {seed}, case {found.index}: {found.detail.splitlines()[0][:200]}"

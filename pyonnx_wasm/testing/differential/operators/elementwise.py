@@ -71,6 +71,8 @@ def _reals(m: Sketch, name: str) -> dict[str, Any]:
 def unary(m: Sketch, schema: Schema) -> None:
     dtype = picked(m, schema, schema.inputs[0].type_str)
     kind = "unit" if schema.name == "Erf" and not is_float(dtype) else "any"  # between whole results, rounding decides
+    if schema.name == "Shrink" and not is_float(dtype):
+        kind = "plain"  # the largest numbers of 64 bits are no float64s
     m.result(m.node(schema.name, m.operand(dtype, m.shape(), kind), **_reals(m, schema.name)))
 
 

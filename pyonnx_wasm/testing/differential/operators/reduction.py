@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ..sketch import FLOAT, INT64, Sketch
+from ..sketch import FLOAT, INT64, Impossible, Sketch
 from ..values import is_float
 from . import Schema, dtypes, generates, picked
 from .movement import listed
@@ -21,6 +21,8 @@ def reduce_(m: Sketch, schema: Schema) -> None:
         axes = [a % len(dims) for a in axes]
     kind = "any" if schema.name in ("ReduceMax", "ReduceMin") else "mild"
     dtype = picked(m, schema)
+    if schema.name == "ReduceMean" and not is_float(dtype) and 0 in dims:
+        raise Impossible("a mean of nothing is no number")
     if "Log" in schema.name:
         dtype = dtype if is_float(dtype) else FLOAT  # between whole logarithms rounding decides
         kind = "positive" if m.chance(0.7) else kind

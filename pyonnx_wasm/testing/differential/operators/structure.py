@@ -219,6 +219,8 @@ def mel_weight_matrix(m: Sketch, schema: Schema) -> None:
 
 @generates("NegativeLogLikelihoodLoss", "SoftmaxCrossEntropyLoss")
 def loss(m: Sketch, schema: Schema) -> None:
+    reduction = m.choice((None, "mean", "sum", "none"))
+    m.empty = m.empty and reduction in ("sum", "none")  # a mean of nothing is no number
     dims = m.shape(m.integer(0, 2), 1, 4)
     n, classes = m.size(1, 4), m.integer(1, 5)
     dtype, kind = picked(m, schema), m.dtype(dtypes(schema, "Tind"))
@@ -227,7 +229,6 @@ def loss(m: Sketch, schema: Schema) -> None:
     weights = [m.operand(dtype, (classes,), "positive")] if m.chance(0.4) else []
     ignore = m.integer(0, classes - 1) if m.chance(0.3) else -100 if m.chance(0.2) else None
     two = schema.name == "SoftmaxCrossEntropyLoss" and m.chance(0.4)
-    reduction = m.choice((None, "mean", "sum", "none"))
     m.result(*m.add(schema.name, [scores, m.input(labels), *weights], 2 if two else 1, reduction=reduction, ignore_index=ignore))
 
 

@@ -1,0 +1,48 @@
+"""Numbers that WebGPU computes in a real Chromium: what WGSL leaves to its implementations, and what only a browser's parser refuses."""
+
+import numpy as np
+import pytest
+from onnx import helper
+
+import pyonnx_wasm
+from pyonnx_wasm.testing.differential import backends, cases, judge, run
+from pyonnx_wasm.testing.differential.sketch import Case
+
+pytestmark = pytest.mark.browser
+
+
+def test_functions_of_special_values() -> None:
+    """NaN, infinities and the largest numbers through every function: what WGSL leaves to the browser's adapter is said in the shaders."""
+    names = [
+        "Abs", "Acos", "Acosh", "Asin", "Asinh", "Atan", "Atanh", "Ceil", "Celu", "Cos", "Cosh", "Elu", "Erf", "Exp", "Floor", "Gelu",
+        "HardSigmoid", "HardSwish", "Log", "Mish", "Neg", "Reciprocal", "Relu", "Round", "Selu", "Sigmoid", "Sign", "Sin", "Sinh",
+        "Softplus", "Softsign", "Sqrt", "Swish", "Tan", "Tanh", "ThresholdedRelu",
+    ]  # fmt: skip
+    numbers = [0, 1e-3, 0.3, 1, 5, 12, 40, 100, 1e10, 3e38, np.inf]
+    x = np.array([np.nan, *numbers, *(-v for v in numbers)], np.float32)
+    nodes = [helper.make_node(name, ["x"], [name]) for name in names]
+    results = [helper.make_empty_tensor_value_info(name) for name in names]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, x.shape)], results)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=10)
+    case = Case("functions", model, ({"x": x},))
+    want = pyonnx_wasm.InferenceSession(case.data).run(None, {"x": x})
+    with backends.opened("webgpu") as answers:
+        (made,) = answers(case)
+    assert made.runs is not None, made.error
+    for name, got, right in zip(names, made.runs[0], want, strict=True):
+        near = 2e-4 if name in ("Cosh", "Sinh", "Mish", "Exp") else 1e-5
+        np.testing.assert_allclose(got, right, near, 1e-30 if name == "Softplus" else 2e-7, err_msg=name)
+
+
+def test_products_of_few_bits_compile() -> None:
+    """The browser parses what other parsers of WGSL let pass or not; every way of the kernel, for one row, few and many."""
+    found = [cases.case(1, i, "blocks_of_bits") for i in range(12)]
+    with backends.opened("webgpu") as answers:
+        for case in found:
+            verdict = judge.judge(case, answers(case), "webgpu")
+            assert verdict.status in ("agrees", "unstable"), verdict
+
+
+def test_a_short_differential_run_is_clean() -> None:
+    report = run.run_here(20260302, range(24), "webgpu", "^(graph|bait)")
+    assert not report.findings, report.table()
