@@ -314,6 +314,22 @@ export class InferenceSession implements ort.InferenceSession {
     return [this.places[this.tensors.findIndex(({ name }) => name === this.outputNames[output])]!];
   }
 
+  /** @internal */
+  private tensor(name: string, into: TensorImpl | null): Wanted {
+    const output = this.tensors.findIndex((value) => value.name === name);
+    const value = this.tensors[output];
+    if (!value) throw new RangeError(`there is no output "${name}"`);
+    return { name, type: value.type, index: this.places[output]!, into };
+  }
+
+  /** Runs the model with sequences and optionals as the tensors that they are made of. @internal */
+  async runTensors(feeds: Feeds, names: readonly string[]): Promise<Results> {
+    return this.runChecked(
+      feeds,
+      names.map((name) => this.tensor(name, null)),
+    );
+  }
+
   /** The outputs asked for, and the run's options. @internal */
   private wanted(
     second: Fetches | RunOptions | undefined,
@@ -324,11 +340,7 @@ export class InferenceSession implements ort.InferenceSession {
         throw new RangeError(`there is no output "${name}"; the outputs are ${quoted(this.outputNames)}`);
       const face = this.faces?.outputs.find((output) => output.name === name);
       const parts = face ? tensorsOf(face) : [name];
-      return parts.map((part) => {
-        const output = this.tensors.findIndex((value) => value.name === part);
-        const [{ type }, index] = [this.tensors[output]!, this.places[output]!];
-        return { name: part, type, index, into: parts.length > 1 ? null : into };
-      });
+      return parts.map((part) => this.tensor(part, parts.length > 1 ? null : into));
     };
     const all = this.outputNames.flatMap((name) => pick(name, null));
     if (second === undefined) return { wanted: all, options: third ?? {} };

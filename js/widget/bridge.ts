@@ -108,7 +108,7 @@ class Bridge {
       status.set({ phase: "running", problem: "", model: ref.name, ...where(session), ...origin });
       const begin = performance.now();
       try {
-        const results = await session.run(feeds, outputs);
+        const results = await session.runTensors(feeds, outputs as string[]);
         const ms = performance.now() - begin;
         status.set({ phase: "ready", ms, runs: status.state.runs + 1 });
         const buffers = outputs.map((name) => wireTensor(name, results[name] as Tensor));

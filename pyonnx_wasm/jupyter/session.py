@@ -7,8 +7,7 @@ from collections import deque
 from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
+from .. import interface
 from ..options import RunOptions, SessionOptions
 from ..program import Compiled
 from ..session import InferenceSession, paired
@@ -68,15 +67,13 @@ class BrowserSession(InferenceSession):
         """Of the latest run: its backend with the reason for a ``fallback``, threads, and ``ms`` in the browser."""
         return dict(self._stats)
 
-    def run(
-        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
-    ) -> list[np.ndarray]:
+    def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None) -> list[Any]:
         """As :meth:`InferenceSession.run`; also raises NoBrowser where no page answers, RemoteError where the browser refuses."""
         return self._results(wait(self._start(output_names, input_feed)))
 
     async def run_async(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None
-    ) -> list[np.ndarray]:
+    ) -> list[Any]:
         """As :meth:`run`, for ``await`` in a cell."""
         return self._results(await wait_async(self._start(output_names, input_feed)))
 
@@ -96,11 +93,14 @@ class BrowserSession(InferenceSession):
         with self._lock:
             model: RemoteModel = self._variant(arrays)  # type: ignore[assignment]
         feeds = [Tensor.of(a, s.name, s.dtype) for a, s in zip(arrays, self._inputs, strict=True)]
-        return model.run(feeds, wanted)
+        faces = {face.name: face for face in self._faces[1]}
+        return model.run(feeds, [s.name for s in interface.signatures([faces[name] for name in wanted])])
 
-    def _results(self, reply: Reply) -> list[np.ndarray]:
+    def _results(self, reply: Reply) -> list[Any]:
         self._stats = dict(reply.json) if isinstance(reply.json, dict) else {}
-        return [t.numpy() for t in reply.tensors]
+        first = {face.tensors()[0][0]: face for face in self._faces[1]}
+        given = [first[t.name] for t in reply.tensors if t.name in first]
+        return list(interface.to_values(given, [t.numpy() for t in reply.tensors]).values())
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "provider": ("browser", {"backends": self._backends})}
@@ -122,14 +122,14 @@ class Results:
             self._calls.append(self._session._start(self._names, feed))
         return self._calls.popleft() if self._calls else None
 
-    def __iter__(self) -> Iterator[list[np.ndarray]]:
+    def __iter__(self) -> Iterator[list[Any]]:
         try:
             while call := self._fill():
                 yield self._session._results(wait(call))
         finally:
             self._stop()
 
-    async def __aiter__(self) -> AsyncIterator[list[np.ndarray]]:
+    async def __aiter__(self) -> AsyncIterator[list[Any]]:
         try:
             while call := self._fill():
                 yield self._session._results(await wait_async(call))

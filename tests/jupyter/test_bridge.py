@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import onnx
+import onnx.parser
 import pytest
 from lab import Lab, Notebook
 from onnx import helper, numpy_helper
@@ -146,6 +147,19 @@ def test_run_all(desk: Desk, expected: Callable[[int], str]) -> None:
     badge(notebook).locator("summary").press("Enter")
     expect(badge(notebook)).to_contain_text("one: the page is not cross-origin isolated")
     expect(badge(notebook)).to_contain_text("none: the browser offers no GPU adapter")
+
+
+def test_sequences_and_optionals_travel(desk: Desk, tmp_path: Path) -> None:
+    text = "g (seq(float[n]) s, optional(float[m]) o) => (seq(float[n]) t, optional(float[m]) p) { t = SequenceErase(s) p = Identity(o) }"
+    path = tmp_path / "sequence.onnx"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 18]> {text}'), path)
+    notebook = desk.open(
+        f"session = ort.InferenceSession({str(path)!r}, providers=['browser'])",
+        "print(session.run(None, {'s': [np.float32([1, 2]), np.float32([])], 'o': None}))",
+        "print(session.run(['p'], {'s': [np.float32([1, 2])], 'o': np.float32([3])}))",
+    )
+    notebook.run_all()
+    assert [notebook.text(k) for k in (2, 3)] == ["[[array([1., 2.], dtype=float32)], None]", "[array([3.], dtype=float32)]"]
 
 
 def test_a_reloaded_page_has_the_model_in_its_cache(desk: Desk, expected: Callable[[int], str]) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
-from player_site import CSP, DIST, HELPERS, SHIFT, TYPES, WEIGHT_MB, B, Run, W, make_thin, write
+from player_site import CSP, DIST, HELPERS, SHIFT, TYPES, WEIGHT_MB, B, Run, W, make_thin, write, write_text
 from playwright.sync_api import Browser, Page
 
 from pyonnx_wasm.server import Server
@@ -55,6 +55,11 @@ def player_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"y": ("float32", ["k"])},
     )
     write(root / "random.ponnx", [node("RandomUniform", [], ["y"], shape=[999])], {}, {"y": ("float32", [999])})
+    write_text(
+        root / "sequence.ponnx",
+        """g (seq(float[n,2]) s, optional(float[m]) o, int64 p) => (seq(float[k,2]) t, optional(float[m]) q, float[j,2] y) {
+            t = SequenceErase(s, p) q = Identity(o) y = SequenceAt(s, p) }""",
+    )
     columns = WEIGHT_MB << 8
     write(
         root / "big.ponnx",

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnx.parser
 from onnx import helper, numpy_helper
 
 import pyonnx_wasm
@@ -28,6 +29,12 @@ def write(path: Path, nodes: list[Any], inputs: dict[str, Any], outputs: dict[st
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
     onnx.save(model, path.with_suffix(".onnx"))
     pyonnx_wasm.save(pyonnx_wasm.compile(path.with_suffix(".onnx"), gpu=gpu), path)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Compiles a graph in ONNX's text form into `path`."""
+    model = onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 18]> {text}')
+    pyonnx_wasm.save(pyonnx_wasm.compile(model.SerializeToString()), path)
 
 
 DENSE_RNG = np.random.default_rng(7)

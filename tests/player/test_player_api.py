@@ -105,6 +105,46 @@ def test_memory_and_work_are_bounded(run: Run) -> None:
     assert "maxMemory must be an integer from 0" in run("return error(create('pair.ponnx', { maxMemory: -1 }))")
 
 
+def test_sequences_and_optionals(run: Run) -> None:
+    """Arrays of tensors and null, as inputs and outputs, all or some of them."""
+    got = run("""
+      const session = await create("sequence.ponnx");
+      const tensor = ({ type, dims, data }) => ({ type, dims, data: [...data].map(Number) });
+      const told = (v) => (v === null ? null : Array.isArray(v) ? v.map(told) : tensor(v));
+      const all = (results) => Object.fromEntries(Object.entries(results).map(([k, v]) => [k, told(v)]));
+      const s = [new Tensor("float32", [1, 2], [1, 2]), new Tensor("float32", [], [0, 2]), new Tensor("float32", [3, 4, 5, 6], [2, 2])];
+      const p = (n) => new Tensor("int64", [BigInt(n)], []);
+      const o = new Tensor("float32", [7], [1]);
+      return {
+        names: [session.inputNames, session.outputNames],
+        types: session.inputMetadata.map(({ type, isTensor }) => [type, isTensor]),
+        first: all(await session.run({ s, o: null, p: p(-1) })),
+        second: all(await session.run({ s: s.slice(0, 1), o, p: p(0) }, ["q", "t"])),
+        errors: [
+          await error(session.run({ s, o, p: p(3) })),
+          await error(session.run({ s: o, o, p: p(0) })),
+          await error(session.run({ s: [o, p(0)], o, p: p(0) })),
+          await error(session.run({ s: null, o, p: p(0) })),
+          await error(session.run({ o, p: p(0) })),
+          await error(session.run({ s, o, p: p(0) }, ["t/shapes"])),
+        ],
+      };
+    """)  # fmt: skip
+    assert got["names"] == [["s", "o", "p"], ["t", "q", "y"]]
+    assert got["types"] == [["seq(tensor(float32))", False], ["optional(tensor(float32))", False], ["int64", True]]
+    one = {"type": "float32", "dims": [1, 2], "data": [1, 2]}
+    nothing = {"type": "float32", "dims": [0, 2], "data": []}
+    assert got["first"] == {"t": [one, nothing], "q": None, "y": {"type": "float32", "dims": [2, 2], "data": [3, 4, 5, 6]}}
+    assert got["second"] == {"t": [], "q": {"type": "float32", "dims": [1], "data": [7]}}
+    beyond, no_array, no_float, no_null, missing, part = got["errors"]
+    assert "out of range for the sequence" in beyond
+    assert no_array == 'input "s": the feed is no array of tensors; it takes seq(tensor(float32))'
+    assert no_float.startswith('input "s": element 1 is int64')
+    assert no_null.startswith('input "s": the feed is no array of tensors')
+    assert missing == 'input "s" is missing; it takes seq(tensor(float32))'
+    assert part.startswith('there is no output "t/shapes"')
+
+
 def test_run_options(run: Run) -> None:
     got = run(FEEDS + """
       const session = await create("pair.ponnx");
