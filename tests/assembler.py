@@ -13,7 +13,7 @@ from pyonnx_wasm.runtimes.core import Core
 
 KERNELS = toolchain.declared()
 ARENA, WEIGHT, INPUT, OUTPUT, SLOT = range(5)
-CONTROL = {"if": 1, "loop": 1}
+CONTROL = {"if": 1, "loop": 2}
 F32, I32, I64, BOOL = 1, 6, 7, 9
 OPS = "const dim elem add sub mul floordiv ceildiv mod min max eq lt le select check read size".split()  # noqa: SIM905
 
