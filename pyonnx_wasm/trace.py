@@ -51,7 +51,7 @@ def trace(
         tracer.add_inputs(shapes or {}, constants or {})
         tracer.run(model.graph, tracer.names)
         declared = {info.name: info.type for info in model.graph.outputs}
-        for name in declared if outputs is None else outputs:
+        for name in [info.name for info in model.graph.outputs] if outputs is None else outputs:
             if name not in tracer.names:
                 raise IRError(f"output {name!r} is computed by no node")
             graph.origin = name

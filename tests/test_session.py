@@ -194,3 +194,11 @@ def test_a_model_compiles_to_the_same_bytes_each_time(tmp_path: Path) -> None:
     for name in ("a", "b"):
         ort.save(ort.compile(DIGITS), tmp_path / name)
     assert (tmp_path / "a").read_bytes() == (tmp_path / "b").read_bytes()
+
+
+def test_an_output_that_is_named_twice_comes_twice() -> None:
+    info = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [2]) for n in ("x", "y", "y")]
+    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "g", info[:1], info[1:])
+    session = ort.InferenceSession(helper.make_model(graph, ir_version=10).SerializeToString())
+    first, second = session.run(None, {"x": np.float32([1, 2])})
+    assert np.array_equal(first, second)

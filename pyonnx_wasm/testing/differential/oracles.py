@@ -123,6 +123,10 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
             return f"{kind} ignores activations, clip, direction and sequence_lens"
         if kind in ("Softmax", "LogSoftmax", "Hardmax") and opset < 13:
             return f"{kind} before opset 13 is over all later axes"
+        if kind == "MaxPool" and len(node.output) > 1:
+            return "MaxPool counts places in the padded plane"
+        if kind == "OptionalHasElement":
+            return "OptionalHasElement takes an optional without a value for one with"
         if kind == "LRN":
             return "LRN takes the batch for the channels"
         if kind == "LpNormalization" and given.get("p", 2) == 1:

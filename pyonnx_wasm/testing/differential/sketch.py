@@ -209,7 +209,7 @@ class Sketch:
         return self.add(op_type, inputs, 1, domain, **attributes)[0]
 
     def result(self, *names: str) -> None:
-        self.outputs += [n for n in names if n not in self.outputs]
+        self.outputs += [n for n in dict.fromkeys(names) if n not in self.outputs]
 
     def body(self) -> Sketch:
         """For a subgraph: shares choices and names."""

@@ -241,6 +241,8 @@ def cast(m: Sketch, schema: Schema) -> None:
 
 def castable(m: Sketch, source: np.dtype[Any], target: np.dtype[Any]) -> str:
     """What a cast defines: floats outside of an integer's range are not."""
+    if target.name == "float8_e8m0fnu":
+        return "positive"
     if is_float(source) and not is_float(target) and target.kind != "b":
         return "positive" if target.kind == "u" or "uint" in target.name else "plain"
     if source.kind == "i" and target.name.startswith("uint") and target.itemsize == 1:

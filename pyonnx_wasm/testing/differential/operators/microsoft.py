@@ -66,8 +66,10 @@ def softmax(m: Sketch, schema: Schema) -> None:
     dtype, rank = code(m), m.integer(1, 4)
     m.empty = False
     zero = np.asarray(-128 if dtype == INT8 else 0, dtype)
-    given = [m.operand(dtype, m.shape(rank)), scale(m, ()), point(m, dtype), m.const(np.asarray(np.float32(1 / 255))), m.const(zero)]
-    finish(m, given, axis=m.integer(0, rank - 1), opset=m.choice((9, 13)))
+    axis, shape = m.integer(0, rank - 1), list(m.shape(rank))
+    shape[axis] = max(shape[axis], 2)  # of one number alone onnxruntime's uint8 wraps around
+    given = [m.operand(dtype, shape), scale(m, ()), point(m, dtype), m.const(np.asarray(np.float32(1 / 255))), m.const(zero)]
+    finish(m, given, axis=axis, opset=m.choice((9, 13)))
 
 
 @generates("QLinearConcat", domain=DOMAIN)
