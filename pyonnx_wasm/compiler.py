@@ -84,7 +84,7 @@ def compile(
         model,
         graph,
         on_gpu,
-        on_core(graph) if gpu else "",
+        on_core(graph) or "no step of it has a shader" if gpu and on_gpu is None else "",
         None if all(face.plain for faces in graph.faces for face in faces) else graph.faces,
     )
 

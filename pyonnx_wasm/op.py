@@ -179,8 +179,8 @@ class Kernel:
 
 
 class Control(Kernel):
-    """A branch or a loop, which the core runs itself: ``if`` or ``loop`` over graphs of their own, ``node.params["bodies"]``; or a
-    call that the ``host`` does, ``node.params["callback"]``.
+    """A branch or a loop, which the core or a player runs itself: ``if`` or ``loop`` over graphs of their own, ``node.params["bodies"]``;
+    or a call that the ``host`` does, ``node.params["callback"]``.
 
     Its inputs are what those graphs take, its outputs what they give, of sizes that are known behind it.
     """

@@ -123,6 +123,7 @@ class InferenceSession:
     def _executor(self, compiled: Compiled) -> Runtime:
         if compiled.on_core and self._provider in ("gpu", "webgpu"):
             self._provider, self.fallback = PROVIDERS[0], compiled.on_core
+            warnings.warn(f"running on {self._provider}: {compiled.on_core}", RuntimeWarning, stacklevel=3)
         options = self._options
         threads = options.intra_op_num_threads
         if self._provider == "wasm":
@@ -233,8 +234,13 @@ class InferenceSession:
         return [self._provider]
 
     def kernels_on_core(self) -> tuple[str, ...]:
-        """The kernels that the core runs beside a GPU; none where everything runs on the GPU, or on another backend."""
-        return tuple(sorted({name for executor in self._variants.values() for name in getattr(executor, "kernels_on_core", ())}))
+        """The kernels that the core runs beside a GPU, or in its place; none where everything runs on the GPU, or on another backend."""
+        found: set[str] = set()
+        for executor in self._variants.values():
+            found.update(getattr(executor, "kernels_on_core", ()))
+            if self.fallback and isinstance(executor, Executor):
+                found.update(row.name for row in executor.core.view.kernels)
+        return tuple(sorted(found))
 
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None) -> list[Any]:
         """Runs the model.

@@ -18,7 +18,7 @@ def test_suite_agrees_with_the_support_list(config: str, apart: Callable[..., An
     on_core: dict[str, tuple[str, ...]] = {}
     failed = apart(conformance.run, config, on_core=on_core)
     wrong = conformance.against_list(config, failed, names)
-    if config == "gpu":
+    if config in conformance.ON_GPU:
         wrong += conformance.against_on_core(on_core, failed, names)
     total = len(conformance.cases())
     assert not wrong, "\n".join([f"{total - len(failed):,} of {total:,} pass", *wrong])

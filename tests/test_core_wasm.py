@@ -91,7 +91,7 @@ class Machine:
 @pytest.mark.parametrize("workers", [True, False])
 def test_runs_a_program(file: str, threads: int, workers: bool) -> None:
     m = Machine(LIB / file)
-    assert m.call("pwx_version") == 2
+    assert m.call("pwx_version") == 3
     pool = m.call("pwx_pool_create", threads)
     crew = [m.worker(pool, i) for i in range(1, threads)] if workers else []
     words = chain().pack()

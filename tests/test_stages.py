@@ -121,6 +121,32 @@ def test_hand_made_stages(stages: int) -> None:
             c.run([x], [None], lambda i, shape: np.empty(shape, np.int64))
 
 
+@pytest.mark.parametrize("stages", [1, 2, 5])
+def test_a_host_walks_the_stages_itself(stages: int) -> None:
+    """Registers stage by stage, steps one by one over the host's memory."""
+    c = start(counted(stages))
+    n, rows = c.view.count("registers"), c.view.storages
+    for x in (i64(2, 1, 1), i64(3, 7, 8, 9), i64(1), i64(3, 7, 8, 9)):
+        memory: list[np.ndarray | None] = [x.view(np.uint8), *[None] * (len(rows) - 1)]
+        registers = c.evaluate([x.size], [x], n)
+        for s in range(stages + 1):
+            if s:
+                registers = c.evaluate_stage(s, [int(x[0])], [], n)
+            memory[s + 1] = here = np.zeros(int(registers[rows[s + 1].size]), np.uint8)
+            c.run_step(s, memory)
+            with pytest.raises(CoreError, match="does not belong"):
+                c.run_step(s + 1, memory)
+        np.testing.assert_array_equal(here.view(np.int64), x[: x[0]])
+        with pytest.raises(CoreError, match="does not follow"):
+            c.evaluate_stage(stages + 1, [1], [], n)
+    c.evaluate([0], [i64()], n)
+    with pytest.raises(CoreError, match="no element 0"):
+        c.evaluate_stage(1, [0], [], n)
+    c.bind([2], [i64(1, 2)])
+    with pytest.raises(CoreError, match="before a successful evaluation"):
+        c.run_step(0, [None] * len(rows))
+
+
 EDITS: list[tuple[str, Callable[[Asm], Any]]] = [
     ("shape instruction", lambda a: a.code.__setitem__(4, [16, 1, 0, 0])),  # in its own stage's past
     ("shape instruction", lambda a: a.storages[1].__setitem__(4, 0) or a.storages[1].__setitem__(3, 1)),

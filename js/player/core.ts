@@ -20,7 +20,18 @@ export interface CoreExports {
   ): number;
   pwx_bind(session: number, dims: number, inputs: number, error: number): number;
   pwx_evaluate(session: number, dims: number, inputs: number, registers: number, count: bigint, error: number): number;
-  pwx_storage(session: number, index: bigint): number;
+  pwx_evaluate_stage(
+    session: number,
+    stage: number,
+    values: number,
+    slotBytes: number,
+    registers: number,
+    count: bigint,
+    error: number,
+  ): number;
+  pwx_part(session: number, index: number): number;
+  pwx_run_step(session: number, step: number, storages: number, error: number): number;
+  pwx_operations(session: number): bigint;
   pwx_output_dims(session: number): number;
   pwx_arena_bytes(session: number): bigint;
   pwx_run(session: number, inputs: number, outputs: number, error: number): number;
@@ -59,7 +70,7 @@ export interface ThreadStart {
   readonly alarm: MessagePort | undefined;
 }
 
-const API_VERSION = 2;
+const API_VERSION = 3;
 const PAGE = 2 ** 16;
 // As the modules are linked (toolchain.py): at least the one, at most the other.
 const INITIAL_PAGES = 64;

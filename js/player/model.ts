@@ -13,13 +13,15 @@ import {
   type ValueInfo,
 } from "./format.js";
 import type { Gpu } from "./gpu/device.js";
-import type { GpuProgram, Pipelines } from "./gpu/program.js";
+import type { Pipelines } from "./gpu/pipelines.js";
+import type { GpuProgram } from "./gpu/program.js";
 import type { Section } from "./gpu/section.js";
 import { loadGpu } from "./gpu-module.js";
 import { externalSource, progressOf, range, sourceFiles, stream, type Range } from "./loader.js";
-import { Program, readTables, Staging, weightsOf, type Limits, type Slot, type Tables } from "./program.js";
+import { Program, Staging, type Limits, type Slot } from "./program.js";
 import { Reader, type Source } from "./source.js";
 import { partsOf, placesOf } from "./strings.js";
+import { readTables, weightsOf, type Tables } from "./tables.js";
 import type { Progress, StepTime } from "./types.js";
 
 export interface LoadOptions {
@@ -62,6 +64,8 @@ interface GpuPlan {
   readonly pipelines: Pipelines;
   /** Weights that steps on the GPU read. */
   readonly uses: ReadonlySet<number>;
+  /** Weights that steps on the core read. */
+  readonly core: ReadonlySet<number>;
   /** Weights that have to be in core memory: init or the core's steps touch them. */
   readonly inCore: ReadonlySet<number>;
 }
@@ -81,6 +85,8 @@ export class Model {
   readonly #steps: Step[] = [];
   /** Weights on their way into GPU buffers. */
   readonly #direct = new Map<number, { buffer: GPUBuffer; bytes: Uint8Array }>();
+  /** That steps on the core read beside a GPU. */
+  #coreWeights: ReadonlySet<number> = new Set();
   /** Set when the model runs on the GPU. */
   gpu: GpuProgram | undefined;
   /** Why the model runs on the core although a GPU was offered. */
@@ -245,8 +251,9 @@ export class Model {
     // Created now, without weights, so that its words are verified before they are read.
     this.#probe(info.program, code);
     if (header.init !== null) this.#probe(header.init, code);
-    const tables = readTables(words(info.program));
-    const parsed = parseSection(text, tables);
+    const program = words(info.program);
+    const tables = readTables(program);
+    const parsed = parseSection(text, tables, (at, count) => readTables(program.slice(at, at + count)));
     try {
       const plan = await this.#plan(gpu, tables, parsed, words);
       this.#allocate(plan);
@@ -268,20 +275,17 @@ export class Model {
 
   async #plan(gpu: Gpu, tables: Tables, section: Section, words: (i: number) => Int32Array): Promise<GpuPlan> {
     const { header } = this;
-    const { Pipelines, readersOf } = await loadGpu();
+    const { Pipelines, weightReaders } = await loadGpu();
     const pipelines = new Pipelines(gpu, section);
-    const readers = readersOf(tables, section);
-    const weightsIn = (side: ReadonlySet<number>): Set<number> =>
-      new Set([...side].flatMap((s) => (tables.storages[s]?.kind === 1 ? [tables.storages[s]!.index] : [])));
-    const uses = weightsIn(readers.gpu);
+    const { gpu: uses, core } = weightReaders(tables, section.plan);
     const home = (k: number): number => homeOf(header.weights, k);
-    const inCore = new Set([...weightsIn(readers.core)].map(home));
+    const inCore = new Set([...core].map(home));
     if (header.init !== null) {
       for (const k of weightsOf(words(header.init))) inCore.add(home(k));
     }
     for (const [k, { source }] of header.weights.entries())
       if (source.kind === "init" || source.kind === "over") inCore.add(home(k));
-    return { gpu, tables, section, pipelines, uses, inCore };
+    return { gpu, tables, section, pipelines, uses, core, inCore };
   }
 
   #probe(index: number, code: readonly number[]): void {
@@ -315,7 +319,17 @@ export class Model {
     try {
       const { GpuProgram } = await loadGpu();
       await plan.pipelines.ready;
-      this.gpu = new GpuProgram(gpu, this.core, program, tables, section, plan.pipelines, buffers);
+      const own = this.header.programs[info.program] as ProgramInfo;
+      const within = (outer: Program, index: number, at: number, words: number): Program =>
+        new Program(
+          this.core,
+          { ...own, bytes: 4 * words },
+          (code[info.program] as number) + 4 * at,
+          { outer, index },
+          this.#limits,
+        );
+      this.gpu = new GpuProgram(gpu, this.core, program, tables, section.plan, plan.pipelines, buffers, within);
+      this.#coreWeights = plan.core;
     } catch (error) {
       program.free();
       for (const buffer of buffers.values()) buffer.destroy();
@@ -350,7 +364,7 @@ export class Model {
   /** Gives back weights that only the init Program read. */
   #dropUnusedWeights(): void {
     const used = new Set(this.#steps.flatMap(({ program }) => [...program.uses].map((k) => this.#weights[k])));
-    for (const k of this.gpu?.coreWeights ?? []) used.add(this.#weights[k]);
+    for (const k of this.#coreWeights) used.add(this.#weights[k]);
     for (const address of new Set(this.#weights)) if (!used.has(address)) this.#disown(address);
   }
 

@@ -2,6 +2,7 @@
 import { bytesOf, codeOf, elements, typeOfCode, type Type } from "./dtypes.js";
 import { ERROR_BYTES, type Core } from "./core.js";
 import type { ProgramInfo } from "./format.js";
+import { INPUTS, OUTPUTS, readKernels, readPorts, readSteps, weightsOf, type Port } from "./tables.js";
 import type { StepTime } from "./types.js";
 
 /** A tensor in core memory. */
@@ -62,27 +63,18 @@ export interface WeightTable {
   readonly bytes: readonly number[];
 }
 
-// Word offsets in a Program's head (PROGRAM.md §2).
-const KERNELS = 3;
-const INPUTS = 5;
-const OUTPUTS = 7;
-const SHAPE_CODE = 9;
-const STORAGES = 11;
-const BUFFERS = 13;
-const STEPS = 15;
+/** A Program within another one: it shares weights, limits and random numbers, and goes when that one goes. */
+export interface Within {
+  readonly outer: Program;
+  readonly index: number;
+}
+
 /** A run stopped where the sizes of further outputs became known. */
 const MORE = -1;
-const WEIGHT_STORAGE = 1;
-const ELEM = 2;
 
 // Where nothing else is said.
 const MAX_MEMORY = 2 ** 40;
 const MAX_OPERATIONS = 2 ** 48;
-
-interface Port {
-  readonly code: number;
-  readonly rank: number;
-}
 
 export class Program {
   readonly inputs: readonly Port[];
@@ -91,27 +83,31 @@ export class Program {
   readonly uses: ReadonlySet<number>;
   readonly #steps: readonly { kernel: string; origin: string }[];
   readonly #staging: Staging[];
+  readonly limits: { readonly maxMemory: number; readonly maxOperations: number };
   readonly #session: number;
+  readonly #own: boolean;
   #frame = 0;
   #slots: (Slot | undefined)[] = [];
-  #ready: [ins: number, outs: number] = [0, 0];
 
   /** Creates the Program from its verified words at `code`; throws an error that names kernel or step. */
   constructor(
     readonly core: Core,
     readonly info: ProgramInfo,
     code: number,
-    weights: WeightTable,
+    weights: WeightTable | Within,
     { maxMemory = MAX_MEMORY, maxOperations = MAX_OPERATIONS }: Limits = {},
   ) {
-    this.#session = this.#create(code, weights);
-    core.exports.pwx_limit(this.#session, BigInt(maxMemory), BigInt(maxOperations));
+    this.limits = { maxMemory, maxOperations };
+    this.#own = !("outer" in weights);
+    this.#session =
+      "outer" in weights ? core.exports.pwx_part(weights.outer.#session, weights.index) : this.#create(code, weights);
+    if (this.#own) core.exports.pwx_limit(this.#session, BigInt(maxMemory), BigInt(maxOperations));
     // The core has verified the words by now.
     const words = new Int32Array(core.copy(code, info.bytes).buffer);
     const kernels = readKernels(words);
     this.inputs = readPorts(words, INPUTS, false);
     this.outputs = readPorts(words, OUTPUTS, true);
-    this.uses = readWeights(words);
+    this.uses = weightsOf(words);
     this.#steps = readSteps(words).map(([kernel, origin]) => ({
       kernel: kernels[kernel] ?? "",
       origin: info.origins[origin] ?? "",
@@ -193,21 +189,23 @@ export class Program {
     }
   }
 
-  /** Binds to the inputs' sizes and readies memory for `runSteps`; returns the outputs. */
-  ready(inputs: readonly Slot[]): Slot[] {
-    this.#prepare(inputs);
-    return this.#finish(inputs, (ins, outs) => {
-      this.#ready = [ins, outs];
-    });
-  }
-
-  /** Runs steps `first` up to `last` of what was made ready. */
-  runSteps(first: number, last: number): void {
+  /** All registers when those of a later stage read `values`; `slotBytes` are those of what control steps gave so far. */
+  evaluateStage(stage: number, values: readonly bigint[], slotBytes: readonly number[], count: number): BigInt64Array {
     const { core } = this;
-    const [ins, outs] = this.#ready;
     const error = this.#frame;
-    if (core.call(() => core.exports.pwx_run_steps(this.#session, ins, outs, first, last, error)))
-      throw this.#error(error);
+    const frame = core.alloc(8 * (values.length + slotBytes.length + count), "registers");
+    try {
+      const slots = frame + 8 * values.length;
+      const registers = slots + 8 * slotBytes.length;
+      const view = core.view(frame, registers - frame);
+      [...values, ...slotBytes.map(BigInt)].forEach((v, i) => view.setBigInt64(8 * i, v, true));
+      const { pwx_evaluate_stage: evaluate } = core.exports;
+      if (core.call(() => evaluate(this.#session, stage, frame, slots, registers, BigInt(count), error)))
+        throw this.#error(error);
+      return new BigInt64Array(core.copy(registers, 8 * count).buffer);
+    } finally {
+      core.free(frame);
+    }
   }
 
   /** Where the random numbers of later runs begin. */
@@ -215,9 +213,32 @@ export class Program {
     this.core.exports.pwx_seed(this.#session, BigInt.asIntN(64, seed));
   }
 
-  /** Where a storage of the arena lies under the current binding. */
-  storage(index: number): number {
-    return this.core.exports.pwx_storage(this.#session, BigInt(index)) >>> 0;
+  /** Runs steps of what was evaluated; each storage lies at its address, those of weights aside. */
+  runSteps(first: number, last: number, addresses: readonly number[], ran?: (step: number) => void): void {
+    const { core } = this;
+    const error = this.#frame;
+    const frame = core.alloc(4 * addresses.length, "the addresses of storages");
+    try {
+      const view = core.view(frame, 4 * addresses.length);
+      addresses.forEach((a, i) => view.setUint32(4 * i, a, true));
+      for (let step = first; step < last; step++) {
+        if (core.call(() => core.exports.pwx_run_step(this.#session, step, frame, error))) throw this.#error(error);
+        ran?.(step);
+      }
+    } finally {
+      core.free(frame);
+    }
+  }
+
+  /** An estimate of the elementary operations of a run, as far as its stages are evaluated. */
+  get operations(): number {
+    return Number(this.core.exports.pwx_operations(this.#session));
+  }
+
+  /** An error of this Program as the core would tell it. */
+  error(code: number, step: number, text: string): ProgramError {
+    const { origin, kernel } = this.#steps[step] ?? { origin: "", kernel: "" };
+    return new ProgramError(`${origin ? `node ${origin}` : kernel}: ${text}`, code, step, origin, text);
   }
 
   /** Kernel and ONNX node of each step. */
@@ -311,118 +332,8 @@ export class Program {
   }
 
   free(): void {
-    this.core.destroy(this.#session);
+    if (this.#own) this.core.destroy(this.#session);
     for (const staging of this.#staging) staging.free();
     this.core.free(this.#frame);
   }
 }
-
-function table(words: Int32Array, head: number): { count: number; at: number } {
-  return { count: words[head] as number, at: words[head + 1] as number };
-}
-
-function readKernels(words: Int32Array): string[] {
-  let { count, at } = table(words, KERNELS);
-  const bytes = new Uint8Array(words.buffer);
-  const names: string[] = [];
-  for (; count > 0; count--) {
-    const length = words[at + 1] as number;
-    names.push(new TextDecoder().decode(bytes.subarray(4 * at + 8, 4 * at + 8 + length)));
-    at += 2 + Math.ceil(length / 4);
-  }
-  return names;
-}
-
-function readPorts(words: Int32Array, head: number, withDims: boolean): Port[] {
-  let { count, at } = table(words, head);
-  const ports: Port[] = [];
-  for (; count > 0; count--) {
-    const rank = words[at + 1] as number;
-    ports.push({ code: words[at] as number, rank });
-    at += 3 + (withDims ? rank : 0);
-  }
-  return ports;
-}
-
-function readWeights(words: Int32Array): Set<number> {
-  const { count, at } = table(words, STORAGES);
-  const used = new Set<number>();
-  for (let i = at; i < at + 6 * count; i += 6) if (words[i] === WEIGHT_STORAGE) used.add(words[i + 1] as number);
-  return used;
-}
-
-function readSteps(words: Int32Array): [kernel: number, origin: number][] {
-  let { count, at } = table(words, STEPS);
-  const steps: [number, number][] = [];
-  for (; count > 0; count--) {
-    const [kernel, buffers, params, origin] = words.subarray(at, at + 4) as unknown as [number, number, number, number];
-    steps.push([kernel < 0 ? ~kernel : kernel, origin]);
-    at += 4 + buffers + params;
-  }
-  return steps;
-}
-
-/** The tables of a Program that the core has verified. */
-export interface Tables {
-  readonly registers: number;
-  readonly storages: readonly StorageRow[];
-  readonly buffers: readonly BufferRow[];
-  /** Buffers of each step, absent ones left out. */
-  readonly steps: readonly (readonly number[])[];
-  /** Registers of each output's dims. */
-  readonly outputDims: readonly (readonly number[])[];
-  /** Inputs whose contents decide sizes. */
-  readonly elements: ReadonlySet<number>;
-}
-
-export interface StorageRow {
-  /** 0 arena, 1 weight, 2 input, 3 output. */
-  readonly kind: number;
-  readonly index: number;
-  /** Register of the size in bytes. */
-  readonly size: number;
-  readonly first: number;
-  readonly last: number;
-}
-
-export interface BufferRow {
-  readonly storage: number;
-  /** Register of the offset in bytes. */
-  readonly offset: number;
-  /** Register of the size in bytes. */
-  readonly size: number;
-  readonly dtype: number;
-}
-
-export function readTables(words: Int32Array): Tables {
-  const rows = (head: number, size: number): Int32Array[] => {
-    const { count, at } = table(words, head);
-    return Array.from({ length: count }, (_, i) => words.subarray(at + size * i, at + size * (i + 1)));
-  };
-  const code = rows(SHAPE_CODE, 4);
-  let { count, at } = table(words, STEPS);
-  const steps: number[][] = [];
-  for (; count > 0; count--) {
-    const [buffers, params] = [words[at + 1] as number, words[at + 2] as number];
-    steps.push([...words.subarray(at + 4, at + 4 + buffers)].filter((b) => b >= 0));
-    at += 4 + buffers + params;
-  }
-  ({ count, at } = table(words, OUTPUTS));
-  const outputDims: number[][] = [];
-  for (; count > 0; count--) {
-    const rank = words[at + 1] as number;
-    outputDims.push([...words.subarray(at + 3, at + 3 + rank)]);
-    at += 3 + rank;
-  }
-  return {
-    registers: code.length,
-    storages: rows(STORAGES, 6).map((r) => ({ kind: r[0]!, index: r[1]!, size: r[2]!, first: r[3]!, last: r[4]! })),
-    buffers: rows(BUFFERS, 4).map((r) => ({ storage: r[0]!, offset: r[1]!, size: r[2]!, dtype: r[3]! })),
-    steps,
-    outputDims,
-    elements: new Set(code.filter((c) => c[0] === ELEM).map((c) => c[1]!)),
-  };
-}
-
-/** Weights that a Program's storages refer to. */
-export const weightsOf = readWeights;

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..ir import Graph, Node, Storage, Value, dims
-from ..ir.dims import DimLike
 from ..op import Kernel
-from ..program import ARENA, OUTPUT, GpuProgram, GpuSection
+from ..program import ARENA, OUTPUT, GpuPlan, GpuProgram, GpuSection
 from ..program.assemble import Assembler, Span, Step
 from ..program.lower import Parts
+from ..program.model import SHAPE_OPS
 from ..program.section import MOST_WORKGROUPS
+from ..tensor import COPY
 from . import Call, Case, cases_of, wgsl
 from .halves import read_halves, reads_halves
 from .split import is_large, split_large
@@ -24,30 +26,68 @@ def lower_gpu(parts: Parts) -> GpuProgram | None:
     """Lowers the nodes of a graph that depend on its inputs. A GPU binds whole buffers: what it reads and writes are different ones.
 
     Returns:
-        None where sizes are read from what the graph computes.
+        None where the core runs the whole graph, and where no step of it has a shader.
     """
-    graph = parts.graph
-    if on_core(graph):
+    if on_core(parts.graph):
         return None
-
-    def assembled(nodes: Sequence[Node]) -> GpuProgram:
-        return GpuAssembler(split_large(nodes), graph.inputs, graph.outputs, parts.weights, graph.checks).build()
-
     try:
-        return assembled(read_halves(parts.main, graph.uses(), graph.output_storages()))
+        made = _assembled(parts, True)
     except NeedsCasts:
-        return assembled(parts.main)
+        made = _assembled(parts, False)
+    return made if made.section.on_gpu or not made.section.steps else None
 
 
 def on_core(graph: Graph) -> str:
-    """Why the core runs the whole graph; "" where a GPU can."""
+    """Why the core runs the whole graph; "" where a GPU can run it, or parts of it."""
     if any(graph.strings) or any("strings" in node.kernel.traits for node in graph.nodes):
         return "it has strings, which the core runs"
     if any("callback" in node.params for node in graph.nodes):
         return "it has operators that the host runs, between steps of the core"
-    if any(True for _ in graph.bodies()):
-        return "it has loops or branches, which the core runs"
-    return "sizes in it are data, which the core reads between its steps" if graph.reads else ""
+    return next(filter(None, map(on_core, graph.bodies())), "")
+
+
+def _assembled(parts: Parts, halves: bool) -> GpuProgram:
+    uses: dict[Storage, list[Node]] = {}
+    for graph in (parts.graph, *parts.bodies):
+        for storage, nodes in graph.uses().items():
+            uses.setdefault(storage, []).extend(nodes)
+
+    def prepared(graph: Graph, nodes: Sequence[Node]) -> list[Node]:
+        if halves:
+            nodes = read_halves(nodes, uses, graph.output_storages())
+        return whole_inputs(split_large(nodes))
+
+    bodies = {body: prepared(body, nodes) for body, nodes in parts.bodies.items()}
+    return GpuAssembler(parts.graph, prepared(parts.graph, parts.main), parts.weights, bodies).build()
+
+
+def whole_inputs(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes, with copies before branches and loops that read parts of storages: what these read is bound whole."""
+    out: list[Node] = []
+    for node in nodes:
+        if "control" in node.kernel.traits and not all(v.whole or v.dtype.bits < 8 for v in node.ins["x"]):
+            given = []
+            for value in node.ins["x"]:
+                if not (value.whole or value.dtype.bits < 8):
+                    copy = Node(COPY, {"x": value}, {}, node.origin)
+                    storage = Storage(value.dtype, value.size, "temp", producer=copy)
+                    value = copy.outs["y"] = Value(storage, value.dtype, value.shape)
+                    out.append(copy)
+                given.append(value)
+            direct = Node(node.kernel, {**node.ins, "x": given}, node.params, node.origin)
+            direct.outs = node.outs
+            node = direct
+        out.append(node)
+    return out
+
+
+def goes_on(body: Graph) -> bool:
+    """Whether a loop over this graph ends with its last step alone: the condition for the next one is always true."""
+    value = body.outputs[0][1]
+    while value.content is None and value.producer is not None and value.producer.kernel is COPY:
+        value = value.producer.ins["x"]
+    told = value.content
+    return value.storage is body.inputs[1][1].storage or (told is not None and all(item is True or item == 1 for item in told.reshape(-1)))
 
 
 class NeedsCasts(Exception):
@@ -59,25 +99,35 @@ class GpuAssembler(Assembler):
 
     def __init__(
         self,
+        graph: Graph,
         nodes: Sequence[Node],
-        inputs: Sequence[tuple[str, Value]],
-        outputs: Sequence[tuple[str, Value]],
         weights: dict[Storage, int],
-        checks: Sequence[tuple[DimLike, str]] = (),
+        bodies: Mapping[Graph, Sequence[Node]],
+        outer: GpuAssembler | None = None,
     ) -> None:
-        super().__init__("gpu", nodes, inputs, outputs, weights, False, checks)
-        self.modules: dict[str, int] = {}
-        self.pipelines: dict[tuple[Any, ...], int] = {}
-        self.pipeline_rows: list[dict[str, Any]] = []
-        self.cases: list[list[dict[str, Any]] | None] = []
+        super().__init__("gpu", nodes, graph.inputs, graph.outputs, weights, False, graph.checks, graph.reads, bodies)
+        self.goes_on = outer is not None and len(graph.outputs) > 0 and len(graph.inputs) > 1 and goes_on(graph)
+        self.modules: dict[str, int] = outer.modules if outer else {}
+        self.pipelines: dict[tuple[Any, ...], int] = outer.pipelines if outer else {}
+        self.pipeline_rows: list[dict[str, Any]] = outer.pipeline_rows if outer else []
+        self.cases: list[Any] = []
         self.reads: list[tuple[list[int], list[int]]] = []  # storages that each step reads, and writes
         self.ways: dict[Any, tuple[list[dict[str, Any]] | None, bool]] = {}  # of each call: its cases, and whether only a GPU runs it
 
     def build(self) -> GpuProgram:
         program = self.assemble()
-        schedule, on_core = self.schedule()
-        section = GpuSection(list(self.modules), self.pipeline_rows, self.cases, schedule, on_core)
+        plan = self.plan()
+        section = GpuSection(plan.steps, plan.schedule, plan.on_core, plan.bodies, False, list(self.modules), self.pipeline_rows)
         return GpuProgram(program, section)
+
+    def plan(self) -> GpuPlan:
+        schedule, on_core = self.schedule()
+        return GpuPlan(
+            self.cases, schedule, on_core, [inner.plan() for inner in self.inners if isinstance(inner, GpuAssembler)], self.goes_on
+        )
+
+    def inner(self, body: Graph) -> Assembler:
+        return GpuAssembler(body, self.bodies[body], self.weights, self.bodies, self)
 
     def spanned(self, value: Value) -> tuple[int, int] | None:
         """First element and reach of a view of a weight too large to be bound whole, or of a part of a broadcast one; else None."""
@@ -109,6 +159,11 @@ class GpuAssembler(Assembler):
     def step(self, at: int, node: Node, aliases: dict[Storage, Storage]) -> Step:
         step = super().step(at, node, aliases)
         written = sum(name in node.outs for name in (b.name for b in node.kernel.outputs))
+        if "control" in node.kernel.traits:
+            inputs = [self.buffer_rows[b][0] for b in step.buffers[len(node.outs) :] if b >= 0]
+            self.reads.append((inputs, []))
+            self.cases.append({})
+            return step
         present = [self.buffer_rows[b][0] for b in step.buffers if b >= 0]
         reads, writes = present[written:], present[:written]
         self.reads.append((reads, writes))
@@ -129,6 +184,8 @@ class GpuAssembler(Assembler):
         if cases_for is None:
             return None
         call = call_of(self.seen(node))
+        if any(spec.is_float and isinstance(p, dims.Dim) for spec in call.kernel.params for p in _listed(call.params[spec.name])):
+            return None  # the bits of a number, which is known when the Program has begun to run
         whole = call_of(node).values
         call = replace(call, starts={name: whole[name].offset - value.offset for name, value in call.values.items()})
         if len(call.values) > MAX_STORAGE_BUFFERS:
@@ -182,11 +239,20 @@ class GpuAssembler(Assembler):
         return self.pipelines[key]
 
     def schedule(self) -> tuple[list[list[Any]], list[int]]:
-        """Runs of steps on either side, and the copies between them. Inputs and weights are where their readers are from the start."""
+        """Runs of steps on either side, the copies between them, control, stages. Inputs, slots and weights are where their readers are."""
         here: dict[int, set[str]] = {}
         out: list[list[Any]] = []
         moved = {i for i, row in enumerate(self.storages) if row[0] in (ARENA, OUTPUT)}
+        boundaries = [steps for _, steps in self.ends[:-1]]
+        stage = 0
         for at, (case, (reads, writes)) in enumerate(zip(self.cases, self.reads, strict=True)):
+            while stage < bisect_right(boundaries, at):
+                out.append(["stage", stage + 1, self.read_on_core(stage, here)])
+                stage += 1
+            if case == {}:
+                case["on_core"] = [k for k, s in enumerate(reads) if here.get(s) == {"core"}]
+                out.append(["control", at])
+                continue
             side = "gpu" if case is not None else "core"
             # A partial write keeps the rest, so what is written has to be there as well.
             away = [s for s in dict.fromkeys([*reads, *writes]) if s in moved and s in here and side not in here[s]]
@@ -200,8 +266,15 @@ class GpuAssembler(Assembler):
                 out.append([side, at, at + 1])
             for s in writes:
                 here[s] = {side}
+        out += [["stage", s + 1, self.read_on_core(s, here)] for s in range(stage, len(boundaries))]
         results = [i for i, row in enumerate(self.storages) if row[0] == OUTPUT]
         return out, [self.storages[i][1] for i in results if "gpu" not in here.get(i, {"gpu"})]
+
+    def read_on_core(self, stage: int, here: Mapping[int, set[str]]) -> list[int]:
+        """The registers of the next stage that read what is in the core's memory alone."""
+        first, last = self.ends[stage][0], self.ends[stage + 1][0]
+        reads = [r for r in range(first, last) if self.code[r][0] == SHAPE_OPS["read"]]
+        return [r for r in reads if here.get(self.buffer_rows[self.code[r][1]][0]) == {"core"}]
 
 
 def call_of(node: Node) -> Call:
@@ -219,6 +292,10 @@ def call_of(node: Node) -> Call:
         if spec.output:
             outputs.append(spec.name)
     return Call(node.kernel, values, tuple(outputs), _params(node.kernel, node), node)
+
+
+def _listed(items: Any) -> Sequence[Any]:
+    return items if isinstance(items, tuple) else (items,)
 
 
 def _params(kernel: Kernel, node: Node) -> dict[str, Any]:

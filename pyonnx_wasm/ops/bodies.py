@@ -1,4 +1,4 @@
-"""Bodies of branches and loops as graphs of their own, which the core runs."""
+"""Bodies of branches and loops as graphs of their own."""
 
 from __future__ import annotations
 

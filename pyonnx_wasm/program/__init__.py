@@ -5,8 +5,8 @@ What lowers is in ``.lower``, apart from what reads, which a session over a comp
 A table of the Program is added in ``assemble``, ``view``, the core's ``verify.cpp`` and ``PROGRAM.md``, with another ``VERSION``.
 """
 
-from .model import ARENA, INPUT, MAGIC, OUTPUT, SHAPE_OPS, VERSION, WEIGHT, Compiled, Program, Signature, Weight, homes
-from .section import GpuProgram, GpuSection
+from .model import ARENA, INPUT, MAGIC, OUTPUT, SHAPE_OPS, SLOT, VERSION, WEIGHT, Compiled, Program, Signature, Weight, homes
+from .section import GpuPlan, GpuProgram, GpuSection
 from .view import ProgramView, StepRow
 
 __all__ = [
@@ -15,9 +15,11 @@ __all__ = [
     "MAGIC",
     "OUTPUT",
     "SHAPE_OPS",
+    "SLOT",
     "VERSION",
     "WEIGHT",
     "Compiled",
+    "GpuPlan",
     "GpuProgram",
     "GpuSection",
     "Program",

@@ -60,6 +60,7 @@ class Assembler:
         self.slots: dict[Storage, int] = {}  # what branches and loops give
         self.slot_rows: list[tuple[int, int]] = []
         self.programs: list[np.ndarray] = []
+        self.inners: list[Assembler] = []
         self.read_storages = {r.value.storage for r in (reads or {}).values()}
         self.demanded: set[DimLike] = set()
         self.ends: list[tuple[int, int]] = []  # registers and steps behind each stage
@@ -346,7 +347,7 @@ class Assembler:
         for value in node.ins["x"]:
             bufs.append(self.window(at, value, {})[0])
             sizes += [value.rank, *value.shape] if "callback" in node.params else value.shape
-        registers = [self.register(x) for x in [len(node.outs), *self.steering(node), *sizes]]
+        registers = [self.register(x) for x in [len(node.outs), *self.steering(node), *sizes]]  # the Programs within have origins too
         self.origins.append(node.origin)
         return Step(self.kernels.setdefault(node.kernel, len(self.kernels)), False, len(self.origins) - 1, bufs, registers)
 
@@ -363,15 +364,17 @@ class Assembler:
 
     def within_it(self, body: Graph) -> np.ndarray:
         """The words of a Program within this one: over its weights, with its texts."""
-        inner = Assembler(
-            "", self.bodies[body], body.inputs, body.outputs, self.weights, self.inplace, body.checks, body.reads, self.bodies
-        )
+        inner = self.inner(body)
+        self.inners.append(inner)
         inner.messages, inner.origins, inner.callbacks = self.messages, self.origins, self.callbacks
         words = inner.assemble().code
         for storage in inner.storage_of:
             if storage in self.weights:
                 self.storage(storage)
         return words
+
+    def inner(self, body: Graph) -> Assembler:
+        return Assembler("", self.bodies[body], body.inputs, body.outputs, self.weights, self.inplace, body.checks, body.reads, self.bodies)
 
     def touch(self, at: int, storage: Storage, aliases: dict[Storage, Storage]) -> int:
         """The buffer of a storage, whose life is stretched to this step."""

@@ -8,7 +8,9 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .model import BUFFER_WORDS, REGISTER_WORDS, SHAPE_OPS, STORAGE_WORDS, TABLES
+from .model import BUFFER_WORDS, REGISTER_WORDS, SHAPE_OPS, STAGE_WORDS, STORAGE_WORDS, TABLES
+
+CONTROL = ("if", "loop", "host")  # steps that give slots
 
 
 class KernelRow(NamedTuple):
@@ -73,6 +75,7 @@ class StepRow(NamedTuple):
         origin: index of the text that names the ONNX nodes behind it.
         buffers: buffer indices, -1 where one is absent.
         params: registers.
+        slots: what a branch or a loop gives, -1 where that is not needed.
     """
 
     kernel: str
@@ -80,11 +83,26 @@ class StepRow(NamedTuple):
     origin: int
     buffers: tuple[int, ...]
     params: tuple[int, ...]
+    slots: tuple[int, ...] = ()
 
     @property
     def present(self) -> list[int]:
         """The buffers that are there."""
         return [b for b in self.buffers if b >= 0]
+
+
+class StageRow(NamedTuple):
+    """Where the registers and the steps of a stage end."""
+
+    registers: int
+    steps: int
+
+
+class SlotRow(NamedTuple):
+    """What a control step gives."""
+
+    dtype: int
+    rank: int
 
 
 class ProgramView:
@@ -137,12 +155,26 @@ class ProgramView:
         return [BufferRow(*row) for row in self._fixed("buffers", BUFFER_WORDS)]
 
     @cached_property
+    def stages(self) -> list[StageRow]:
+        return [StageRow(*row) for row in self._fixed("stages", STAGE_WORDS)]
+
+    @cached_property
+    def slots(self) -> list[SlotRow]:
+        return [SlotRow(*row) for row in self._fixed("slots", STAGE_WORDS)]
+
+    @cached_property
+    def programs(self) -> list[np.ndarray]:
+        """The words of the Programs within."""
+        return [self.words[at : at + count] for at, count in self._fixed("programs", STAGE_WORDS)]
+
+    @cached_property
     def steps(self) -> list[StepRow]:
         names, rows = [k.name for k in self.kernels], []
         for at, kernel, n_bufs, n_params, origin in self._step_heads():
             words = self.words[at : at + n_bufs + n_params].tolist()
             name = names[kernel if kernel >= 0 else ~kernel]
-            rows.append(StepRow(name, kernel < 0, origin, tuple(words[:n_bufs]), tuple(words[n_bufs:])))
+            given = self.registers[words[n_bufs]].a if name in CONTROL else 0
+            rows.append(StepRow(name, kernel < 0, origin, tuple(words[given:n_bufs]), tuple(words[n_bufs:]), tuple(words[:given])))
         return rows
 
     def origin(self, step: int) -> int:

@@ -35,7 +35,7 @@ from .errors import CoreError as CoreError
 from .errors import core_error, origin_of
 
 LIB = Path(__file__).resolve().parents[1] / "lib"
-API_VERSION = 2
+API_VERSION = 3
 ISAS = {"x86_64": ("sse4", "avx2", "avx512"), "aarch64": ("neon",)}  # by what pwx_isa returns, from 1
 MOST = (1 << 63) - 1
 LONG = 1 << 28  # operations of a run that may take longer than a user waits for Ctrl-C; a tenth of a second or so
@@ -101,7 +101,9 @@ def open_library(path: Path) -> ctypes.CDLL:
         "pwx_create": (c_void_p, [c_void_p, c_int64, pointers, i64s, c_int64, c_void_p, error]),
         "pwx_bind": (c_int32, [c_void_p, i64s, pointers, error]),
         "pwx_evaluate": (c_int32, [c_void_p, i64s, pointers, i64s, c_int64, error]),
-        "pwx_storage": (c_void_p, [c_void_p, c_int64]),
+        "pwx_evaluate_stage": (c_int32, [c_void_p, c_int32, i64s, i64s, i64s, c_int64, error]),
+        "pwx_part": (c_void_p, [c_void_p, c_int32]),
+        "pwx_run_step": (c_int32, [c_void_p, c_int32, pointers, error]),
         "pwx_output_dims": (i64s, [c_void_p]),
         "pwx_arena_bytes": (c_int64, [c_void_p]),
         "pwx_operations": (c_int64, [c_void_p]),
@@ -134,6 +136,7 @@ class Core:
         threads: the caller included.
         library: a build of the core; the best one by default.
         limits: what a run may take.
+        outer: the Program that this one lies in, and its number there: it shares weights, limits, threads and random numbers.
     Raises:
         CoreError: the Program is malformed, or names a kernel that this core lacks.
     """
@@ -147,6 +150,7 @@ class Core:
         threads: int = 1,
         library: ctypes.CDLL | None = None,
         limits: Limits = UNLIMITED,
+        outer: tuple[Core, int] | None = None,
     ) -> None:
         self._session: int | None = None
         self._pool: int | None = None
@@ -160,6 +164,21 @@ class Core:
         for k, weight in enumerate(self._weights):
             if weight is not None and not weight.flags.c_contiguous:
                 raise ValueError(f"weight {k} is not contiguous")
+        self._outer = outer[0] if outer else None
+        if outer:
+            self._session = self._lib.pwx_part(outer[0]._handle, outer[1])
+        else:
+            self._create(words, threads)
+            self.limit(*limits)
+        self._may_be_long = self.view.count("stages") > 1  # what later stages and loops take shows in the run
+        self._inputs = [(DType(row.dtype), row.rank) for row in self.view.inputs]
+        self._outputs = [(DType(row.dtype), row.rank) for row in self.view.outputs]
+        self._dims = (c_int64 * sum(rank for _, rank in self._inputs))()
+        self._input_bytes: list[int] = []
+        self._output_bytes: list[int] = []
+        self._shapes: list[tuple[int, ...] | None] = []
+
+    def _create(self, words: np.ndarray, threads: int) -> None:
         n = len(self._weights)
         sizes = (c_int64 * n)(*(0 if w is None else w.nbytes if w.flags.writeable else -w.nbytes for w in self._weights))
         self._pool = self._lib.pwx_pool_create(threads)
@@ -169,14 +188,6 @@ class Core:
         self._session = self._lib.pwx_create(words.ctypes.data, words.size, pointers, sizes, n, self._pool, byref(self._error))
         if not self._session:
             self._check(self._error.code)
-        self.limit(*limits)
-        self._may_be_long = self.view.count("stages") > 1  # what later stages and loops take shows in the run
-        self._inputs = [(DType(row.dtype), row.rank) for row in self.view.inputs]
-        self._outputs = [(DType(row.dtype), row.rank) for row in self.view.outputs]
-        self._dims = (c_int64 * sum(rank for _, rank in self._inputs))()
-        self._input_bytes: list[int] = []
-        self._output_bytes: list[int] = []
-        self._shapes: list[tuple[int, ...] | None] = []
 
     def bind(self, dims: Sequence[int], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...] | None]:
         """Fixes the sizes of all inputs; returns the shapes of the outputs, None for those that are known while the Program runs.
@@ -304,12 +315,17 @@ class Core:
 
         self._whole(call, inputs, outputs, more)
 
-    def storage(self, index: int, nbytes: int) -> np.ndarray:
-        """The bytes of an arena storage under the current binding; valid until the next ``bind``."""
-        address = self._lib.pwx_storage(self._handle, index)
-        if not address:
-            raise ValueError(f"storage {index} is not in the arena")
-        return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
+    def evaluate_stage(self, stage: int, values: Sequence[int], slot_bytes: Sequence[int], count: int) -> np.ndarray:
+        """All ``count`` registers, when those of a later stage read ``values``; ``slot_bytes``: of what control steps gave so far."""
+        registers = np.empty(count, np.int64)
+        into = registers.ctypes.data_as(POINTER(c_int64))
+        read, slots = (c_int64 * len(values))(*values), (c_int64 * len(slot_bytes))(*slot_bytes)
+        self._check(self._lib.pwx_evaluate_stage(self._handle, stage, read, slots, into, count, byref(self._error)))
+        return registers
+
+    def run_step(self, step: int, storages: Sequence[np.ndarray | None]) -> None:
+        """Runs one step of what was evaluated; ``storages`` hold the bytes of each, those of weights aside."""
+        self._check(self._lib.pwx_run_step(self._handle, step, _pointers(storages), byref(self._error)))
 
     def time_steps(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[tuple[str, int]]:
         """Runs step by step; returns each step's ``(origin, nanoseconds)``."""
@@ -357,9 +373,9 @@ class Core:
 
     def close(self) -> None:
         """Frees the session and ends its threads; closing twice is fine."""
-        if self._session:
+        if self._session and self._outer is None:
             self._lib.pwx_destroy(self._session)
-            self._session = None
+        self._session = None
         if self._pool:
             self._lib.pwx_pool_destroy(self._pool)
             self._pool = None

@@ -25,7 +25,7 @@ from .errors import MORE, core_error
 
 LIB = Path(__file__).resolve().parents[1] / "lib"
 FILE = "core-relaxed.wasm"
-API_VERSION = 2
+API_VERSION = 3
 PAGE = 1 << 16
 MOST_BYTES = 65535 * PAGE  # what the module declares as the most of its memory
 OPTIONS = ("max_memory",)

@@ -15,8 +15,9 @@ import numpy as np
 from .. import compiler
 from ..dtypes import DType, from_numpy, to_numpy
 from ..feeds import packed, unpacked
-from ..program import Compiled
+from ..program import Compiled, ProgramView
 from ..program import file as ponnx
+from ..program.view import CONTROL
 from ..server import Server
 from .chromium import launch_options
 from .suite import Case, compare
@@ -51,14 +52,16 @@ const run = async (session, feeds) => {
   const results = await session.run(Object.fromEntries(feeds.map(([name, given]) => [name, value(given)])));
   return session.outputNames.map((n) => shown(results[n]));
 };
-const one = async ({ model, feeds, more, executionProviders }) => {
+const one = async ({ model, feeds, more, executionProviders, profiled }) => {
   let session;
   try {
     session = await InferenceSession.create(bytes(model), { executionProviders });
     const outputs = await run(session, feeds);
     const later = [];
     for (const each of more ?? []) later.push(await run(session, each));
-    return { outputs, later };
+    const steps = profiled ? await session.profile(Object.fromEntries(feeds.map(([name, given]) => [name, value(given)]))) : [];
+    const onCore = [...new Set(steps.filter(({ backend }) => backend === "wasm").map(({ kernel }) => kernel))];
+    return { outputs, later, backend: session.backend, fallback: session.fallback, onCore };
   } catch (error) {
     return { error: String(error?.message ?? error) };
   } finally {
@@ -96,16 +99,32 @@ def player_page(webgpu: bool = False) -> Iterator[Any]:
                 browser.close()
 
 
+OnCore = dict[str, tuple[str, ...]]
+
+
 def run_browser(
-    chosen: Sequence[Case], optimise: bool, watch: Callable[[Case, Exception | None], None], providers: Sequence[str] = ("wasm",)
+    chosen: Sequence[Case],
+    optimise: bool,
+    watch: Callable[[Case, Exception | None], None],
+    providers: Sequence[str] = ("wasm",),
+    on_core: OnCore | None = None,
 ) -> None:
-    """Compiles cases here, runs them in one page; tells ``watch`` each outcome."""
+    """Compiles cases here, runs them in one page; tells ``watch`` each outcome.
+
+    Args:
+        on_core: takes the kernels that the core ran beside a GPU, or in its place, by the name of each case that passes with its help.
+    """
     with player_page("webgpu" in providers) as page:
-        run_in(page, chosen, optimise, watch, providers)
+        run_in(page, chosen, optimise, watch, providers, on_core)
 
 
 def run_in(
-    page: Any, chosen: Sequence[Case], optimise: bool, watch: Callable[[Case, Exception | None], None], providers: Sequence[str] = ("wasm",)
+    page: Any,
+    chosen: Sequence[Case],
+    optimise: bool,
+    watch: Callable[[Case, Exception | None], None],
+    providers: Sequence[str] = ("wasm",),
+    on_core: OnCore | None = None,
 ) -> None:
     """Like :func:`run_browser`, in a page that has :data:`PAGE` loaded, of whatever browser."""
     gpu = "webgpu" in providers
@@ -113,16 +132,19 @@ def run_in(
     size = 0
     for case in chosen:
         try:
-            one = job(case, optimise, gpu) | {"executionProviders": list(providers)}
+            one = job(case, optimise, gpu) | {
+                "executionProviders": list(providers),
+                "profiled": gpu and on_core is not None,
+            }
         except Exception as error:
             watch(case, error)
             continue
         batch.append((case, one))
         size += len(one["model"]) + len(str(one["feeds"]))
         if size > BATCH_BYTES or len(batch) == BATCH_CASES:
-            _run(page, batch, watch)
+            _run(page, batch, watch, on_core)
             batch, size = [], 0
-    _run(page, batch, watch)
+    _run(page, batch, watch, on_core)
 
 
 def job(case: Case, optimise: bool, gpu: bool = False, more: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
@@ -133,7 +155,14 @@ def job(case: Case, optimise: bool, gpu: bool = False, more: Sequence[Mapping[st
         ponnx.save(compiled, path)
         model = Path(path).read_bytes()
     runs = [_feeds(compiled, feeds) for feeds in (case.feeds, *more)]
-    return {"model": _text(model), "feeds": runs[0], "more": runs[1:]}
+    return {"model": _text(model), "feeds": runs[0], "more": runs[1:], "onCore": _kernels_on_core(compiled)}
+
+
+def _kernels_on_core(compiled: Compiled) -> list[str]:
+    """The kernels that the core runs where a GPU runs the rest."""
+    if compiled.gpu is None:
+        return sorted({row.name for row in ProgramView(compiled.main.code).kernels})
+    return sorted(compiled.gpu.section.kernels_on_core(ProgramView(compiled.gpu.program.code)))
 
 
 def _feeds(compiled: Compiled, given: Mapping[str, Any]) -> list[tuple[str, Any]]:
@@ -156,19 +185,32 @@ def _text(data: bytes) -> str:
     return base64.b64encode(data).decode()
 
 
-def _run(page: Any, batch: Sequence[tuple[Case, dict[str, Any]]], watch: Callable[[Case, Exception | None], None]) -> None:
+def _run(
+    page: Any, batch: Sequence[tuple[Case, dict[str, Any]]], watch: Callable[[Case, Exception | None], None], on_core: OnCore | None
+) -> None:
     if not batch:
         return
     answers = page.evaluate("batch => window.runBatch(batch)", [one for _, one in batch])
-    for (case, _), answer in zip(batch, answers, strict=True):
+    for (case, one), answer in zip(batch, answers, strict=True):
         try:
             if "error" in answer:
                 raise PlayerError(answer["error"])
             compare(case, [(_type(o), output(o)) for o in answer["outputs"]])
+            if one["profiled"]:
+                _agrees(one["onCore"], answer)
         except Exception as error:
             watch(case, error)
         else:
             watch(case, None)
+            if one["profiled"] and on_core is not None and one["onCore"]:
+                on_core[case.name] = tuple(one["onCore"])
+
+
+def _agrees(planned: Sequence[str], answer: Mapping[str, Any]) -> None:
+    """Refuses steps on the core that the plan has on the GPU."""
+    unasked = set(answer["onCore"]) - set(planned) - {*CONTROL}
+    if unasked or (answer["backend"] != "webgpu" and not planned):
+        raise PlayerError(f"the core runs {', '.join(sorted(unasked)) or 'all of it'}: {answer.get('fallback')}")
 
 
 def _type(given: Any) -> str:

@@ -6,13 +6,13 @@ from gpu_model import assert_same, both, graph, section
 from onnx import helper
 
 from pyonnx_wasm.gpu import split
-from pyonnx_wasm.runtimes import wgpu
+from pyonnx_wasm.runtimes import wgpu_program
 
 
 @pytest.fixture(autouse=True)
 def small_bindings(monkeypatch: pytest.MonkeyPatch) -> None:
     """As if adapters bound 8 KB."""
-    for module in (split, wgpu):
+    for module in (split, wgpu_program):
         monkeypatch.setattr(module, "BINDING_BYTES", 8192)
 
 

@@ -281,16 +281,16 @@ export class Gpu {
     }
   }
 
-  /** Submits `encoder` with copies of the starts of buffers, and gives their bytes: one submission and one wait for all. */
+  /** Submits `encoder` with copies of ranges of buffers, and gives their bytes: one submission and one wait for all. */
   async read(
-    wanted: readonly { buffer: GPUBuffer; bytes: number }[],
+    wanted: readonly { buffer: GPUBuffer; bytes: number; offset?: number }[],
     encoder = this.device.createCommandEncoder(),
   ): Promise<Uint8Array<ArrayBuffer>[]> {
     const { queue } = this.device;
     let at = 0;
-    const places = wanted.map(({ bytes }) => {
+    const places = wanted.map(({ bytes, offset = 0 }) => {
       const place = at;
-      at += Math.ceil(bytes / 8) * 8;
+      at += bytes && Math.ceil((bytes + (offset % 4)) / 8) * 8;
       return place;
     });
     if (at === 0) {
@@ -298,8 +298,10 @@ export class Gpu {
       return wanted.map(() => new Uint8Array());
     }
     const staging = this.#takeStaging(at);
-    wanted.forEach(({ buffer, bytes }, i) => {
-      if (bytes) encoder.copyBufferToBuffer(buffer, 0, staging, places[i]!, Math.ceil(bytes / 4) * 4);
+    wanted.forEach(({ buffer, bytes, offset = 0 }, i) => {
+      const before = offset % 4;
+      const size = Math.ceil((bytes + before) / 4) * 4;
+      if (bytes) encoder.copyBufferToBuffer(buffer, offset - before, staging, places[i]!, size);
     });
     queue.submit([encoder.finish()]);
     try {
@@ -311,7 +313,10 @@ export class Gpu {
       throw new GpuError(`reading results: ${messageOf(error)}`);
     }
     const all = staging.getMappedRange(0, at);
-    const read = wanted.map(({ bytes }, i) => new Uint8Array(all.slice(places[i]!, places[i]! + bytes)));
+    const read = wanted.map(({ bytes, offset = 0 }, i) => {
+      const place = places[i]! + (offset % 4);
+      return new Uint8Array(all.slice(place, place + bytes));
+    });
     staging.unmap();
     this.#giveStaging(staging);
     return read;

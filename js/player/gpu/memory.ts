@@ -23,8 +23,8 @@ export class Rooms {
   constructor(readonly gpu: Gpu) {}
 
   /** Makes every place as large as is needed; when memory runs out, places that could not grow are left empty. */
-  fit(needs: readonly (Need | undefined)[]): Promise<void> | undefined {
-    const small = [...needs.keys()].filter((i) => needs[i] && (this.#rooms[i]?.bytes ?? -1) < needs[i].bytes);
+  fit(needs: ReadonlyMap<number, Need>): Promise<void> | undefined {
+    const small = this.#small(needs);
     if (small.length === 0) return undefined;
     this.version++;
     const old = small.map((i) => this.#rooms[i]?.bytes ?? 0);
@@ -32,7 +32,7 @@ export class Rooms {
     return this.gpu
       .guarded("memory for these sizes", () => {
         for (const [k, i] of small.entries()) {
-          const { bytes, what } = needs[i]!;
+          const { bytes, what } = needs.get(i)!;
           // Sizes that grew once, as a decoder's past, will grow again.
           const ahead = Math.max(bytes, Math.min(Math.ceil(old[k]! * 1.5), this.gpu.maxBytes));
           this.#rooms[i] = { buffer: this.gpu.buffer(ahead, what), bytes: ahead };
@@ -42,6 +42,15 @@ export class Rooms {
         this.#drop(small);
         throw error;
       });
+  }
+
+  /** Whether any place is too small. */
+  wants(needs: ReadonlyMap<number, Need>): boolean {
+    return this.#small(needs).length > 0;
+  }
+
+  #small(needs: ReadonlyMap<number, Need>): number[] {
+    return [...needs].filter(([i, { bytes }]) => (this.#rooms[i]?.bytes ?? -1) < bytes).map(([i]) => i);
   }
 
   at(place: number): GPUBuffer | undefined {
@@ -70,7 +79,11 @@ export class Kept {
   #run = 0;
   #freed = false;
 
-  constructor(readonly gpu: Gpu) {}
+  /** A `patient` one waits for the next runs even when nothing is out any more. */
+  constructor(
+    readonly gpu: Gpu,
+    readonly patient = false,
+  ) {}
 
   /** Begins a run: buffers that the last runs did not want are given back to the GPU. */
   begin(): void {
@@ -93,7 +106,7 @@ export class Kept {
   give(buffer: GPUBuffer): void {
     this.#live.delete(buffer);
     this.#idle.push({ buffer, since: this.#run });
-    if (this.#live.size === 0 || this.#freed) this.#empty();
+    if ((this.#live.size === 0 && !this.patient) || this.#freed) this.#empty();
   }
 
   /** Destroys a buffer whose run failed. */

@@ -113,7 +113,7 @@ int32_t Session::bind(const i64* dims, void* const* inputs, bool fresh, Error* e
     if (b.used < slot->used) slot = &b;
   }
   // Later stages go on from the registers of stage 0.
-  if (fresh || !same(*slot) || (p.n_stages > 1 && resolved != slot)) {
+  if (!same(*slot) || ((fresh || p.n_stages > 1) && resolved != slot)) {
     slot->valid = false;
     slot->used = 0;
     resolved = slot;

@@ -18,7 +18,7 @@ int32_t clear(Error* e) {
 
 }  // namespace
 
-EXPORT(pwx_version) int32_t pwx_version() { return 2; }
+EXPORT(pwx_version) int32_t pwx_version() { return 3; }
 
 // 64-byte aligned; nullptr when out of memory. Only the coordinating thread may call it in WebAssembly.
 EXPORT(pwx_alloc) void* pwx_alloc(size_t bytes) {
@@ -75,8 +75,8 @@ Session* pwx_create(const int32_t* code, i64 words, void* const* weights, const 
 // After an error there is no binding.
 EXPORT(pwx_bind) int32_t pwx_bind(Session* s, const i64* dims, void* const* inputs, Error* e) { return clear(e), s->bind(dims, inputs, false, e); }
 
-// Evaluates and proves like bind and hands out all registers, for hosts that run the steps elsewhere. It takes no memory; there is no
-// binding afterwards.
+// Evaluates and proves like bind and hands out all registers, those of later stages not yet of use, for hosts that run the steps
+// elsewhere. It takes no memory; there is no binding afterwards.
 EXPORT(pwx_evaluate) int32_t pwx_evaluate(Session* s, const i64* dims, void* const* inputs, i64* registers, i64 n, Error* e) {
   clear(e);
   if (int32_t err = s->bind(dims, inputs, true, e)) return err;
@@ -85,11 +85,22 @@ EXPORT(pwx_evaluate) int32_t pwx_evaluate(Session* s, const i64* dims, void* con
   return 0;
 }
 
-// Where a storage of the arena lies under the current binding; nullptr for others.
-EXPORT(pwx_storage) void* pwx_storage(Session* s, i64 index) {
-  const bool known = s->current && index >= 0 && index < s->p.n_storages && s->p.storages[index].kind == ARENA;
-  return known ? s->blocks[0].data + s->current->place[index] : nullptr;
+// The same for the stage behind the one evaluated last, or for an earlier one again: `values` are what its READ and SIZE instructions read,
+// in their order, `slot_bytes` the bytes of what control steps gave so far.
+EXPORT(pwx_evaluate_stage) int32_t pwx_evaluate_stage(Session* s, int32_t stage, const i64* values, const i64* slot_bytes, i64* registers, i64 n, Error* e) {
+  clear(e);
+  if (int32_t err = s->evaluate_stage(stage, values, slot_bytes, e)) return err;
+  if (n != s->p.n_regs) return fail(e, MISUSE, -1, "the program has ", s->p.n_regs, " registers");
+  if (n) __builtin_memcpy(registers, s->regs.data, size_t(n) * 8);
+  return 0;
 }
+
+// A Program within, as a session of its own for hosts that run control steps themselves: it shares limits, random numbers and threads with
+// the outer one and goes when that goes. nullptr where there is none.
+EXPORT(pwx_part) Session* pwx_part(Session* s, int32_t index) { return index >= 0 && index < s->p.n_parts ? s->parts[index] : nullptr; }
+
+// Runs one step of what was evaluated; `storages` is where each lies, those of weights aside. Its scratch memory is the session's.
+EXPORT(pwx_run_step) int32_t pwx_run_step(Session* s, int32_t step, void* const* storages, Error* e) { return clear(e), s->run_step(step, storages, e); }
 
 // nullptr without a binding. The dims of outputs that later stages decide are -1 until they are known.
 EXPORT(pwx_output_dims) const i64* pwx_output_dims(Session* s) { return s->current ? s->current->out_dims : nullptr; }
@@ -106,8 +117,12 @@ EXPORT(pwx_arena_bytes) i64 pwx_arena_bytes(Session* s) {
 // current binding.
 EXPORT(pwx_limit) void pwx_limit(Session* s, i64 max_memory, i64 max_operations) { s->limit(max_memory, max_operations); }
 
-// An estimate of the elementary operations of a run under the current binding; of a Program of several stages, of those that are known.
-EXPORT(pwx_operations) i64 pwx_operations(Session* s) { return s->current ? s->current->operations : 0; }
+// An estimate of the elementary operations of a run under the current binding, or evaluation; of a Program of several stages, of those that
+// are known.
+EXPORT(pwx_operations) i64 pwx_operations(Session* s) {
+  const Binding* b = s->current ? s->current : s->resolved;
+  return b && b->valid ? b->operations : 0;
+}
 
 // Where the random numbers of later runs begin; the same seed gives the same numbers on every machine. Without it the seed is 0.
 EXPORT(pwx_seed) void pwx_seed(Session* s, i64 seed) { s->own_chance = {uint64_t(seed), 0}; }

@@ -132,6 +132,10 @@ struct Session {
   int32_t go_on(void* const* inputs, void* const* outputs, Error* e);
   void limit(i64 memory, i64 operations);
 
+  // apart.cpp
+  int32_t evaluate_stage(i64 stage, const i64* values, const i64* slot_bytes, Error* e);
+  int32_t run_step(i64 step, void* const* storages, Error* e);
+
   // control.cpp
   int32_t create_parts(const i64* bytes, Error* e);
   void drop();
