@@ -36,7 +36,7 @@ ACTIVATIONS: dict[str, tuple[float | None, float | None, Callable[[Value, Any, A
 }
 
 
-def _gates(names: Sequence[str], alpha: Floats, beta: Floats, clip: float | None) -> list[Gate]:
+def gates_of(names: Sequence[str], alpha: Floats, beta: Floats, clip: float | None) -> list[Gate]:
     """The activations of all directions with their parameters: of those lists each activation that has one takes the next."""
     alphas, betas = list(alpha or []), list(beta or [])
     found: list[Gate] = []
@@ -112,7 +112,7 @@ def _recurrent(
         lengths = unsqueeze(cast(sized(sequence_lens, [batch], "sequence_lens"), DType.int64), [1])
     ways = ["forward", "reverse"] if direction == "bidirectional" else [direction]
     per = len(activations) // len(ways)
-    given_gates = _gates(activations, alpha, beta, clip)
+    given_gates = gates_of(activations, alpha, beta, clip)
     outputs, finals = [], []
     for d, way in enumerate(ways):
         act = given_gates[d * per : (d + 1) * per]

@@ -35,7 +35,7 @@ from . import MICROSOFT
 ACTIVATIONS = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid"}
 
 
-def _activated(y: Value, activation: str, params: Sequence[float]) -> Value:
+def activated(y: Value, activation: str, params: Sequence[float]) -> Value:
     if activation in ACTIVATIONS:
         return map_(ACTIVATIONS[activation], y)
     if activation == "LeakyRelu":
@@ -67,7 +67,7 @@ def FusedGemm(
     activation_gamma: float = 0.0, alpha: float = 1.0, beta: float = 1.0, transA: int = 0, transB: int = 0,
 ) -> Value:  # fmt: skip
     y = Gemm(A, B, C, alpha=alpha, beta=beta, transA=transA, transB=transB)
-    return _activated(y, activation, (activation_alpha, activation_beta)) if activation else y
+    return activated(y, activation, (activation_alpha, activation_beta)) if activation else y
 
 
 @op(domain=MICROSOFT)
@@ -79,7 +79,7 @@ def FusedConv(
 ) -> Value:  # fmt: skip
     y = Conv(X, W, B, auto_pad=auto_pad, dilations=dilations, group=group, kernel_shape=kernel_shape, pads=pads, strides=strides)
     y = y if Z is None else map_("add", y, Z)
-    return _activated(y, activation, activation_params or ()) if activation else y
+    return activated(y, activation, activation_params or ()) if activation else y
 
 
 @op(domain=MICROSOFT)
@@ -128,7 +128,7 @@ def FusedMatMulActivation(
     y = FusedMatMul(A, B, alpha=alpha, transA=transA, transB=transB, transBatchA=transBatchA, transBatchB=transBatchB)
     if activation == "Softmax":
         return softmax(y, axis_of(activation_axis, y.rank))
-    return _activated(y, activation, (activation_alpha, activation_beta))
+    return activated(y, activation, (activation_alpha, activation_beta))
 
 
 @op(domain=MICROSOFT)

@@ -12,8 +12,10 @@ from . import NOT_GENERATED, Schema, generates
 from .neural import window
 from .quantised import DOMAIN, INT8, UINT8, point, scale
 
+NHWC = ("AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool")
 WITHOUT_A_KERNEL = """
-    MatMulNBitsMlp MatMulNBitsQkv
+    ComplexMul ComplexMulConj GatedRelativePositionBias Irfft MatMulNBitsMlp MatMulNBitsQkv NhwcConv NhwcFusedConv RelativePositionBias
+    RemovePadding Rfft TorchEmbedding
     BiasDropout BiasSoftmax BitmaskBiasDropout BitmaskDropout FusedMatMulActivation GemmFastGelu GemmaRotaryEmbedding GroupNorm IsAllFinite
     MulInteger PackedAttention PackedMultiHeadAttention QLinearReduceMean ReduceSumInteger RestorePadding SkipGroupNorm
 """
@@ -22,6 +24,8 @@ NOT_GENERATED.update(
 )
 NOT_GENERATED[DOMAIN, "TransposeMatMul"] = "FusedMatMul under the name that it had before"
 NOT_GENERATED[DOMAIN, "DecoderMaskedSelfAttention"] = "Attention for one query"
+NOT_GENERATED.update({("com.ms.internal.nhwc", n): "nobody loads them from a file; tests compare with the standard's" for n in NHWC})
+NOT_GENERATED[DOMAIN, "SampleOp"] = "Identity under the name of an example"
 NOT_GENERATED[DOMAIN, "QEmbedLayerNormalization"] = "EmbedLayerNormalization over tables that DequantizeLinear covers"
 
 
@@ -323,3 +327,99 @@ def mixture(m: Sketch, schema: Schema) -> None:
     m.loose = 64
     finish(m, given, k=m.integer(1, experts), activation_type=kind, normalize_routing_weights=m.choice((0, 1)),
            **(fused if kind == "swiglu" else {}), **({"expert_weight_bits": 8} if name_of(m) == "QMoE" else {}))  # fmt: skip
+
+
+@generates("CDist", "Inverse", "Trilu", "UnfoldTensor", "GatherND", "ExpandDims", "Unique", domain=DOMAIN)
+def tensors(m: Sketch, schema: Schema) -> None:
+    m.empty = False
+    name = name_of(m)
+    if name == "CDist":
+        n = m.integer(1, 5)
+        finish(m, [plain(m, m.size(), n), plain(m, m.size(), n)], metric=m.choice(("euclidean", "sqeuclidean")))
+        m.loose = 64
+    elif name == "Inverse":
+        n = m.integer(1, 5)
+        lead = m.shape(m.integer(0, 2))
+        finish(m, [m.input((m.array(FLOAT, (*lead, n, n), "unit") * 0.3 + np.roll(np.eye(n), 1, 0) * 2).astype(np.float32))])
+        m.loose = 256
+    elif name == "Trilu":
+        finish(m, [plain(m, *m.shape(m.integer(2, 4))), m.ints(m.integer(-3, 3))], upper=m.choice((0, 1)))
+    elif name == "UnfoldTensor":
+        size = m.integer(1, 3)
+        finish(m, [plain(m, m.size(), m.size(3, 9), m.size())], dim=m.choice((1, -2)), size=size, step=m.integer(1, 3))
+    elif name == "GatherND":
+        finish(m, [plain(m, m.size(3, 5), *m.shape(m.integer(0, 2))), m.ints([[0], [2], [-1]])])
+    elif name == "ExpandDims":
+        rank = m.integer(0, 4)
+        finish(m, [plain(m, *m.shape(rank)), m.const(np.array(m.integer(-rank - 1, rank), np.int32))])
+    else:
+        finish(m, [m.input(m.whole_numbers(0, 4, (m.size(1, 12),)).astype(np.float32))], 3)
+
+
+@generates("Pad", "Range", "GridSample", "CropAndResize", "NGramRepeatBlock", "MurmurHash3", domain=DOMAIN)
+def more_tensors(m: Sketch, schema: Schema) -> None:
+    m.empty = False
+    name = name_of(m)
+    if name == "Pad":
+        finish(
+            m, [plain(m, m.size(3), m.size(3)), m.ints([m.integer(0, 2) for _ in range(4)])], mode=m.choice(("constant", "edge", "reflect"))
+        )
+    elif name == "Range":
+        finish(m, [m.ints(m.integer(0, 3)), m.ints(m.integer(4, 12)), m.ints(m.integer(1, 3))])
+    elif name == "GridSample":
+        n = m.size(1, 2)
+        m.loose = 64
+        finish(m, [plain(m, n, 2, m.size(), m.size()), plain(m, n, m.size(), m.size(), 2)], mode=m.choice(("bilinear", "bicubic")),
+               padding_mode=m.choice(("zeros", "border")), align_corners=m.choice((0, 1)))  # fmt: skip
+    elif name == "CropAndResize":
+        boxes = m.size(1, 3)
+        m.loose = 64
+        crop = m.const(np.array([m.integer(1, 4), m.integer(2, 4)], np.int32))
+        finish(m, [plain(m, 2, m.integer(1, 2), m.size(2), m.size(2)), m.input(m.array(FLOAT, (boxes, 4), "unit")),
+                   m.input(m.whole_numbers(0, 1, (boxes,), np.int32)), crop])  # fmt: skip
+    elif name == "NGramRepeatBlock":
+        rows = m.size(1, 3)
+        finish(m, [m.input(m.whole_numbers(0, 3, (rows, m.size(3, 12)))), plain(m, rows, 4)], ngram_size=m.integer(1, 3))
+    else:
+        dtype = m.choice((np.int32, np.uint32, np.int64, np.uint64))
+        finish(m, [m.input(m.whole_numbers(0, 1 << 20, m.shape(), dtype))], positive=m.choice((0, 1)), seed=m.integer(0, 9))
+
+
+@generates("NhwcMaxPool", "ConvTransposeWithDynamicPads", domain=DOMAIN)
+def layouts(m: Sketch, schema: Schema) -> None:
+    m.empty = False
+    n, c, h, w = m.size(1, 2), m.integer(1, 3), m.size(4, 7), m.size(4, 7)
+    strides = [m.integer(1, 2), 1]
+    if name_of(m) == "NhwcMaxPool":
+        finish(m, [m.operand(code(m), (n, h, w, c))], kernel_shape=[3, 2], strides=strides)
+    else:
+        pads = m.const(np.array([m.integer(0, 1) for _ in range(4)]))
+        finish(m, [plain(m, n, c, h, w), plain(m, c, m.integer(1, 3), 3, 2, constant=1), pads], strides=strides)
+
+
+@generates("DynamicQuantizeLSTM", domain=DOMAIN)
+def quantised_lstm(m: Sketch, schema: Schema) -> None:
+    m.empty = False
+    size, width, kind = m.integer(1, 3), m.integer(1, 3), code(m)
+    given = [plain(m, m.size(1, 5), m.size(1, 2), width)]
+    given += [m.const(m.array(kind, (1, rows, 4 * size), "plain", True)) for rows in (width, size)]
+    given += [plain(m, 1, 8 * size, constant=1) if m.chance(0.5) else "", *[""] * 4]
+    for _ in range(2):
+        given += [m.const(np.array([0.005], np.float32)), m.const(np.array([128 if kind == UINT8 else 0], kind))]
+    m.loose = 1 << 18  # a quantum of a hidden state
+    finish(m, given, 3, hidden_size=size)
+
+
+@generates("LinearAttention", "CausalConvWithState", domain=DOMAIN)
+def recurrences(m: Sketch, schema: Schema) -> None:
+    m.empty = False
+    b, n, heads, size = m.size(1, 2), m.size(1, 4), m.integer(1, 2), m.integer(1, 3)
+    m.loose = 64
+    if name_of(m) == "LinearAttention":
+        given = [plain(m, b, n, heads * size) for _ in range(3)] + [plain(m, b, heads, size, size), plain(m, b, n, heads)]
+        finish(m, [*given, plain(m, b, n, heads)], 2, q_num_heads=heads, kv_num_heads=heads)
+    else:
+        c, last, gap = m.integer(1, 4), m.choice((0, 1)), m.choice((1, 2))
+        state = (b, 2 * gap, c) if last else (b, c, 2 * gap)
+        given = [plain(m, b, n, c) if last else plain(m, b, c, n), plain(m, c, 1, 3, constant=1), plain(m, c, constant=1), plain(m, *state)]
+        finish(m, given, 2, channels_last=last, dilation=gap, activation=m.choice(("none", "silu")))
