@@ -5,11 +5,17 @@ from __future__ import annotations
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import IRError, Value
-from ..op import Context, op
-from ..tensor import broadcast_to, cast, constant, contiguous, like, map_, reduce, reshape, slice_, unsqueeze
+from ..ir import IRError, Strings, Value
+from ..op import Context, Kernel, op
+from ..tensor import broadcast_to, cast, constant, contiguous, like, map_, reduce, reshape, slice_, strings, unsqueeze
 from ..tensor.packed import bitcast, pack, unpack
 
+FORMAT = Kernel("string_format", ">y >pool x", "n", traits=strings.TRAITS)
+PARSE = Kernel("string_parse", ">y x pool", "n", traits=strings.TRAITS)
+FORMATTED = {
+    DType.bool, DType.uint8, DType.int8, DType.uint16, DType.int16, DType.uint32, DType.int32, DType.uint64, DType.int64, DType.float16,
+    DType.bfloat16, DType.float32, DType.float64,
+}  # fmt: skip
 SMALL = {DType.uint4, DType.int4, DType.uint2, DType.int2, DType.float4e2m1}
 FLOAT8 = {DType.float8e4m3fn, DType.float8e4m3fnuz, DType.float8e5m2, DType.float8e5m2fnuz, DType.float8e8m0}
 ROUNDING = ("up", "down", "nearest")
@@ -67,18 +73,43 @@ def _float4(x: Value) -> Value:
 
 
 @op()
-def Cast(input: Value, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value:
-    return convert(input, DType(to), bool(saturate), round_mode)
+def Cast(input: Value | Strings, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value | Strings:
+    return _cast(input, DType(to), bool(saturate), round_mode)
+
+
+def _cast(x: Value | Strings, to: DType, saturate: bool = True, round_mode: str = "up") -> Value | Strings:
+    if to is DType.string:
+        return x if isinstance(x, Strings) else formatted(x)
+    return convert(parsed(x, to) if isinstance(x, Strings) else x, to, saturate, round_mode)
+
+
+def formatted(x: Value) -> Strings:
+    """Numbers as strings: integers in decimal, bools 1 and 0; floats by the fewest digits that give them back, laid out as C's %g does with
+    8 digits, of float64 16: 0.1, 100, -0, 1e+16, INF, -INF, NaN."""
+    if x.dtype not in FORMATTED:
+        x = convert(x, DType.float32 if x.dtype.is_float else DType.int64)
+    pool = (DType.uint8, [x.size * 32])
+    spans, bytes_ = FORMAT({"y": (DType.int64, x.shape), "pool": pool}, {"x": contiguous(x)}, n=x.size)
+    return Strings(spans, bytes_)
+
+
+def parsed(x: Strings, to: DType) -> Value:
+    """Strings as numbers, of a dtype from which that is cast: the nearest float; of integers what is ahead of the point. What is no number
+    ends the run."""
+    dtype = to if to in (DType.float64, DType.uint64) else DType.float32 if to.is_float else DType.int64
+    dtype = DType.float64 if to is DType.bool else dtype
+    y: Value = PARSE({"y": (dtype, x.shape)}, {"x": contiguous(x.spans), "pool": contiguous(x.pool)}, n=x.size)
+    return y
 
 
 @op("Cast", since=1, until=5)
-def Cast_1(input: Value, *, to: str) -> Value:
-    return convert(input, DType[{"FLOAT": "float32", "DOUBLE": "float64"}.get(to, to.lower())])
+def Cast_1(input: Value | Strings, *, to: str) -> Value | Strings:
+    return _cast(input, DType[{"FLOAT": "float32", "DOUBLE": "float64"}.get(to, to.lower())])
 
 
 @op()
-def CastLike(input: Value, target_type: Value, *, saturate: int = 1, round_mode: str = "up") -> Value:
-    return convert(input, target_type.dtype, bool(saturate), round_mode)
+def CastLike(input: Value | Strings, target_type: Value | Strings, *, saturate: int = 1, round_mode: str = "up") -> Value | Strings:
+    return _cast(input, target_type.dtype, bool(saturate), round_mode)
 
 
 @op()
