@@ -246,6 +246,7 @@ class Operator:
 
 
 OPERATORS: dict[tuple[str, str], list[Operator]] = {}
+REFUSED: dict[tuple[str, str], str] = {}  # operators that nobody can run here: who writes them, and the cure
 
 
 def op(
@@ -363,6 +364,8 @@ class Context:
 def find(domain: str, name: str, opset: int, strings: bool = False) -> Operator:
     """The operator version that an opset selects, the one for ``strings`` where there are several; raises IRError with what there is."""
     versions = OPERATORS.get(("" if domain == "ai.onnx" else domain, name))
+    if not versions and (domain, name) in REFUSED:
+        raise IRError(f"operator {domain}.{name} is not supported: {REFUSED[domain, name]}")
     if not versions:
         cure = "" if domain in _KNOWN_DOMAINS else "; one of your own is registered with @pyonnx_wasm.op or @pyonnx_wasm.callback"
         raise IRError(f"operator {domain or 'ai.onnx'}.{name} is not supported; `pyonnx-wasm operators` lists what is{cure}")

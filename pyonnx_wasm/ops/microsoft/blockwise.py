@@ -151,7 +151,7 @@ def MatMulNBitsMlp(
 def MatMulNBitsQkv(
     A: Value, skip: Value | None, norm_scale: Value, q_B: Value, q_scales: Value, q_bias: Value | None, k_B: Value, k_scales: Value,
     k_bias: Value | None, v_B: Value, v_scales: Value, v_bias: Value | None = None, *, K: int, Nkv: int, Nq: int,
-    accuracy_level: int = 0, bits: int = 4, block_size: int, epsilon: float = 1e-5, ctx: Context,
+    accuracy_level: int = 0, bits: int = 4, block_size: int, epsilon: float = 1e-6, ctx: Context,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     """A norm and three products over its result."""
     x, total = _normed(A, skip, norm_scale, epsilon, ctx)

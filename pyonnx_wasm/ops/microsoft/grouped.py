@@ -109,7 +109,7 @@ def GroupQueryAttention(
     k_norm_weight: Value | None = None, *,
     causal: int = 1, do_rotary: int = 0, k_quant_type: str = "NONE", kv_cache_bit_width: int = 0, kv_num_heads: int,
     local_window_size: int = -1, num_heads: int, qk_norm_epsilon: float = 1e-6, qk_output: int = 0, rotary_interleaved: int = 0,
-    scale: float = 0.0, sliding_window_cache: int = 0, smooth_softmax: int = 0, softcap: float = 0.0, v_quant_type: str = "NONE",
+    scale: float = 0.0, sliding_window_cache: int = 0, smooth_softmax: int = -1, softcap: float = 0.0, v_quant_type: str = "NONE",
     ctx: Context,
 ) -> tuple[Value | None, ...]:  # fmt: skip
     """Causal attention; ``seqlens_k`` holds the last position of each row, the cache keys up to it and room behind.
