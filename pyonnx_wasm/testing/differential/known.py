@@ -154,13 +154,6 @@ KNOWN: tuple[Known, ...] = (
         '<ir_version: 10, opset_import: ["" : 20]> g (float[1,1,4,4] x, float[1,4] r, int64[1] b) => (y) { y = RoiAlign(x, r, b) }',
     ),
     Known(
-        "SplitToSequence",
-        "refused",
-        r"cannot be split into pieces",
-        "how many tensors a sequence holds is decided when the model is compiled",
-        '<ir_version: 10, opset_import: ["" : 20]> g (float[n,2] x) => (y) { s = SplitToSequence(x) y = SequenceLength(s) }',
-    ),
-    Known(
         "BitCast",
         "refused",
         r"bit casts of",

@@ -105,6 +105,8 @@ def run(seed: int, indices: Sequence[int], backend: str = "cpu", only: str = "",
             if report.take(found) and progress:
                 bar.write(f"{found.index:8}  {found.status} · {found.name} · {found.detail.splitlines()[0][:200]}")
                 sys.stdout.flush()
+            if bar.disable and progress and report.total % 5000 == 0:
+                print(f"{report.total:8,} cases", flush=True)
     except KeyboardInterrupt:
         print(f"ended after {report.total:,} cases")
     bar.close()
