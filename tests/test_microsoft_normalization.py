@@ -238,3 +238,16 @@ def test_finiteness() -> None:
     for bad, flags, want in ((0.0, {}, True), (np.inf, {}, False), (np.nan, {"isinf_only": 1}, True), (np.inf, {"isinf_only": 1}, False)):
         given: list[Feed] = [{"x": normal(2, n), "z": np.array([1, bad], np.float32)} for n in (1, 4, 3)]
         check("IsAllFinite", given, domain=DOMAIN, oracle=lambda f, w=want: [np.asarray(w)], **flags)
+
+
+def test_scale_of_branches_whose_size_is_a_symbol() -> None:
+    """For the whole axis, one for every branch, or one number, in one session."""
+    feeds = [{"x": normal(1, 2, n), "s": normal(k, seed=k)} for n, k in ((6, 6), (12, 4), (9, 9), (3, 1))]
+
+    def want(feed: Feed) -> list[Array]:
+        x = feed["x"].astype(np.float64).reshape(1, 2, 3, -1)
+        y = x / np.sqrt((x**2).mean(-1, keepdims=True) + np.float64(np.float32(1e-5)))
+        scale = feed["s"].reshape(3, -1) if feed["s"].size == feed["x"].shape[2] else feed["s"]
+        return [(y * scale).reshape(feed["x"].shape).astype(np.float32)]
+
+    check("BranchwiseRMSNorm", feeds, domain=DOMAIN, oracle=want, num_branches=3)

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from ...dtypes import DType
-from ...ir import IRError, Value
+from ...ir import Graph, IRError, Value, dims
 from ...op import Context, op
-from ...tensor import HALVES, cast, constant, fill, index, like, literal, map_, reduce, reshape, unsqueeze
+from ...tensor import HALVES, cast, constant, contiguous, fill, index, like, literal, map_, reduce, reshape, unsqueeze
 from ..gather import Gather
 from ..normalization import GroupNormalization, LayerNormalization, rms_norm
 from . import MICROSOFT
@@ -151,7 +151,12 @@ def BranchwiseRMSNorm(X: Value, scale: Value | None = None, *, epsilon: float = 
     y = rms_norm(x, x.rank - 1, epsilon, fill([size], 1, DType.float32))
     if scale is not None:
         wide = cast(scale, DType.float32)
-        wide = reshape(wide, [branches, size]) if scale.rank == 1 and scale.shape[0] == branches * size and branches != 1 else wide
+        if scale.rank == 1 and branches != 1:  # of the whole axis, or one for all branches: which of them a size may say
+            length, wide = wide.shape[0], contiguous(wide)
+            parts = dims.eq(length, branches * size)
+            fits = dims.ne(dims.eq(length, size) + dims.eq(length, 1) + parts, 0)
+            Graph.current().check(fits, f"scale has {length} elements, a branch has {size}")
+            wide = wide.view([branches, size], wide.offset, [dims.select(parts, size, 0), dims.select(dims.eq(length, 1), 0, 1)])
         y = map_("mul", y, wide)
     return cast(reshape(y, X.shape), X.dtype)
 
