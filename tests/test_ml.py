@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 from kernel_call import refused, run
-from ml_models import Array, compare, one_node, random_rows
-from onnx import numpy_helper
+from ml_models import BRANCHES, Array, compare, one_node, random_rows, random_trees
+from onnx import TensorProto, helper, numpy_helper
 
 import pyonnx_wasm
 from pyonnx_wasm.ir import IRError
@@ -245,6 +245,99 @@ def test_attributes_that_do_not_fit_are_refused(op: str, attributes: dict[str, A
         pyonnx_wasm.InferenceSession(
             data,
         ).run(None, {"x": np.zeros((2, 3), np.float32)})
+
+
+# ---- strings ----
+
+WORDS = np.array([["b", "über"], ["", "zzz"], ["a", "b"]], object)
+
+
+@pytest.mark.parametrize("labels", [["no", "yes"], ["", "ü", "long label"]])
+def test_labels_that_are_strings(labels: list[str]) -> None:
+    rng = np.random.default_rng(0)
+    n = len(labels)
+    linear = one_node(
+        "LinearClassifier", {"x": ("float32", 2)}, {"y": "string", "z": "float32"}, 1, classlabels_strings=labels,
+        coefficients=floats(rng, n, 5), intercepts=floats(rng, n),
+    )  # fmt: skip
+    machine = one_node(
+        "SVMClassifier", {"x": ("float32", 2)}, {"y": "string", "z": "float32"}, 1, classlabels_strings=labels,
+        coefficients=floats(rng, n - 1, n), kernel_params=[0.5, 0.0, 0.0], kernel_type="RBF", rho=floats(rng, n * (n - 1) // 2),
+        support_vectors=floats(rng, n, 5), vectors_per_class=[1] * n,
+    )  # fmt: skip
+    nodes, weights = random_trees(rng, 3, 3, 5, n, BRANCHES, n)
+    trees = one_node(
+        "TreeEnsembleClassifier", {"x": ("float32", 2)}, {"y": "string", "z": "float32"}, classlabels_strings=labels,
+        **{f"nodes_{k}": v for k, v in nodes.items()}, **{f"class_{k}": v for k, v in weights.items()},
+    )  # fmt: skip
+    for data in (linear, machine, trees):
+        compare(data, feeds(rng, 5), rtol=1e-4, atol=1e-4)
+
+
+def test_one_hot_encoder_of_strings() -> None:
+    data = one_node("OneHotEncoder", {"x": ("string", 2)}, {"y": "float32"}, 1, cats_strings=["a", "über", "", "c"])
+    compare(data, [{"x": WORDS}, {"x": WORDS[:0]}, {"x": WORDS[:1]}])
+    strict = one_node("OneHotEncoder", {"x": ("string", 2)}, {"y": "float32"}, 1, cats_strings=["a", "b"], zeros=0)
+    with pytest.raises(CoreError, match="none of those"):
+        pyonnx_wasm.InferenceSession(strict).run(None, {"x": WORDS})
+
+
+STRINGS = ["über", "b", "", "über"]
+
+
+@pytest.mark.parametrize("version", [2, 4])
+@pytest.mark.parametrize("values", ["string", *NUMERIC])
+@pytest.mark.parametrize("keys", ["string", *NUMERIC])
+def test_label_encoder_of_strings(keys: str, values: str, version: int) -> None:
+    if "string" not in (keys, values):
+        return
+    lists: dict[str, tuple[str, Any]] = {"string": ("strings", STRINGS), **NUMERIC}
+    attributes = {f"keys_{lists[keys][0]}": lists[keys][1]}
+    attributes[f"values_{lists[values][0]}"] = ["one", "", "drei", "x"] if values == "string" else [1, 2, 3, 4]
+    if values == "float32":
+        attributes["values_floats"] = [1.0, 2.0, 3.0, 4.0]
+    x = {"string": WORDS, "int64": np.array([[4, -2, 7], [0, 1, 8]]), "float32": np.array([[0.5, 0, 1], [-0.0, 3, np.inf]], np.float32)}[
+        keys
+    ]
+    data = one_node("LabelEncoder", {"x": (keys, 2)}, {"y": values}, version, **attributes)
+    compare(data, [{"x": x}, {"x": x[:0]}])
+
+
+@pytest.mark.parametrize("values", ["int64", "float32", "string"])
+def test_label_encoder_of_tensors_of_strings(values: str) -> None:
+    given = np.array(["p", "q"], object) if values == "string" else np.array([5, 6], values)
+    default = np.array(["?"], object) if values == "string" else np.array([9], values)
+    data = one_node(
+        "LabelEncoder", {"x": ("string", 2)}, {"y": values}, 4, keys_tensor=helper.make_tensor("k", TensorProto.STRING, [2], [b"b", b"a"]),
+        values_tensor=_tensor(given), default_tensor=_tensor(default),
+    )  # fmt: skip
+    compare(data, [{"x": WORDS}])
+
+
+def _tensor(array: Array) -> TensorProto:
+    if array.dtype == object:
+        return helper.make_tensor("v", TensorProto.STRING, array.shape, [s.encode() for s in array])
+    return numpy_helper.from_array(array, "v")
+
+
+def test_label_encoder_1_and_category_mapper() -> None:
+    names = one_node("LabelEncoder", {"x": ("int64", 1)}, {"y": "string"}, 1, classes_strings=STRINGS[:3], default_string="?")
+    compare(names, [{"x": np.array([0, 2, 5, -1])}])
+    compare(one_node("LabelEncoder", {"x": ("string", 2)}, {"y": "int64"}, 1, classes_strings=STRINGS[:3]), [{"x": WORDS}])
+    mapping: dict[str, Any] = {"cats_int64s": [7, 5, 3], "cats_strings": STRINGS[:3], "default_int64": -9, "default_string": "?"}
+    compare(one_node("CategoryMapper", {"x": ("int64", 1)}, {"y": "string"}, 1, **mapping), [{"x": np.array([3, 5, 6])}])
+    compare(one_node("CategoryMapper", {"x": ("string", 2)}, {"y": "int64"}, 1, **mapping), [{"x": WORDS}])
+
+
+def test_array_feature_extractor_of_strings() -> None:
+    data = one_node("ArrayFeatureExtractor", {"x": ("string", 2), "i": ("int64", 1)}, {"y": "string"}, 1)
+    compare(data, [{"x": WORDS, "i": np.array([1, 1, 0])}])
+
+
+def test_strings_and_numbers_do_not_mix() -> None:
+    for op, more in (("LabelEncoder", {"keys_int64s": [1], "values_int64s": [2]}), ("OneHotEncoder", {"cats_int64s": [1]})):
+        with pytest.raises(IRError, match="string"):
+            pyonnx_wasm.InferenceSession(one_node(op, {"x": ("string", 1)}, {"y": "int64" if op[0] == "L" else "float32"}, 2, **more))
 
 
 # ---- kernels ----

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...dtypes import DType
 from ...ir import IRError, Value
-from ...op import op
+from ...op import Moved, op
 from ...tensor import cast, concat, constant, fill, like, map_, reduce, reshape, slice_
 from ..gather import Gather
 from .scores import ML, floats
@@ -22,7 +22,7 @@ def Binarizer(X: Value, *, threshold: float = 0.0) -> Value:
 
 
 @op(domain=ML)
-def ArrayFeatureExtractor(X: Value, Y: Value) -> Value:
+def ArrayFeatureExtractor(X: Moved, Y: Value) -> Moved:
     """Columns of the last axis; a vector counts as one row."""
     rows = reshape(X, [1, X.shape[0]]) if X.rank == 1 else X
     return Gather(rows, reshape(Y, [Y.size]), axis=-1)  # type: ignore[no-any-return]

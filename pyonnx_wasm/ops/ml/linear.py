@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from ...ir import IRError, Value
+from ...ir import IRError, Strings, Value
 from ...op import op
 from ...tensor import constant, like, map_, swap
 from ..matmul import matmul
@@ -38,7 +38,7 @@ def LinearClassifier(
     X: Value, *,
     coefficients: Sequence[float], classlabels_ints: Sequence[int] = (), classlabels_strings: Sequence[str] = (),
     intercepts: Sequence[float] | None = None, multi_class: int = 0, post_transform: str = "NONE",
-) -> tuple[Value, Value]:  # fmt: skip
+) -> tuple[Value | Strings, Value]:  # fmt: skip
     x = floats(rows_of(X))
     n = len(classlabels_strings) or len(classlabels_ints)
     rows = len(intercepts or ()) or n

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...dtypes import DType
-from ...ir import IRError, Value
-from ...tensor import cast, concat, constant, contiguous, fill, like, map_, reduce, reshape, unsqueeze
+from ...ir import IRError, Strings, Value
+from ...tensor import cast, concat, constant, contiguous, fill, like, map_, reduce, reshape, strings, unsqueeze
 from ..gather import Gather
 from ..normalization import softmax
 from ..reduction import ArgMax
@@ -94,10 +94,11 @@ def choose(condition: Value, yes: int, no: int) -> Value:
     return map_("where", condition, constant(np.int64(yes)), constant(np.int64(no)))
 
 
-def labels_of(places: Value, ints: Sequence[int] | None, strings: Sequence[str] | None) -> Value:
+def labels_of(places: Value, ints: Sequence[int] | None, names: Sequence[str] | None) -> Value | Strings:
     """The labels at int64 places."""
-    if strings:
-        raise IRError("labels that are strings are not supported")
+    if names:
+        table = strings.text(list(names), "the labels")
+        return Strings(Gather(table.spans, places), table.pool)
     if not ints:
         raise IRError("the labels are missing: classlabels_strings or classlabels_int64s")
     if list(ints) == list(range(len(ints))):

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...dtypes import DType
-from ...ir import IRError, Value
+from ...ir import IRError, Strings, Value
 from ...op import Kernel, op
 from ...tensor import cast, constant, contiguous, like, map_, reduce
 from ..matmul import matmul
@@ -77,7 +77,7 @@ def SVMClassifier(
     kernel_params: Sequence[float] | None = None, kernel_type: str = "LINEAR", post_transform: str = "NONE",
     prob_a: Sequence[float] | None = None, prob_b: Sequence[float] | None = None, rho: Sequence[float],
     support_vectors: Sequence[float] | None = None, vectors_per_class: Sequence[int] | None = None,
-) -> tuple[Value, Value]:  # fmt: skip
+) -> tuple[Value | Strings, Value]:  # fmt: skip
     x = floats(rows_of(X))
     n = len(classlabels_strings) or len(classlabels_ints)
     if not sum(vectors_per_class or ()):

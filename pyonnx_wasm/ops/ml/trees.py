@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from ...dtypes import DType
-from ...ir import Graph, IRError, Value, dims
+from ...ir import Graph, IRError, Strings, Value, dims
 from ...op import Enum, Kernel, op
 from ...tensor import cast, constant, contiguous, fill, like, map_, unsqueeze
 from .forest import AGGREGATES, BRANCHES, Forest, grown, numbers, planted
@@ -135,7 +135,7 @@ def TreeEnsembleClassifier(
     nodes_modes: Sequence[str] = (), nodes_nodeids: Sequence[int] = (), nodes_treeids: Sequence[int] = (),
     nodes_truenodeids: Sequence[int] = (), nodes_values: Sequence[float] | None = None, nodes_values_as_tensor: Value | None = None,
     post_transform: str = "NONE",
-) -> tuple[Value, Value]:  # fmt: skip
+) -> tuple[Value | Strings, Value]:  # fmt: skip
     x = floats(X, wide=True)
     n = len(classlabels_strings) or len(classlabels_int64s)
     weights = numbers(class_weights, class_weights_as_tensor, "class_weights")
