@@ -151,6 +151,15 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         }""",
         [{"x": f32(n), "y": f32(m), "p": scalar(p)} for n, m, p in ((2, 3, 0), (2, 3, 1), (5, 1, -1))],
     ),
+    "Constants at a place that is data": (
+        """g (int64 p) => (float[K] z) {
+            x = Constant <value: tensor = float[2] {1, 2}> ()
+            y = Constant <value: tensor = float[3] {3, 4, 5}> ()
+            s = SequenceConstruct(x, y)
+            z = SequenceAt(s, p)
+        }""",
+        [{"p": scalar(p)} for p in (0, 1, -1, -2)],
+    ),
     "Of known length in a loop": (
         """g (float[N] x, float[M] y, int64 M1) => (float[K] z) {
             s = SequenceConstruct(x, y)

@@ -122,6 +122,19 @@ def kernels(folder: Path, names: Sequence[str] = ()) -> Iterator[Case]:
         flops = 2 * m * size * size * (c // group) * kernel * kernel
         return write(name, "Conv", [1, c, size, size], weights, flops, pads=[kernel // 2] * 4, group=group)
 
+    def loop(trips: int) -> Case:
+        """A scalar that grows by one per trip: what a trip costs by itself. The number of trips is an input."""
+        info = helper.make_tensor_value_info
+        step, go, carried, more = (info(n, t, []) for n, t in (("i", 7), ("go", 9), ("v", 1), ("w", 1)))
+        grow = [helper.make_node("Add", ["v", "one"], ["w"]), helper.make_node("Identity", ["go"], ["on"])]
+        body = helper.make_graph(grow, "body", [step, go, carried], [info("on", 9, []), more])
+        nodes = [helper.make_node("Loop", ["trips", "", "x"], ["y"], body=body)]
+        inputs, outputs = [info("trips", 7, []), info("x", 1, [])], [info("y", 1, [])]
+        graph = helper.make_graph(nodes, "loop", inputs, outputs, [numpy_helper.from_array(np.array(1, np.float32), "one")])
+        path = folder / f"loop_{trips}.onnx"
+        onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), path)
+        return Case(path.stem, path, ranges={"trips": (trips, trips + 1)})
+
     for case in (
         matmul(384, 384, 512),
         matmul(1, 768, 3072),
@@ -129,6 +142,7 @@ def kernels(folder: Path, names: Sequence[str] = ()) -> Iterator[Case]:
         conv("conv3x3_256_256_14", 256, 256, 14, 3),
         conv("conv1x1_64_256_56", 64, 256, 56, 1),
         conv("depthwise3x3_144_56", 144, 144, 56, 3, group=144),
+        loop(1_000_000),
     ):
         if not names or case.name in names:
             yield case

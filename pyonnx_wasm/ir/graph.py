@@ -237,7 +237,7 @@ class Graph:
 
     def fold(self, x: Value) -> Content | None:
         """The elements of a value that is made of constants alone, or None."""
-        if self.evaluate is None or not x.storage.const or not all(isinstance(s, int) for s in x.shape):
+        if self.evaluate is None or not x.storage.const or not all(isinstance(n, int) for n in (*x.shape, x.offset, *x.strides)):
             return None
         x._content = self.evaluate(self, x).astype(object)
         return x.content

@@ -36,7 +36,8 @@ def content(x: Value) -> Content | None:
     """What is known of the elements at compile time: loads small constants."""
     if x.content is None and x.storage.kind == "const" and x.dtype in scalar.COMPUTE and x.dtype is x.storage.dtype:
         shape = tuple(s for s in x.shape if isinstance(s, int))
-        if len(shape) == x.rank and isinstance(x.storage.size, int) and x.storage.size <= LOAD_LIMIT and math.prod(shape) <= LOAD_LIMIT:
+        placed = len(shape) == x.rank and all(isinstance(n, int) for n in (x.offset, *x.strides))
+        if placed and isinstance(x.storage.size, int) and x.storage.size <= LOAD_LIMIT and math.prod(shape) <= LOAD_LIMIT:
             x._content = _load(x).astype(object)
     return x.content
 
