@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pyonnx_wasm"
 LAYERS = (
     {"dtypes", "onnxfile"},
-    {"callbacks"},
+    {"callbacks", "pictures"},
     {"ir"},
     {"op"},
     {"tensor"},

@@ -37,6 +37,8 @@ export interface CoreExports {
   pwx_run(session: number, inputs: number, outputs: number, error: number): number;
   pwx_run_steps(session: number, inputs: number, outputs: number, first: number, last: number, error: number): number;
   pwx_limit(session: number, maxMemory: bigint, maxOperations: bigint): void;
+  pwx_asked(session: number): number;
+  pwx_answer(session: number, output: number, dims: number, error: number): number;
   pwx_seed(session: number, seed: bigint): void;
   pwx_step_count(session: number): number;
   pwx_destroy(session: number): void;

@@ -1,4 +1,5 @@
 /** The header of a `.ponnx` file, checked. PROGRAM.md specifies the format. */
+import type { Callback } from "./asked.js";
 import { bytesOf, elements, isType } from "./dtypes.js";
 import { tensorsOf, type Face, type Faces } from "./faces.js";
 import { partsOf } from "./strings.js";
@@ -16,6 +17,8 @@ export interface ProgramInfo {
   readonly bytes: number;
   readonly messages: readonly string[];
   readonly origins: readonly string[];
+  /** Operators that the host runs. */
+  readonly callbacks: readonly Callback[];
 }
 
 /** Where a weight's bytes come from; "init" fills memory that has no source. */
@@ -261,7 +264,21 @@ function programInfo(value: unknown, i: number): ProgramInfo {
     bytes,
     messages: texts(p, "messages"),
     origins: texts(p, "origins"),
+    callbacks: (p["callbacks"] === undefined ? [] : list(p, "callbacks")).map((c, k) =>
+      callbackOf(c, `${where}.callbacks[${k}]`),
+    ),
   };
+}
+
+function callbackOf(value: unknown, where: string): Callback {
+  const row = object(value, where);
+  const [domain, op, node] = ["domain", "op", "node"].map((key) => string(row[key], `${where}.${key}`)) as [
+    string,
+    string,
+    string,
+  ];
+  const attributes = object(row["attributes"], `${where}.attributes`);
+  return { domain, op, node, present: list(row, "present").map(Boolean), attributes };
 }
 
 function gpuInfo(value: unknown, programs: number): GpuInfo {

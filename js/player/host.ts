@@ -1,7 +1,8 @@
 /** Where engines live: one per page, core and thread count, in a worker or in place. */
+import type { Answers, Asked } from "./asked.js";
 import type { WasmEnv } from "./env.js";
 import type { Tensor } from "./tensor.js";
-import { CoreLost, isCoreLost } from "./errors.js";
+import { CoreLost, isCoreLost, messageOf } from "./errors.js";
 import type { Feed, Output } from "./model.js";
 import { compileCore, folderOf } from "./module.js";
 import type { Progress, StepTime } from "./types.js";
@@ -17,6 +18,9 @@ export interface External {
   readonly data: ModelSource;
 }
 
+/** Does what a run asks of the host. */
+type Answer = (asked: Asked) => Promise<Answers>;
+
 /** What a session asks of its engine. Calls are served in the order in which they are made. */
 export interface Host {
   load(
@@ -24,6 +28,7 @@ export interface Host {
     external: readonly External[],
     target: Target,
     onProgress: (p: Progress) => void,
+    answer: Answer,
   ): Promise<Loaded>;
   /** Takes a snapshot of the feeds before it returns. Outputs in `keep` stay on the GPU. */
   run(session: number, feeds: readonly Feed[], wanted: readonly number[], keep: readonly number[]): Promise<Output[]>;
@@ -140,13 +145,14 @@ class LocalHost implements Host {
     external: readonly External[],
     target: Target,
     onProgress: (p: Progress) => void,
+    answer: Answer,
   ): Promise<Loaded> {
     const find = (file: string): Promise<Source> | undefined => {
       const found = external.find(({ path }) => path === file);
       return found && open(found.data);
     };
     const opened = await open(source);
-    return this.#watch(() => this.engine.load(opened, { external: find, onProgress }, target));
+    return this.#watch(() => this.engine.load(opened, { external: find, onProgress, answer }, target));
   }
 
   run(session: number, feeds: readonly Feed[], wanted: readonly number[], keep: readonly number[]): Promise<Output[]> {
@@ -220,6 +226,9 @@ interface Pending {
 class WorkerHost implements Host {
   readonly inPlace = false;
   readonly #pending = new Map<number, Pending>();
+  /** By the request that loaded a session; kept until it is released. */
+  readonly #answers = new Map<number, Answer>();
+  readonly #loads = new Map<number, number>();
   #next = 1;
   #loss: Error | undefined;
 
@@ -269,11 +278,21 @@ class WorkerHost implements Host {
     external: readonly External[],
     target: Target,
     onProgress: (p: Progress) => void,
+    answer: Answer,
   ): Promise<Loaded> {
     const remotes = await Promise.all(external.map(async ({ path, data }) => ({ path, ...(await remoteOf(data)) })));
     const request: Request = { op: "load", source: await remoteOf(source), external: remotes, target };
     const ports = [request.source, ...remotes].flatMap(({ port }) => (port ? [port] : []));
-    return (await this.#call(request, ports, onProgress)) as Loaded;
+    const load = this.#next;
+    this.#answers.set(load, answer);
+    try {
+      const loaded = (await this.#call(request, ports, onProgress)) as Loaded;
+      this.#loads.set(loaded.id, load);
+      return loaded;
+    } catch (error) {
+      this.#answers.delete(load);
+      throw error;
+    }
   }
 
   async run(
@@ -305,6 +324,8 @@ class WorkerHost implements Host {
 
   async release(session: number): Promise<void> {
     await this.#call({ op: "release", session });
+    this.#answers.delete(this.#loads.get(session) ?? 0);
+    this.#loads.delete(session);
   }
 
   async memoryBytes(): Promise<number> {
@@ -325,7 +346,18 @@ class WorkerHost implements Host {
     });
   }
 
-  #receive({ id, result, progress, error, name = "Error", lost }: Reply): void {
+  async #answer(id: number, { call, ...asked }: NonNullable<Reply["asked"]>): Promise<void> {
+    const reply = (request: Request): void => this.worker.postMessage({ ...request, id: 0 }, []);
+    try {
+      const answers = await (this.#answers.get(id) as Answer)(asked);
+      reply({ op: "answer", call, answers });
+    } catch (error) {
+      reply({ op: "answer", call, error: messageOf(error) });
+    }
+  }
+
+  #receive({ id, result, progress, asked, error, name = "Error", lost }: Reply): void {
+    if (asked) return void this.#answer(id, asked);
     const pending = this.#pending.get(id);
     if (!pending) return;
     if (progress) {

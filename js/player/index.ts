@@ -1,4 +1,5 @@
 /** pyonnx-wasm: ONNX models in web pages, Node.js, Deno and Bun, with onnxruntime-web's surface. */
+export { registerOperator, type OperatorFunction } from "./callbacks.js";
 export { env, type Env, type PyodideEnv, type WasmEnv, type WebgpuEnv } from "./env.js";
 export {
   InferenceSession,

@@ -1,4 +1,5 @@
 /** What page and worker say to each other. */
+import type { Answers, Asked } from "./asked.js";
 import type { ThreadStart } from "./core.js";
 import type { Target } from "./engine.mjs";
 import type { Feed } from "./model.js";
@@ -39,6 +40,8 @@ export type Request =
       /** Outputs that stay on the GPU. */
       readonly keep: readonly number[];
     }
+  /** What a reply asked for. */
+  | { readonly op: "answer"; readonly call: number; readonly answers?: Answers; readonly error?: string }
   | { readonly op: "download" | "dispose"; readonly tensor: number }
   | { readonly op: "profile"; readonly session: number; readonly feeds: readonly Feed[] }
   | { readonly op: "release"; readonly session: number }
@@ -48,6 +51,8 @@ export interface Reply {
   readonly id: number;
   readonly result?: unknown;
   readonly progress?: Progress;
+  /** What the host of a session is to do; `id` is that of the request which loaded it. */
+  readonly asked?: Asked & { readonly call: number };
   readonly error?: string;
   /** Class of the error. */
   readonly name?: string;

@@ -1,5 +1,6 @@
 /** A compiled model in core memory: streamed in, initialised, run step by step of its script. */
 import type { Core } from "./core.js";
+import type { Answers, Asked } from "./asked.js";
 import type { Type } from "./dtypes.js";
 import {
   BINDING_BYTES,
@@ -32,6 +33,8 @@ export interface LoadOptions {
   readonly gpu?: Gpu | undefined;
   /** Run on the core where the model has no part for GPUs. */
   readonly gpuOptional?: boolean;
+  /** Does what a run asks of the host. */
+  readonly answer?: ((asked: Asked) => Promise<Answers>) | undefined;
   /** Where random numbers begin; without one anywhere. */
   readonly seed?: bigint | undefined;
   readonly limits?: Limits | undefined;
@@ -93,6 +96,7 @@ export class Model {
   fallback: string | undefined;
   #seed = 0n;
   #limits: Limits | undefined;
+  #answer: LoadOptions["answer"];
 
   private constructor(
     readonly core: Core,
@@ -125,6 +129,7 @@ export class Model {
   async #load(reader: Reader, options: LoadOptions): Promise<void> {
     const { header } = this;
     this.#limits = options.limits;
+    this.#answer = options.answer;
     this.#seed = options.seed ?? crypto.getRandomValues(new BigUint64Array(1))[0] ?? 0n;
     const files = sourceFiles(header);
     const dataStart = reader.position;
@@ -369,22 +374,26 @@ export class Model {
   }
 
   /** Runs the model; `wanted` are indexes of outputs. Feeds have been checked against the signature. */
-  run(feeds: readonly Feed[], wanted: readonly number[]): Output[] {
-    return this.#run(feeds, wanted, (program, inputs) => program.run(inputs));
+  run(feeds: readonly Feed[], wanted: readonly number[]): Promise<Output[]> {
+    return this.#run(feeds, wanted, (program, inputs) =>
+      this.#answer ? program.runAsync(inputs, this.#answer) : program.run(inputs),
+    );
   }
 
   /** Runs the model step by step and returns what each step took. */
-  profile(feeds: readonly Feed[]): StepTime[] {
+  async profile(feeds: readonly Feed[]): Promise<StepTime[]> {
     const times: StepTime[] = [];
-    this.#run(feeds, [], (program, inputs) => program.profile(inputs, times));
+    await this.#run(feeds, [], (program, inputs) =>
+      this.#answer ? program.profileAsync(inputs, times, this.#answer) : program.profile(inputs, times),
+    );
     return times;
   }
 
-  #run(
+  async #run(
     feeds: readonly Feed[],
     wanted: readonly number[],
-    execute: (program: Program, inputs: Slot[]) => Slot[],
-  ): Output[] {
+    execute: (program: Program, inputs: Slot[]) => Slot[] | Promise<Slot[]>,
+  ): Promise<Output[]> {
     const slots = feeds.map(({ data, type, dims }, i): Slot => {
       const bytes = data.byteLength;
       const address = (this.#inputs[i] as Staging).reserve(
@@ -396,10 +405,10 @@ export class Model {
     slots.forEach(({ address }, i) => this.core.bytes.set((feeds[i] as Feed).data, address));
     for (const { program, inputs } of this.#steps)
       slots.push(
-        ...execute(
+        ...(await execute(
           program,
           inputs.map((slot) => slots[slot] as Slot),
-        ),
+        )),
       );
     return wanted.map((index) => {
       const { address, bytes, type, dims } = slots[this.header.results[index] as number] as Slot;

@@ -18,6 +18,7 @@ const MEANT = new Set([
     "seed",
     "maxMemory",
     "maxOperations",
+    "operators",
   ],
   ...["enableProfiling", "logId", "logSeverityLevel", "intraOpNumThreads", "graphOptimizationLevel"],
 ]);

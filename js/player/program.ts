@@ -1,4 +1,5 @@
 /** One Program inside the core: staging memory, binding, running, errors with names. */
+import { missing, type Answers, type Asked } from "./asked.js";
 import { bytesOf, codeOf, elements, typeOfCode, type Type } from "./dtypes.js";
 import { ERROR_BYTES, type Core } from "./core.js";
 import type { ProgramInfo } from "./format.js";
@@ -71,6 +72,8 @@ export interface Within {
 
 /** A run stopped where the sizes of further outputs became known. */
 const MORE = -1;
+/** A run stopped at a step that the host does. */
+const WAIT = -2;
 
 // Where nothing else is said.
 const MAX_MEMORY = 2 ** 40;
@@ -151,27 +154,51 @@ export class Program {
   }
 
   /** Binds to the inputs' sizes and runs; the slots returned are valid until the next run. */
-  run(inputs: readonly Slot[]): Slot[] {
+  run(inputs: readonly Slot[], answer?: (asked: Asked) => Answers): Slot[] {
+    return finish(this.#running(inputs), answer);
+  }
+
+  /** The same where answers take time. */
+  runAsync(inputs: readonly Slot[], answer: (asked: Asked) => Promise<Answers>): Promise<Slot[]> {
+    return finishAsync(this.#running(inputs), answer);
+  }
+
+  *#running(inputs: readonly Slot[]): Run {
     const { core, exports } = this.#prepare(inputs);
-    return this.#finish(inputs, (ins, outs) => {
-      const error = this.#frame;
-      this.#whole(outs, () => core.call(() => exports.pwx_run(this.#session, ins, outs, error)));
-    });
+    const [ins, outs] = this.#bind(inputs);
+    this.#stageOutputs(outs);
+    const error = this.#frame;
+    yield* this.#whole(outs, () => core.call(() => exports.pwx_run(this.#session, ins, outs, error)));
+    return this.#slots as Slot[];
   }
 
   /** Like `run`, one step at a time, and adds what each took to `times`. */
-  profile(inputs: readonly Slot[], times: StepTime[]): Slot[] {
+  profile(inputs: readonly Slot[], times: StepTime[], answer?: (asked: Asked) => Answers): Slot[] {
+    return finish(this.#profiling(inputs, times), answer);
+  }
+
+  /** The same where answers take time. */
+  profileAsync(
+    inputs: readonly Slot[],
+    times: StepTime[],
+    answer: (asked: Asked) => Promise<Answers>,
+  ): Promise<Slot[]> {
+    return finishAsync(this.#profiling(inputs, times), answer);
+  }
+
+  *#profiling(inputs: readonly Slot[], times: StepTime[]): Run {
     const { core, exports } = this.#prepare(inputs);
-    return this.#finish(inputs, (ins, outs) => {
-      const error = this.#frame;
-      const zero = performance.now();
-      for (const [i, { kernel, origin }] of this.#steps.entries()) {
-        const start = performance.now();
-        this.#whole(outs, () => core.call(() => exports.pwx_run_steps(this.#session, ins, outs, i, i + 1, error)));
-        const ms = performance.now() - start;
-        times.push({ name: origin || kernel, kernel, backend: "wasm", start: start - zero, ms, bytes: 0 });
-      }
-    });
+    const [ins, outs] = this.#bind(inputs);
+    this.#stageOutputs(outs);
+    const error = this.#frame;
+    const zero = performance.now();
+    for (const [i, { kernel, origin }] of this.#steps.entries()) {
+      const start = performance.now();
+      yield* this.#whole(outs, () => core.call(() => exports.pwx_run_steps(this.#session, ins, outs, i, i + 1, error)));
+      const ms = performance.now() - start;
+      times.push({ name: origin || kernel, kernel, backend: "wasm", start: start - zero, ms, bytes: 0 });
+    }
+    return this.#slots as Slot[];
   }
 
   /** All registers for these sizes; takes no memory and leaves nothing bound. */
@@ -277,18 +304,51 @@ export class Program {
     return [ins, outs];
   }
 
-  #finish(inputs: readonly Slot[], execute: (ins: number, outs: number) => void): Slot[] {
-    const [ins, outs] = this.#bind(inputs);
-    this.#stageOutputs(outs);
-    execute(ins, outs);
-    return this.#slots as Slot[];
+  /** Repeats a call for as long as it stops for outputs whose sizes have become known, or for what the host does. */
+  *#whole(outs: number, call: () => number): Generator<Asked, void, Answers> {
+    for (let code = call(); code; code = call()) {
+      if (code === WAIT) this.#answer(yield this.#asked());
+      else if (code === MORE) this.#stageOutputs(outs);
+      else throw this.#error(this.#frame);
+    }
   }
 
-  /** Repeats a call for as long as it stops for outputs whose sizes have become known. */
-  #whole(outs: number, call: () => number): void {
-    for (let code = call(); code; code = call()) {
-      if (code !== MORE) throw this.#error(this.#frame);
-      this.#stageOutputs(outs);
+  #asked(): Asked {
+    const { core, info } = this;
+    let at = core.exports.pwx_asked(this.#session) >>> 0;
+    const words = (count: number): number[] => {
+      const view = core.view(at, 8 * count);
+      at += 8 * count;
+      return Array.from({ length: count }, (_, i) => Number(view.getBigInt64(8 * i, true)));
+    };
+    const [number, inputs, outputs] = words(3) as [number, number, number];
+    const callback = info.callbacks[number];
+    if (!callback) throw new Error(`program "${info.name}" has no callback ${number}`);
+    return {
+      callback,
+      inputs: Array.from({ length: inputs }, () => {
+        const [address, bytes, code, rank] = words(4) as [number, number, number, number];
+        return { data: core.copy(address, bytes), type: typeOfCode(code) as Type, dims: words(rank) };
+      }),
+      outputs: Array.from({ length: outputs }, () => {
+        const [code, rank] = words(2) as [number, number];
+        return code ? { type: typeOfCode(code) as Type, rank } : undefined;
+      }),
+    };
+  }
+
+  #answer(answers: Answers): void {
+    const { core } = this;
+    const error = this.#frame;
+    for (const [k, answer] of answers.entries()) {
+      if (!answer) continue;
+      const dims = core.alloc(8 * answer.dims.length, "dims");
+      const view = core.view(dims, 8 * answer.dims.length);
+      answer.dims.forEach((dim, i) => view.setBigInt64(8 * i, BigInt(dim), true));
+      const address = core.call(() => core.exports.pwx_answer(this.#session, k, dims, error)) >>> 0;
+      core.free(dims);
+      if (!address) throw this.#error(error);
+      core.bytes.set(answer.data, address);
     }
   }
 
@@ -336,4 +396,21 @@ export class Program {
     for (const staging of this.#staging) staging.free();
     this.core.free(this.#frame);
   }
+}
+
+type Run = Generator<Asked, Slot[], Answers>;
+
+function finish(run: Run, answer?: (asked: Asked) => Answers): Slot[] {
+  let step = run.next();
+  while (!step.done) {
+    if (!answer) throw missing(step.value.callback);
+    step = run.next(answer(step.value));
+  }
+  return step.value;
+}
+
+async function finishAsync(run: Run, answer: (asked: Asked) => Promise<Answers>): Promise<Slot[]> {
+  let step = run.next();
+  while (!step.done) step = run.next(await answer(step.value));
+  return step.value;
 }

@@ -1,4 +1,5 @@
 import type * as ort from "onnxruntime-common";
+import { perform } from "./callbacks.js";
 import { arrayOf } from "./dtypes.js";
 import { env } from "./env.js";
 import { gathered, spread } from "./compound.js";
@@ -171,7 +172,9 @@ export class InferenceSession implements ort.InferenceSession {
     const { host, giveBack } = await acquireHost(wasm, opts.inWorker(options, target), source);
     let loaded: Loaded | undefined;
     try {
-      loaded = await host.load(source, external, target, opts.guarded(options.onProgress));
+      loaded = await host.load(source, external, target, opts.guarded(options.onProgress), (asked) =>
+        perform(asked, options.operators),
+      );
       checkOverrides(loaded.inputs, options.freeDimensionOverrides ?? {});
       if (loaded.fallback) warn(`running on ${loaded.backend}: ${loaded.fallback}`, options);
       inform(`session on ${loaded.backend}, threads: ${loaded.threads}`, options);

@@ -1,4 +1,5 @@
 /** The script of every worker: an engine, one of its threads, or what another module serves, as the first message says. */
+import type { Answers, Asked } from "./asked.js";
 import { CoreLost, messageOf } from "./errors.js";
 import { Engine } from "./engine.mjs";
 import { gpuIsAt } from "./gpu-module.js";
@@ -36,6 +37,14 @@ async function serveModule(script: string): Promise<void> {
 function serveEngine(first: Request & { readonly id: number }): void {
   let engine: Engine | undefined;
   const early = new Map<string, Promise<Source>>();
+  const asking = new Map<number, { resolve(answers: Answers): void; reject(error: Error): void }>();
+  let calls = 0;
+  const ask = (id: number, asked: Asked): Promise<Answers> =>
+    new Promise((resolve, reject) => {
+      const call = ++calls;
+      asking.set(call, { resolve, reject });
+      port.postMessage({ id, asked: { ...asked, call } } satisfies Reply);
+    });
   const answer = async (data: Request & { readonly id: number }): Promise<void> => {
     const { id } = data;
     try {
@@ -52,8 +61,18 @@ function serveEngine(first: Request & { readonly id: number }): void {
         port.postMessage({ id } satisfies Reply);
         return;
       }
+      if (data.op === "answer") {
+        const { resolve, reject } = asking.get(data.call)!;
+        asking.delete(data.call);
+        if (data.answers) resolve(data.answers);
+        else reject(new Error(data.error));
+        return;
+      }
       if (!engine) throw new Error("the engine has not started");
-      const { result, transfer } = await handle(engine, data, early, (progress) => port.postMessage({ id, progress }));
+      const { result, transfer } = await handle(engine, data, early, {
+        onProgress: (progress) => port.postMessage({ id, progress } satisfies Reply),
+        answer: (asked) => ask(id, asked),
+      });
       port.postMessage({ id, result } satisfies Reply, transfer);
     } catch (error) {
       const name = error instanceof Error ? error.name : "Error";
@@ -66,9 +85,9 @@ function serveEngine(first: Request & { readonly id: number }): void {
 
 async function handle(
   engine: Engine,
-  request: Exclude<Request, { op: "start" | "open" }>,
+  request: Exclude<Request, { op: "start" | "open" | "answer" }>,
   early: Map<string, Promise<Source>>,
-  onProgress: (progress: Progress) => void,
+  hooks: { onProgress(progress: Progress): void; answer(asked: Asked): Promise<Answers> },
 ): Promise<{ result: unknown; transfer: Transferable[] }> {
   switch (request.op) {
     case "load": {
@@ -79,11 +98,7 @@ async function handle(
       const { name } = request.source;
       const begun = early.get(name);
       early.delete(name);
-      const result = await engine.load(
-        await (begun ?? remote(request.source)),
-        { external, onProgress },
-        request.target,
-      );
+      const result = await engine.load(await (begun ?? remote(request.source)), { external, ...hooks }, request.target);
       return { result, transfer: [] };
     }
     case "run": {

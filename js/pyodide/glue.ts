@@ -3,6 +3,7 @@
  *
  * Tensors stay in Pyodide's memory: Python writes their addresses into a frame, an array of f64 that both sides see.
  */
+import type { Answers, Asked, Callback } from "../player/asked.js";
 import { Core } from "../player/core.js";
 import { bytesOf, elements, typeOfCode, type Type } from "../player/dtypes.js";
 import { hasRelaxedSimd } from "../player/module.js";
@@ -31,6 +32,7 @@ interface ProgramSpec {
   readonly name: string;
   readonly messages: readonly string[];
   readonly origins: readonly string[];
+  readonly callbacks: readonly Callback[];
 }
 interface Spec {
   readonly weights: readonly WeightSpec[];
@@ -87,6 +89,7 @@ export class Executor {
   #inputs: Staging[] = [];
   #results: readonly Slot[] = [];
   #at = 0;
+  #answer: ((asked: Asked) => Answers) | undefined;
   #frame: PythonArray | undefined;
   #view: Buffer | undefined;
 
@@ -137,6 +140,18 @@ export class Executor {
     this.#inputs = this.#main.inputs.map(() => new Staging(this.#core));
   }
 
+  /** Takes the function that does what a run asks of the host. */
+  answerWith(answer: (asked: string, inputs: readonly Uint8Array[]) => Answers): void {
+    this.#answer = ({ callback, inputs, outputs }) => {
+      const types = inputs.map(({ type, dims }) => ({ type, dims }));
+      const text = JSON.stringify({ callback, inputs: types, outputs: outputs.map((output) => output ?? null) });
+      return answer(
+        text,
+        inputs.map(({ data }) => data),
+      );
+    };
+  }
+
   /** Where random numbers begin, in decimal. */
   seed(seed: string): void {
     this.#main?.seed(BigInt(seed));
@@ -161,7 +176,7 @@ export class Executor {
   /** Runs; with `fetch` outputs go to the addresses that the frame holds for them, else their dims into the frame. */
   run(fetch: boolean): void {
     const { main, inputs, frame, at } = this.#take();
-    this.#results = main.run(inputs);
+    this.#results = main.run(inputs, this.#answer);
     this.#at = at;
     if (fetch) return this.fetch();
     let word = at;
@@ -189,7 +204,7 @@ export class Executor {
     const { main, inputs } = this.#take();
     const registers = Array.from(main.evaluate(inputs, count), Number);
     const steps: StepTime[] = [];
-    main.profile(inputs, steps);
+    main.profile(inputs, steps, this.#answer);
     return JSON.stringify({ steps, registers });
   }
 

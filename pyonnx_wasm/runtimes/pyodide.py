@@ -15,7 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import DType
+from ..callbacks import Asked, Callback, perform
+from ..dtypes import DType, to_numpy
 from ..program import Program, ProgramView, Weight, homes
 from ..program.file import weight_bytes
 from . import UNLIMITED, Allocate, Limits
@@ -72,6 +73,7 @@ class Executor:
 
     _js: Any = None
     _proxy: Any = None
+    _asked: Any = None
 
     def __init__(
         self, main: Program, init: Program | None, weights: Sequence[Weight], threads: int = 0, limits: Limits = UNLIMITED
@@ -92,6 +94,8 @@ class Executor:
                     raise ValueError(f"weight {weight.name!r} has {data.size} bytes, not {weight.nbytes}")
                 if data is not None and data.size:
                     self._js.write(k, data)
+            self._asked = create_proxy(_answer)
+            self._js.answerWith(self._asked)
             self._js.start(_words(main).view(np.uint8), None if init is None else _words(init).view(np.uint8))
             # The core has verified the words by now.
             view = self._view = ProgramView(_words(main))
@@ -171,9 +175,10 @@ class Executor:
         if self._js is not None:
             self._js.free()
             self._js = None
-        if self._proxy is not None:
-            self._proxy.destroy()
-            self._proxy = None
+        for proxy in (self._proxy, self._asked):
+            if proxy is not None:
+                proxy.destroy()
+        self._proxy = self._asked = None
 
     def __del__(self) -> None:
         self.close()
@@ -217,4 +222,21 @@ def _words(program: Program) -> np.ndarray:
 
 
 def _texts(program: Program) -> dict[str, Any]:
-    return {"name": program.name, "messages": program.messages, "origins": program.origins}
+    callbacks = [c.json() for c in program.callbacks]
+    return {"name": program.name, "messages": program.messages, "origins": program.origins, "callbacks": callbacks}
+
+
+def _answer(text: str, inputs: Any) -> Any:
+    """Does what a run asks of the host."""
+    from pyodide.code import run_js
+    from pyodide.ffi import to_js
+
+    row = json.loads(text)
+    arrays = []
+    for data, given in zip(inputs, row["inputs"], strict=True):
+        array = np.frombuffer(data.to_bytes(), to_numpy(DType[given["type"]])).reshape(given["dims"])
+        arrays.append(array)
+    wanted = [None if o is None else (DType[o["type"]], int(o["rank"])) for o in row["outputs"]]
+    answers = perform(Callback.read(row["callback"]), Asked(0, arrays, wanted))
+    plain = [None if a is None else {"data": a.tobytes(), "dims": list(a.shape)} for a in answers]
+    return to_js(plain, dict_converter=run_js("Object.fromEntries"))
