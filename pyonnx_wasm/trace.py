@@ -90,7 +90,13 @@ class Tracer:
         read = {name for node in self.model.graph.nodes for name in node.inputs} | {o.name for o in self.model.graph.outputs}
         bound = {d for i, shape in inputs if i.name in read for d in shape or () if isinstance(d, str)}
         for info, shape in inputs:
-            if info.name in read or shape is None or info.type.kind != "tensor" or info.name in constants:
+            if (
+                info.name in read
+                or info.type.dtype is DType.string
+                or shape is None
+                or info.type.kind != "tensor"
+                or info.name in constants
+            ):
                 self.add_input(info, shape, constants.get(info.name))
                 continue
             own = [f"{info.name}[{axis}]" if d in bound else d for axis, d in enumerate(shape)]

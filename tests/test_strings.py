@@ -209,3 +209,55 @@ def test_a_compiled_file_holds_them(tmp_path: Any) -> None:
         session = ort.InferenceSession(tmp_path / "m.ponnx", providers=[provider])
         same(session.run(["y"], {"x": ["a", "ß"]})[0], objects(["aß", "ßß"]))
         assert session.run(["e"], {"x": ["a", "ß"]})[0].tolist() == [False, True]
+
+
+def branch(name: str, nodes: Sequence[Any], output: str) -> Any:
+    return helper.make_graph(nodes, name, [], [helper.make_empty_tensor_value_info(output)])
+
+
+def test_branches_give_and_capture_strings() -> None:
+    then = branch("then", [helper.make_node("StringConcat", ["x", "t"], ["a"])], "a")
+    other = branch("other", [helper.make_node("Gather", ["t2", "i"], ["b"])], "b")
+    node = helper.make_node("If", ["b"], ["y"], then_branch=then, else_branch=other)
+    data = model([node], {"b": [], "x": ["n"], "i": ["m"]}, ["y"], [strings("t", objects("é")), strings("t2", objects(HOSTILE))])
+    for session in sessions(data):
+        for _ in range(2):
+            same(session.run(None, {"b": np.array(True), "x": ["a", ""], "i": np.array([1])})[0], objects(["aé", "é"]))
+            same(session.run(None, {"b": np.array(False), "x": ["a"], "i": np.array([8, 2, 0])})[0], objects(HOSTILE)[[8, 2, 0]])
+
+
+def loop(trips: str, nodes: Sequence[Any], carried: Sequence[str], given: Sequence[str]) -> Any:
+    inputs = [helper.make_tensor_value_info("k", TensorProto.INT64, []), helper.make_tensor_value_info("go", TensorProto.BOOL, [])]
+    inputs += [helper.make_tensor_value_info(f"{c}_in", TensorProto.STRING, None) for c in carried]
+    nodes = [*nodes, helper.make_node("Identity", ["go"], ["on"])]
+    outputs = [helper.make_empty_tensor_value_info(n) for n in ["on", *[f"{c}_out" for c in carried], *given]]
+    body = helper.make_graph(nodes, "body", inputs, outputs)
+    return helper.make_node(
+        "Loop", [trips, "", *carried], [*[f"{c}_last" for c in carried], *[f"{g}_all" for g in given]], body=body, name="l"
+    )
+
+
+def test_loops_carry_strings() -> None:
+    """Strings that grow, of as many more elements as steps, whose number is data; what is dropped does not stay."""
+    nodes = [
+        helper.make_node("StringConcat", ["x_in", "t"], ["longer"]),
+        helper.make_node("Concat", ["longer", "y"], ["x_out"], axis=0),
+    ]
+    data = model([loop("i", nodes, ["x"], [])], {"i": [1], "x": ["n"], "y": ["m"]}, ["x_last"], [strings("t", objects("é"))])
+    for session in sessions(data):
+        for trips in (0, 1, 3, 40):
+            want, y = ["a", ""], ["q", "\0"]
+            for _ in range(trips):
+                want = [w + "é" for w in want] + y
+            same(session.run(None, {"i": np.array([trips]), "x": ["a", ""], "y": y})[0], objects(want))
+
+
+def test_loops_of_known_steps_stack_strings() -> None:
+    nodes = [helper.make_node("StringConcat", ["x_in", "x_in"], ["x_out"]), helper.make_node("Identity", ["x_in"], ["s"])]
+    three = helper.make_tensor("three", TensorProto.INT64, [], [3])
+    for session in sessions(model([loop("three", nodes, ["x"], ["s"])], {"x": ["n"]}, ["x_last", "s_all"], [three])):
+        last, every = session.run(None, {"x": ["a", ""]})
+        same(last, objects(["a" * 8, ""]))
+        same(every, objects([["a", ""], ["aa", ""], ["aaaa", ""]]))
+    with pytest.raises(ValueError, match=r"node 'l' \(Loop\): strings that the steps of a loop give are not stacked"):
+        ort.InferenceSession(model([loop("i", nodes, ["x"], ["s"])], {"i": [1], "x": ["n"]}, ["x_last", "s_all"]))

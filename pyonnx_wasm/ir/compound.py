@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..dtypes import DType
 from .graph import IRError, Value
+from .strings import Strings
 
 if TYPE_CHECKING:
     from ..onnxfile.graph import ValueInfo
@@ -125,8 +126,8 @@ def parts(x: Any) -> list[Value]:
     if isinstance(x, Packed):
         return [x.elements, x.shapes]
     if isinstance(x, Items):
-        return list(x.values)
-    return [x]
+        return [part for v in x.values for part in parts(v)]
+    return [x.spans, x.pool] if isinstance(x, Strings) else [x]
 
 
 def rebuilt(x: Any, tensors: Iterator[Value]) -> Any:
@@ -136,8 +137,8 @@ def rebuilt(x: Any, tensors: Iterator[Value]) -> Any:
     if isinstance(x, Packed):
         return replace(x, elements=next(tensors), shapes=next(tensors))
     if isinstance(x, Items):
-        return Items(tuple(next(tensors) for _ in x.values), x.dtype)
-    return next(tensors)
+        return Items(tuple(rebuilt(v, tensors) for v in x.values), x.dtype)
+    return replace(x, spans=next(tensors), pool=next(tensors)) if isinstance(x, Strings) else next(tensors)
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType, to_numpy
-from ..ir import COMPOUND, Form, Graph, IRError, Items, Packed, Shape, Storage, Value, dims, form_of, parts, rebuilt
+from ..ir import COMPOUND, Form, Graph, IRError, Items, Packed, Shape, Storage, Strings, Value, dims, form_of, parts, rebuilt
 from ..ir.dims import Dim, DimLike
 from ..op import Context, Control
 from ..tensor import constant, content, contiguous, literal, reshape
@@ -108,6 +108,8 @@ class Outline:
                 names[name] = None
             elif isinstance(value, COMPOUND):
                 names[name] = self.take_whole(value)
+            elif isinstance(value, Strings):
+                names[name] = rebuilt(value, iter([self.bring(v) for v in parts(value)]))
             elif value.storage.const and (fixed := self._constant(value)) is not None:
                 names[name] = fixed
             elif _sizes(value) is not None:
@@ -230,6 +232,8 @@ def run_loop(
             carried.append(outline.take(value, shape))
         inside = iter(carried)
         go, *results = trace(outline, step, going, [None if _plain(f) else shaped(f, inside) for f in forms])
+        if any(isinstance(v, Strings) for v in results[len(forms) :]):
+            raise IRError("strings that the steps of a loop give are not stacked; carry them, or join them in the body")
         wider = [f | form_of(now) for f, now in zip(forms, results, strict=False)]
         if wider != forms:
             forms, changing = wider, set()

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import Form, Graph, IRError, Items, Packed, Value, dims, form_of, type_text
+from ..ir import Form, Graph, IRError, Items, Packed, Strings, Value, dims, form_of, type_text
 from ..ir.dims import DimLike
 from ..op import Context, op
 from ..tensor import (
@@ -23,6 +23,7 @@ from ..tensor import (
     reshape,
     slice_,
     squeeze,
+    strings,
     transpose,
     unsqueeze,
 )
@@ -92,7 +93,7 @@ def _common(a: Any, b: Any, what: str) -> Form | None:
     """The form in which both pass; None where both are absent."""
     if a is None and b is None:
         return None
-    if isinstance(a, Value) and isinstance(b, Value) and (a.dtype is not b.dtype or a.rank != b.rank):
+    if isinstance(a, (Value, Strings)) and isinstance(b, (Value, Strings)) and (a.dtype is not b.dtype or a.rank != b.rank):
         both = " and ".join(type_text(v.dtype, v.shape) for v in (a, b))
         raise IRError(f"{what} {both}: dtype and rank must agree where the condition is data")
     return form_of(a) | form_of(b)
@@ -105,7 +106,7 @@ def _like(values: Sequence[Any], forms: Sequence[Form | None], made: Iterator[Va
 
 @op()
 def Loop(
-    M: Value | None = None, cond: Value | None = None, *v_initial: Value | Items | Packed | None, body: Any, ctx: Context
+    M: Value | None = None, cond: Value | None = None, *v_initial: Value | Strings | Items | Packed | None, body: Any, ctx: Context
 ) -> tuple[Any, ...]:
     """Carried values pass from step to step; what a step yields beyond them is stacked along a new first axis."""
     trips, condition = _steered(M, "the trip count of Loop", ANY_TRIPS), _steered(cond, "the condition of Loop", 1)
@@ -147,7 +148,7 @@ def _settled(trips: int, condition: int, v_initial: Sequence[Any], body: Any, ct
         go_on, *results = subgraph(ctx, body, [constant(np.int64(step)), constant(np.array(True)), *carried])
         carried = results[:count]
         for row, value in zip(stacked, results[count:], strict=True):
-            row.append(unsqueeze(value, [0]))
+            row.append(value)
         step += 1
         if step < trips:
             known = dims_of(reshape(go_on, [1]), "the condition of Loop")[0]
@@ -156,8 +157,22 @@ def _settled(trips: int, condition: int, v_initial: Sequence[Any], body: Any, ct
             go = bool(known)
     if stacked and not step:
         _, *results = subgraph(ctx, body, [constant(np.int64(0)), constant(np.array(True)), *carried])
-        stacked = [[fill([0, *value.shape], 0, value.dtype)] for value in results[count:]]
-    return (*carried, *(concat(row, 0) for row in stacked))
+        return (*carried, *(_none_of(value) for value in results[count:]))
+    return (*carried, *map(_stack, stacked))
+
+
+def _stack(rows: Sequence[Value | Strings]) -> Value | Strings:
+    """Values of one shape along a new first axis."""
+    if isinstance(rows[0], Strings):
+        spans, pool = strings.common(*(row for row in rows if isinstance(row, Strings)))
+        return Strings(concat([unsqueeze(row, [0]) for row in spans], 0), pool)
+    return concat([unsqueeze(row, [0]) for row in rows if isinstance(row, Value)], 0)
+
+
+def _none_of(value: Value | Strings) -> Value | Strings:
+    if isinstance(value, Strings):
+        return Strings(fill([0, *value.shape], 0, DType.int64), value.pool)
+    return fill([0, *value.shape], 0, value.dtype)
 
 
 @op(since=9)

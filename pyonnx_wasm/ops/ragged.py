@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import ROW, Form, Graph, IRError, Items, Maybe, NeedsShape, Packed, Value, dims, parts
+from ..ir import ROW, Form, Graph, IRError, Items, Maybe, NeedsShape, Packed, Strings, Value, dims, parts
 from ..ir.dims import DimLike
 from ..tensor import (
     COPY,
@@ -31,6 +31,7 @@ from ..tensor import (
     reduce,
     reshape,
     slice_,
+    strings,
     transpose,
 )
 from .gather import Gather, ScatterElements, ScatterND
@@ -253,6 +254,8 @@ def formed(x: Any, form: Form) -> Any:
         if not isinstance(x, Sequential):
             raise IRError("a tensor stands where a sequence is needed")
         return replace(pack(x, form.dtype), ranks=form.ranks, unranked=form.unranked)
+    if isinstance(x, Strings):
+        return strings.join(x)  # so that what is carried does not grow by what is dropped
     if not isinstance(x, Value):
         raise IRError("a sequence stands where a tensor is needed")
     return x
@@ -262,6 +265,8 @@ def _blank(form: Form) -> Any:
     """What stands for the value of an optional that has none."""
     if form.sequence:
         return formed(Items((), form.dtype), form)
+    if form.dtype is DType.string:
+        return Strings(fill([0] * one_rank(form), 0, DType.int64), fill([0], 0, DType.uint8), True)
     return fill([0] * one_rank(form), 0, form.dtype or DType.float32)
 
 
@@ -276,7 +281,9 @@ def shaped(form: Form, made: Iterator[Value]) -> Any:
     """A value of a form over tensors, as :func:`formed` gives them."""
     if form.optional:
         return Maybe(next(made), shaped(replace(form, optional=False), made))
-    return Packed(next(made), next(made), form.ranks, form.unranked) if form.sequence else next(made)
+    if form.sequence:
+        return Packed(next(made), next(made), form.ranks, form.unranked)
+    return Strings(next(made), next(made), True) if form.dtype is DType.string else next(made)
 
 
 def tensors(values: Sequence[Any]) -> Iterator[Value]:

@@ -60,6 +60,11 @@ def player_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         """g (seq(float[n,2]) s, optional(float[m]) o, int64 p) => (seq(float[k,2]) t, optional(float[m]) q, float[j,2] y) {
             t = SequenceErase(s, p) q = Identity(o) y = SequenceAt(s, p) }""",
     )
+    write_text(
+        root / "strings.ponnx",
+        """g (string[n,m] x, string[m] z) => (string[n,m] y, bool[n,m] e, string[m,k] p) {
+            y = StringConcat(x, z) e = Equal(x, z) p = StringSplit<delimiter="-">(z) }""",
+    )
     columns = WEIGHT_MB << 8
     write(
         root / "big.ponnx",

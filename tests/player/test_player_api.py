@@ -145,6 +145,47 @@ def test_sequences_and_optionals(run: Run) -> None:
     assert part.startswith('there is no output "t/shapes"')
 
 
+def test_strings(run: Run) -> None:
+    """Arrays of strings, as onnxruntime-web has them: what goes in, comes out, is filled in; what has no UTF-8."""
+    got = run("""
+      const session = await create("strings.ponnx");
+      const told = ({ type, dims, data }) => ({ type, dims, data: [...data] });
+      const given = new Tensor("string", ["a", "", "é\\0", "𝄞", "\\ufeffb", "long".repeat(9999)], [2, 3]);
+      const z = new Tensor(["1-2", "", "日本"]);
+      const { y, e, p } = await session.run({ x: given, z });
+      const into = new Tensor("string", Array(6).fill("?"), [2, 3]);
+      const filled = await session.run({ x: given, z }, { y: into });
+      const none = await session.run({ x: new Tensor("string", [], [0, 3]), z });
+      const bad = (data) => error(session.run({ x: { type: "string", dims: [1, 3], data }, z }));
+      return {
+        types: [...session.inputMetadata, ...session.outputMetadata].map(({ type }) => type),
+        y: told(y), e: told(e), p: told(p), same: filled.y === into && into.data.join() === y.data.join(), none: told(none.y),
+        errors: [
+          await bad(["a", "\\ud800", "b"]),
+          await bad(["a", null, "b"]),
+          await bad(["a"]),
+          await bad(new Uint8Array(3)),
+          await error(session.run({ x: new Tensor("int64", [1n], [1, 1]), z })),
+          await error(session.run({ x: given, z }, { y: new Tensor("string", ["?"], [1]) })),
+        ],
+      };
+    """)  # fmt: skip
+    assert got["types"] == ["string", "string", "string", "bool", "string"]
+    x, z = ["a", "", "é\0", "𝄞", "\ufeffb", "long" * 9999], ["1-2", "", "日本"]
+    assert got["y"] == {"type": "string", "dims": [2, 3], "data": [a + b for a, b in zip(x, z * 2, strict=True)]}
+    assert got["e"] == {"type": "bool", "dims": [2, 3], "data": [0, 1, 0, 0, 0, 0]}
+    assert got["p"]["data"] == ["1", "2", "", "", "日本", ""]
+    assert got["same"]
+    assert got["none"] == {"type": "string", "dims": [0, 3], "data": []}
+    surrogate, null, short, bytes_, number, small = got["errors"]
+    assert surrogate == 'input "x": element 1 holds a lone surrogate'
+    assert null == 'input "x": element 1 is null, not a string'
+    assert short == 'input "x": the feed\'s dims [1,3] do not suit its data; it takes string [n, m]'
+    assert bytes_ == 'input "x": the feed\'s data is not an array of strings; it takes string [n, m]'
+    assert number == 'input "x": the feed is int64; it takes string [n, m]'
+    assert small == 'output "y": the tensor given is string [1], the result is string [2,3]'
+
+
 def test_run_options(run: Run) -> None:
     got = run(FEEDS + """
       const session = await create("pair.ponnx");

@@ -46,10 +46,10 @@ def close(got: list[NDArray[Any]], want: list[NDArray[Any]]) -> None:
         np.testing.assert_allclose(g, w, rtol=1e-3, atol=1e-5 * np.abs(w).max(initial=1))
 
 
-def graph(node: Any, inputs: dict[str, Any], outputs: dict[str, Any]) -> str:
+def graph(node: Any, inputs: dict[str, Any], outputs: dict[str, Any], opset: int = 17) -> str:
     """A model of one node, in base64; values are {name: (dtype, dims)}."""
     infos = [[helper.make_tensor_value_info(n, t, d) for n, (t, d) in side.items()] for side in (inputs, outputs)]
-    model = helper.make_model(helper.make_graph([node], "g", *infos), opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    model = helper.make_model(helper.make_graph([node], "g", *infos), opset_imports=[helper.make_opsetid("", opset)], ir_version=8)
     return base64.b64encode(model.SerializeToString()).decode()
 
 
@@ -58,6 +58,36 @@ def test_needs_numpy_alone_and_imports_little(python: Pyodide) -> None:
     assert {"numpy", "pyonnx-wasm"} <= set(packages) <= {"numpy", "pyonnx-wasm", "micropip"}
     version = json.loads((ROOT / "package.json").read_text())["version"]
     assert python.run("import pyonnx_wasm as ort\n[ort.__version__, ort.get_available_providers()]") == [version, ["wasm"]]
+
+
+def test_strings(python: Pyodide) -> None:
+    """Arrays of ``str`` in and out, sizes that are data, and what is no string."""
+    split = helper.make_node("StringSplit", ["x"], ["y", "n"], delimiter="-")
+    model = graph(split, {"x": (TensorProto.STRING, ["n"])}, {"y": (TensorProto.STRING, ["n", "k"]), "n": (TensorProto.INT64, ["n"])}, 20)
+    got = python.run(f"""
+import base64, numpy as np, pyonnx_wasm as ort
+
+s = ort.InferenceSession(base64.b64decode({model!r}))
+found = []
+for x in (["a-b", "", "日本-𝄞-\\0"], np.array(["é"]), np.empty(0, object)):
+    y, n = s.run(None, {{"x": x}})
+    found.append([y.tolist(), str(y.dtype), n.tolist()])
+for bad in (["a", None], ["\\ud800"], [b"\\xff"], [1.5]):
+    try:
+        s.run(None, {{"x": bad}})
+    except ValueError as error:
+        found.append(str(error))
+found
+""")
+    assert got == [
+        [[["a", "b", ""], ["", "", ""], ["日本", "𝄞", "\0"]], "object", [2, 1, 3]],
+        [[["é"]], "object", [1]],
+        [[], "object", []],
+        "input 'x' takes strings, element 1 is None (NoneType)",
+        "input 'x': element 0 holds a lone surrogate at character 0",
+        "input 'x': element 0 is no UTF-8: invalid start byte at byte 0",
+        "input 'x' takes strings, element 0 is 1.5 (float)",
+    ]
 
 
 def test_a_program_written_for_onnxruntime(python: Pyodide, onnxruntime_wheel: Path) -> None:
