@@ -17,7 +17,8 @@ from .wgpu_device import Data, Gpu, explaining
 from .wgpu_device import GpuError as GpuError
 from .wgpu_device import adapter_name as adapter_name
 from .wgpu_device import device as device
-from .wgpu_program import GpuProgram, Model, Tensor
+from .wgpu_model import Model, Tensor
+from .wgpu_program import GpuProgram
 
 
 class GpuExecutor:

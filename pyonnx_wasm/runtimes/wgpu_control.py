@@ -12,7 +12,8 @@ from ..dtypes import DType
 from .errors import BAD_DATA, LIMIT, core_error
 from .profile import StepTime
 from .wgpu_device import Data
-from .wgpu_program import GpuProgram, Run, Tensor
+from .wgpu_model import Tensor
+from .wgpu_program import GpuProgram, Run
 
 TRUE = np.ones(1, np.uint8)
 UNREAD = 64  # stacked tensors that wait for their way here

@@ -11,51 +11,20 @@ from typing import Any
 
 import numpy as np
 
-from ..dtypes import DType, to_numpy
+from ..dtypes import DType
 from ..gpu.split import BINDING_BYTES
-from ..program import ARENA, INPUT, OUTPUT, SHAPE_OPS, SLOT, WEIGHT, GpuPlan, ProgramView, Weight
+from ..program import ARENA, INPUT, OUTPUT, SHAPE_OPS, SLOT, WEIGHT, GpuPlan, ProgramView
 from ..program.view import StepRow
-from . import UNLIMITED, Limits
 from .core import Core
 from .profile import StepTime
-from .wgpu_device import Data, Gpu, GpuError, Pipeline
+from .wgpu_device import Data, GpuError, Pipeline
+from .wgpu_model import Model, Tensor, element, uniform_block
 
 BINDINGS = 4  # sizes of a stage whose uniforms and bind groups are kept
 GROUPS = 8  # bind groups per step, on average
 UNIFORM_ALIGN = 256
 MAX_GROUPS = 65535
 MAX_QUERIES = 4096
-I32_MIN, U32_MAX = -(1 << 31), (1 << 32) - 1
-
-
-@dataclass
-class Tensor:
-    """What goes into a Program, and comes out of it."""
-
-    data: Data
-    dtype: DType
-    dims: tuple[int, ...]
-
-
-@dataclass
-class Model:
-    """What the Programs of a model share.
-
-    Attributes:
-        arrays: the weights.
-        buffers: those that the GPU has, by index.
-        left: elementary operations that the run may still take.
-    """
-
-    gpu: Gpu
-    pipelines: list[Pipeline]
-    arrays: Sequence[np.ndarray]
-    table: Sequence[Weight]
-    messages: Sequence[str]
-    origins: Sequence[str]
-    limits: Limits = UNLIMITED
-    buffers: dict[int, Any] = field(default_factory=dict)
-    left: int = 0
 
 
 @dataclass
@@ -225,11 +194,11 @@ class GpuProgram:
             at += b * each
             array, buffer = self._where(run, row.storage, register in on_core)
             if array is not None:
-                values[-1] = _element(array[at : at + each], dtype)
+                values[-1] = element(array[at : at + each], dtype)
             elif buffer is not None:
                 away.append((len(values) - 1, dtype, (buffer, at, each)))
         for (k, dtype, _), raw in zip(away, self.gpu.read([place for _, _, place in away]) if away else [], strict=True):
-            values[k] = _element(raw, dtype)
+            values[k] = element(raw, dtype)
         slot_bytes = [0 if slot is None else slot.data.nbytes for slot in run.slots]
         run.registers = self.core.evaluate_stage(stage, values, slot_bytes, self.view.count("registers"))
         self._begin(run, stage)
@@ -328,7 +297,7 @@ class GpuProgram:
                 0 if part else int(registers[row.offset]) * 8 // DType(row.dtype).bits for part, row in zip(parts, rows, strict=True)
             ]
             pipeline = self.model.pipelines[case["pipeline"]]
-            block = _uniforms(pipeline.kernel, [*grid, *offsets], case["uniforms"], registers)
+            block = uniform_block(pipeline.kernel, [*grid, *offsets], case["uniforms"], registers)
             at = sum(map(len, blocks))
             blocks.append(block.ljust(-(-len(block) // UNIFORM_ALIGN) * UNIFORM_ALIGN, b"\0"))
             chosen.append(_Chosen(pipeline, math.prod(grid), at, len(block), parts))
@@ -484,26 +453,3 @@ class GpuProgram:
         for i, ms in zip(steps, taken, strict=True):
             times.append(StepTime(*self.describe(run, i)[:2], "gpu", clock, ms, self.describe(run, i)[2]))
             clock += ms
-
-
-def _element(raw: np.ndarray, dtype: DType) -> int:
-    """An element as a register holds it: an integer, or the bits of an f64."""
-    bits = np.frombuffer(raw.tobytes(), to_numpy(dtype))
-    if dtype is DType.bfloat16:
-        bits = (bits.astype(np.uint32) << 16).view(np.float32)
-    return int(bits.astype(np.float64).view(np.int64)[0]) if dtype.is_float else int(bits.astype(np.int64)[0])
-
-
-def _uniforms(kernel: str, head: Sequence[int], numbers: Sequence[int], registers: np.ndarray) -> bytes:
-    """The uniform block of a step: 32-bit integers, and float32 where the register holds an f64."""
-    words = np.empty(-(-(len(head) + len(numbers)) // 4) * 4, np.uint32)
-    values = [*head, *(int(registers[r]) if r >= 0 else 0 for r in numbers)]
-    for i, value in enumerate(values):
-        if not I32_MIN <= value <= U32_MAX:
-            raise GpuError(f"kernel {kernel}: the size {value} does not fit in 32 bits; run this shape on the cpu")
-        words[i] = value & U32_MAX
-    for i, r in enumerate(numbers):
-        if r < 0:
-            words[len(head) + i] = registers[~r : ~r + 1].view(np.float64).astype(np.float32).view(np.uint32)[0]
-    words[len(values) :] = 0
-    return words.tobytes()
