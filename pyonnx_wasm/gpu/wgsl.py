@@ -126,6 +126,7 @@ def _text(key: _Key, native: bool) -> str:
     code = _repeated(_filled(code, dict(key.holes)), key.kernel)
     head = ["enable f16;"] if native else []
     head += ["enable subgroups;"] if "subgroups" in key.needs else []
+    head += [f"requires {name};" for name in LANGUAGE if name in key.needs]
     head.append(_ROUNDING)
     head += [f"@group(0) @binding(0) var<uniform> U: array<vec4<u32>, {-(-key.word_count // 4)}>;", _GRID]
     buffers = [
@@ -364,6 +365,9 @@ def _value_type(dtype: DType, raw: bool) -> str:
     return "bool" if dtype is DType.bool else "i32" if dtype.is_signed else "u32"
 
 
+LANGUAGE = ("packed_4x8_integer_dot_product",)  # what a text needs of WGSL, not of the adapter
+
+
 def _small(name: str, dtype: DType, raw: bool, written: bool, words: bool, at: str) -> list[str]:
     """Accessors of elements that share words. Writers of elements are atomic: neighbours may belong to another lane."""
     bits = dtype.bits
@@ -379,6 +383,8 @@ def _small(name: str, dtype: DType, raw: bool, written: bool, words: bool, at: s
     lines = [
         f"fn {name}_get(i: u32) -> {value} {{ let j = i + {at}; let b = ({load} >> ({shift})) & {mask}u; return {decode}; }}",
     ]
+    if bits == 8 and not written:
+        lines.append(f"fn {name}_word(i: u32) -> u32 {{ return {name}_data[(i + {at}) / 4u]; }}")
     if words:
         lines.append(f"fn {name}_bits(v: {value}) -> u32 {{ return ({encode}) & {mask}u; }}")
         lines.append(f"fn {name}_put_word(i: u32, bits: u32) {{ {name}_data[i + {at} / {per}u] = bits; }}")

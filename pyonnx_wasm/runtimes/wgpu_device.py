@@ -137,7 +137,7 @@ class Gpu:
         """
         import wgpu
 
-        have = set(self.device.features)
+        have = set(self.device.features) | set(wgpu.gpu.wgsl_language_features)
         variant = next((v for v in row["variants"] if all(NEEDS.get(n, n) in have for n in v["needs"])), None)
         if variant is None:
             raise GpuError(f"kernel {row['kernel']}: this GPU has none of {', '.join('+'.join(v['needs']) for v in row['variants'])}")

@@ -1,4 +1,4 @@
-"""Sizes that are data, branches and loops on WebGPU in a real Chromium."""
+"""Sizes that are data, branches, loops and products of bytes on WebGPU in a real Chromium."""
 
 import sys
 from collections.abc import Callable, Iterator
@@ -14,6 +14,7 @@ from pyonnx_wasm.runtimes.errors import CoreError
 from pyonnx_wasm.testing import browser
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
+from byte_models import products
 from control_models import MODELS, Feeds, Model, X, branches, count, counted, info, loop_body, positions
 from gpu_model import assert_same, graph
 
@@ -44,6 +45,15 @@ def asked(page: Any, model: bytes, feeds: Feeds, profiled: bool = False) -> dict
 @pytest.mark.parametrize("make", MODELS, ids=lambda make: make.__name__)
 def test_every_run_of_a_session_gives_what_the_core_gives(page: Any, make: Callable[[], Model]) -> None:
     model, feeds = make()
+    answer = asked(page, model, feeds)
+    assert answer.get("backend") == "webgpu", answer
+    core = ort.InferenceSession(model)
+    for feed, outputs in zip(feeds, [answer["outputs"], *answer["later"]], strict=True):
+        assert_same(list(zip(core.run(None, feed), [browser.output(o) for o in outputs], strict=True)))
+
+
+@pytest.mark.parametrize(("name", "model", "feeds"), [pytest.param(*made, id=made[0]) for made in products()])
+def test_products_of_bytes_are_the_cores(page: Any, name: str, model: bytes, feeds: Feeds) -> None:
     answer = asked(page, model, feeds)
     assert answer.get("backend") == "webgpu", answer
     core = ort.InferenceSession(model)

@@ -57,6 +57,8 @@ export interface PipelineSpec {
 export class Gpu {
   readonly #pipelines = new Map<string, Promise<Pipeline>>();
   readonly #layouts = new Map<string, GPUBindGroupLayout>();
+  /** What shaders may need: features of the device and of the language. */
+  readonly speaks: ReadonlySet<string>;
   /** Set once the device is gone. */
   lost: GpuError | undefined;
   /** The first error that no scope caught since it was last taken. */
@@ -71,6 +73,10 @@ export class Gpu {
     /** What buffers and bindings keep to: of the device, or what the page set below that. */
     readonly limits: Readonly<Record<(typeof LIMITS)[number], number>>,
   ) {
+    const { wgslLanguageFeatures = [] } = (globalThis.navigator?.gpu ?? {}) as {
+      wgslLanguageFeatures?: Iterable<string>;
+    };
+    this.speaks = new Set<string>([...info.features, ...wgslLanguageFeatures]);
     void device.lost.then(({ reason, message }) => {
       this.lost = new GpuError(
         `the GPU was lost (${message || reason}); its memory is gone with it: create the session again`,

@@ -48,11 +48,10 @@ export class Pipelines {
     private readonly gpu: Gpu,
     { modules, pipelines, plan }: Section,
   ) {
-    const features = new Set<string>(gpu.info.features);
     this.#specs = pipelines.map((row) => {
       const { kernel, outputs, bindings } = row;
       gpu.demandBindings(bindings, kernel);
-      return { kernel, outputs, bindings, code: modules[variantOf(row, features).module] as string };
+      return { kernel, outputs, bindings, code: modules[variantOf(row, gpu.speaks).module] as string };
     });
     this.#made = pipelines.map(() => undefined);
     // A processor that plays GPU has no time for shaders that other sizes would use.

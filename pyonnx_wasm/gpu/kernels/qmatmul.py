@@ -1,4 +1,4 @@
-"""Products of 8-bit integers: one output per lane."""
+"""Products of 8-bit integers: tiles of words of four bytes, or one output per lane where there are few."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ from ...ir import dims
 from .. import Call, Case
 from ..elements import elements
 from ..epilogue import epilogue
+
+SIDE = 32  # rows and columns of a tile
+FEW = 256  # outputs that lanes for one each are better for
+DOT = "packed_4x8_integer_dot_product"
 
 
 def cases(call: Call) -> list[Case]:
@@ -25,5 +29,22 @@ def cases(call: Call) -> list[Case]:
         switches, activation = epilogue(call)
         numbers |= activation | {"alpha": float(call.alpha)}
         defines |= switches
-    count = dims.product([*call.batch[: call.nb], call.m, call.n])
-    return elements(call, numbers, n=count, defines=frozenset(defines), holes={"nb": str(call.nb)})
+    batches = dims.product(call.batch[: call.nb])
+    holes = {"nb": str(call.nb)}
+    few = elements(call, numbers, n=dims.product([batches, call.m, call.n]), defines=frozenset(defines), holes=holes)
+    if not few:
+        return []
+    enough = dims.le(FEW, dims.product([call.m, call.n]))
+    grid = (dims.ceildiv(call.n, SIDE), dims.ceildiv(call.m, SIDE), batches)
+    lanes = numbers | {"y_off": y.offset, "batches": batches}
+    return [Case(grid, enough, frozenset(defines | {"tiled"} | _words(call)), holes, lanes, needs=(DOT,)), *few]
+
+
+def _words(call: Call) -> set[str]:
+    """Which operands are read by whole words, and whether neighbouring lanes read neighbouring columns."""
+    steps = {
+        "a": (call.a_cs, call.a_rs, call.aoff, call.starts["a"], *call.abatch[: call.nb]),
+        "b": (call.b_rs, call.b_cs, call.boff, call.starts["b"], *call.bbatch[: call.nb]),
+    }
+    found = {f"{name}4" for name, (along, *rest) in steps.items() if along == 1 and all(dims.known(n % 4) == 0 for n in rest)}
+    return found | ({"b_across"} if call.b_cs == 1 and call.b_rs != 1 else set())
