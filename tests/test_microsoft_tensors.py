@@ -215,6 +215,13 @@ def test_dynamic_pads() -> None:
     check("ConvTransposeWithDynamicPads", given, constants=constants, domain=DOMAIN, strides=[2, 2])
 
 
+def test_what_onnxruntime_kept_of_older_standards() -> None:
+    given: list[Feed] = [{"x": i} for i in IMAGES]
+    check("Crop", given, opset=7, border=[1, 0, 2, 1])
+    check("Crop", given, opset=7, border=[1, 1, 0, 0], scale=[2, 3])
+    check("ImageScaler", given, opset=7, bias=[0.5, -1.0, 2.0], scale=0.25)
+
+
 def test_what_cannot_be_is_named() -> None:
     with pytest.raises(ValueError, match="metric 'cosine'"):
         next(sessions(model("CDist", [{"a": normal(2, 3), "b": normal(2, 3)}], domain=DOMAIN, metric="cosine")))

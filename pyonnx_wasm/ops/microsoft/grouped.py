@@ -48,13 +48,15 @@ class Cache:
         self.capacity = dims.dmax(self.held, self.total)
         first = dims.eq(self.total, queries)  # a prompt: rows begin at 0, however long they are
         ends = map_("add", reshape(cast(lengths, DType.int64), [batch, 1, 1, 1]), constant(np.int64(1)))
-        self.before = map_("mul", map_("sub", ends, scalar(queries)), scalar(1 - first))
+        before = map_("mul", map_("sub", ends, scalar(queries)), scalar(1 - first))
+        self.before = map_("clamp", before, constant(np.int64(0)), scalar(dims.dmax(self.total - queries, 0)))
         self.past: DimLike | None = self.total - queries if batch == 1 else None
         fits = dims.ge(self.total, queries)
         if fits != 1:
             Graph.current().check(fits, f"total_sequence_length {self.total} is less than the {queries} new tokens")
-        if self.past is not None and past is not None:
-            Graph.current().check(dims.ge(self.held, self.past), f"the cache holds {self.held} keys, {self.past} are needed")
+        enough = dims.ge(self.held + queries, self.total)
+        if enough != 1:
+            Graph.current().check(enough, f"the cache holds {self.held} keys, {self.total - queries} are needed")
 
     def joined(self, past: Value | None, new: Value) -> Value:
         """The cache with the new keys behind each row's own, zeros beyond: [batch, heads, capacity, size]."""
@@ -62,16 +64,16 @@ class Cache:
         if self.past is not None:
             parts = [new] if past is None else [slice_(past, 2, 0, self.past), new]
             return concat([*parts, fill([batch, heads, self.capacity - self.total, size], 0, new.dtype)], 2)
-        both = new if past is None else concat([past, new], 2)
+        parts = ([] if past is None else [past]) + [new, fill([batch, heads, 1, size], 0, new.dtype)]
+        both, none = concat(parts, 2), scalar(self.held + self.queries)
         at, end = index(2, [1, 1, self.capacity]), reshape(self.before, [batch, 1, 1])
         step = map_("sub", at, end)
-        zero, last = constant(np.int64(0)), scalar(self.queries - 1)
-        fresh = map_("add", map_("clamp", step, zero, map_("max", last, zero)), scalar(self.held))
+        fresh = map_("where", map_("lt", step, scalar(self.queries)), map_("add", step, scalar(self.held)), none)
         row = map_("where", map_("lt", at, end), at, fresh)
         head = map_("add", map_("mul", index(0, [batch, heads, 1]), constant(np.int64(heads))), index(1, [batch, heads, 1]))
         place = map_("add", map_("mul", head, scalar(both.shape[2])), row)
-        rows = reshape(Gather(reshape(both, [batch * heads * both.shape[2], size]), place), [batch, heads, self.capacity, size])
-        return map_("where", unsqueeze(map_("le", step, last), [3]), rows, like(rows, 0))
+        flat = reshape(both, [batch * heads * both.shape[2], size])
+        return reshape(Gather(flat, place), [batch, heads, self.capacity, size])
 
     def mask(self, window: int, causal: bool) -> Value | None:
         return banded(self.queries, self.total, self.before, window, causal)

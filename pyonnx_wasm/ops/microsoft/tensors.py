@@ -336,3 +336,20 @@ def RemovePadding(input: Value, sequence_token_count: Value) -> tuple[Value, ...
     before = cast(map_("lt", index(1, [batch + 1, batch]), index(0, [batch + 1, batch])), DType.int64)
     sums = reduce("sum", map_("mul", before, unsqueeze(counts, [0])), [1])
     return output, offsets, cast(sums, DType.int32), cast(reduce("max", counts, [0], True), DType.int32)
+
+
+@op(until=9)
+def Crop(input: Value, *, border: Sequence[int], scale: Sequence[int] | None = None) -> Value:
+    """Images [n, c, h, w] without a border (left, top, right, bottom), or what lies behind its corner of a height and width."""
+    if len(border) != 4:
+        raise IRError(f"border {list(border)} must be left, top, right and bottom")
+    left, top, right, bottom = border
+    height, width = list(scale) if scale else [input.shape[2] - top - bottom, input.shape[3] - left - right]
+    return slice_(slice_(input, 2, top, height), 3, left, width)
+
+
+@op(until=9)
+def ImageScaler(input: Value, *, bias: Sequence[float] = (), scale: float = 1.0) -> Value:
+    """Images [n, c, h, w] times a factor, plus a number per channel."""
+    y = map_("mul", input, like(input, scale))
+    return map_("add", y, constant(np.array(bias, np.float32).reshape(-1, 1, 1), DType.float32)) if bias else y
