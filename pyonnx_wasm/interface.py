@@ -30,6 +30,8 @@ def signatures(faces: Faces) -> list[Signature]:
 def type_of(face: Face) -> str:
     """A type as onnxruntime spells it: ``seq(tensor(float))``."""
     text = type_name(face.dtype)
+    if face.keys is not None:
+        return f"seq(map({'string' if isinstance(face.keys[0], str) else 'int64'},{text}))"
     text = f"seq({text})" if face.sequence else text
     return f"optional({text})" if face.optional else text
 
@@ -90,7 +92,7 @@ def _packed(face: Face, given: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def to_values(faces: Faces, arrays: Sequence[np.ndarray]) -> dict[str, Any]:
-    """Outputs by name: arrays, lists of them, and None."""
+    """Outputs by name: arrays, lists of them, None, and lists of dicts from labels to numbers."""
     left = iter(arrays)
     return {face.name: _value(face, left) for face in faces}
 
@@ -98,6 +100,8 @@ def to_values(faces: Faces, arrays: Sequence[np.ndarray]) -> dict[str, Any]:
 def _value(face: Face, left: Iterator[np.ndarray]) -> Any:
     present = not face.optional or bool(next(left))
     run = next(left)
+    if face.keys is not None:
+        return [dict(zip(face.keys, row, strict=True)) for row in run.tolist()]
     if not face.sequence:
         return run if present else None
     rows, found, start = next(left), [], 0

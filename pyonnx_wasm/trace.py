@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import numpy as np
 from . import op, ops, tensor
 from .dtypes import DType, from_numpy
 from .fold import evaluate
-from .ir import COMPOUND, Face, Form, Graph, IRError, NeedsShape, Storage, Strings, Value, dims, face_of, form_of, parts
+from .ir import COMPOUND, Face, Form, Graph, IRError, Maps, NeedsShape, Storage, Strings, Value, dims, face_of, form_of, parts
 from .ir.dims import DimLike
 from .onnxfile import reader
 from .ops.ragged import formed, shaped
@@ -129,6 +130,10 @@ class Tracer:
         if isinstance(value, (Value, Strings)) and (declared is None or declared.kind != "optional"):
             self.graph.outputs += self.output(name, value)
             self.graph.faces[1].append(_face(name, value.dtype, value.shape))
+            return
+        if isinstance(value, Maps):
+            self.graph.outputs.append((name, value.values))
+            self.graph.faces[1].append(replace(_face(name, value.values.dtype, value.values.shape), keys=value.keys))
             return
         form = form_of(value)
         if declared is not None and (declared.kind in ("sequence", "optional") or form.optional):

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 from kernel_call import refused, run
-from ml_models import BRANCHES, Array, compare, one_node, random_rows, random_trees
+from ml_models import BRANCHES, Array, compare, expected, one_node, random_rows, random_trees
 from onnx import TensorProto, helper, numpy_helper
 
 import pyonnx_wasm
 from pyonnx_wasm.ir import IRError
+from pyonnx_wasm.program import file
 from pyonnx_wasm.runtimes import core
 from pyonnx_wasm.runtimes.core import CoreError
 
@@ -396,3 +398,30 @@ def test_coupling_refuses() -> None:
     x = np.zeros((4, 3), np.float32)
     for wrong in ({"rows": 5}, {"classes": 4}, {"classes": 0}, {"classes": 1 << 40}, {"rows": -1}):
         refused("coupling", [("float32", (4, 3))], [x], **{"rows": 4, "classes": 3, **wrong})
+
+
+# ---- maps ----
+
+
+@pytest.mark.parametrize("labels", [[7, -(1 << 60)], ["no", "ja, ü"]])
+def test_zip_map(labels: list[Any], tmp_path: Path) -> None:
+    """A list of dicts, as onnxruntime gives it; from a compiled file as well."""
+    kind = "strings" if isinstance(labels[0], str) else "int64s"
+    node = helper.make_node("ZipMap", ["x"], ["y"], domain="ai.onnx.ml", **{f"classlabels_{kind}": labels})
+    x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [None, 2])
+    key = TensorProto.STRING if kind == "strings" else TensorProto.INT64
+    inner = helper.make_map_type_proto(key, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+    y = helper.make_value_info("y", helper.make_sequence_type_proto(inner))
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 1)]
+    data = helper.make_model(helper.make_graph([node], "g", [x], [y]), opset_imports=opsets, ir_version=9).SerializeToString()
+    session = pyonnx_wasm.InferenceSession(data)
+    file.save(pyonnx_wasm.compile(data), tmp_path / "model.ponnx")
+    again = pyonnx_wasm.InferenceSession(tmp_path / "model.ponnx")
+    for rows in (3, 1, 0):
+        feed = {"x": np.random.default_rng(rows).random((rows, 2), np.float32)}
+        (want,) = expected(data, feed)
+        assert session.run(None, feed) == [want]
+        assert again.run(None, feed) == [want]
+    assert session.get_outputs()[0].type == f"seq(map({kind[:-1]},tensor(float)))"
+    with pytest.raises(ValueError, match=r"takes|must be|2 labels"):
+        session.run(None, {"x": np.zeros((2, 3), np.float32)})

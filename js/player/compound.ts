@@ -84,9 +84,20 @@ export function gathered(faces: readonly Face[], results: Readonly<Record<string
     const [value, present] = [results[face.name], results[`${face.name}/present`]];
     if (!value) continue;
     const there = !face.optional || (present?.data as Uint8Array | undefined)?.[0] === 1;
-    found[face.name] = !there ? null : face.sequence ? unpacked(face, value, results[`${face.name}/shapes`]!) : value;
+    if (face.keys) found[face.name] = mapped(face.keys, value);
+    else
+      found[face.name] = !there ? null : face.sequence ? unpacked(face, value, results[`${face.name}/shapes`]!) : value;
   }
   return found;
+}
+
+/** A map per row of a matrix. */
+function mapped(keys: readonly (string | bigint)[], { data }: Tensor): Map<string | bigint, number>[] {
+  const rows = data as Float32Array;
+  return Array.from(
+    { length: rows.length / keys.length },
+    (_, i) => new Map(keys.map((key, k) => [key, rows[i * keys.length + k]!])),
+  );
 }
 
 function unpacked({ type }: Face, run: Tensor, table: Tensor): TensorImpl[] {

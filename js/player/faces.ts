@@ -9,6 +9,8 @@ export interface Face {
   readonly shape: readonly (number | string)[] | undefined;
   readonly sequence: boolean;
   readonly optional: boolean;
+  /** Of a sequence of maps: the rows of a matrix, an element per key. */
+  readonly keys?: readonly (string | bigint)[] | undefined;
 }
 
 export interface Faces {
@@ -16,7 +18,7 @@ export interface Faces {
   readonly outputs: readonly Face[];
 }
 
-export const isPlain = ({ sequence, optional }: Face): boolean => !sequence && !optional;
+export const isPlain = ({ sequence, optional, keys }: Face): boolean => !sequence && !optional && !keys;
 
 /** The names of the tensors that a value is made of. */
 export function tensorsOf(face: Face): string[] {
@@ -25,7 +27,8 @@ export function tensorsOf(face: Face): string[] {
 }
 
 /** What a value is, for errors and signatures. */
-export function typeText({ type, sequence, optional }: Face): string {
+export function typeText({ type, sequence, optional, keys }: Face): string {
+  if (keys) return `seq(map(${typeof keys[0] === "bigint" ? "int64" : "string"},tensor(${type})))`;
   const text = sequence ? `seq(tensor(${type}))` : `tensor(${type})`;
   return optional ? `optional(${text})` : text;
 }

@@ -234,13 +234,20 @@ const valueInfo =
     return { name, type, shape };
   };
 
+function keysOf(face: Record<string, unknown>, shape: readonly (number | string)[]): (string | bigint)[] {
+  const keys = list(face, "keys").map((key) => string(key, "keys"));
+  if (!keys.length || shape.length !== 2 || shape[1] !== keys.length) fail("the keys of maps do not fit");
+  return face["key"] === "string" ? keys : keys.map(BigInt);
+}
+
 function facesOf(given: readonly unknown[], inputs: readonly ValueInfo[], outputs: readonly ValueInfo[]): Faces {
   const side = (rows: unknown, tensors: readonly ValueInfo[]): Face[] => {
     const faces = list({ faces: rows }, "faces").map((row, i): Face => {
       const face = object(row, `faces[${i}]`);
       const { name, type, shape } = valueInfo("faces")({ ...face, shape: face["shape"] ?? [] }, i);
       const known = face["shape"] === null ? undefined : shape;
-      return { name, type, shape: known, sequence: face["sequence"] === true, optional: face["optional"] === true };
+      const of = { name, type, shape: known, sequence: face["sequence"] === true, optional: face["optional"] === true };
+      return face["keys"] === undefined ? of : { ...of, keys: keysOf(face, shape) };
     });
     const names = faces.flatMap(tensorsOf);
     if (names.length !== tensors.length || names.some((name, i) => tensors[i]?.name !== name))

@@ -5,7 +5,7 @@ and ``kernels/cpp/core``; what can be said of a graph is added in ``graph`` and 
 """
 
 from . import dims
-from .compound import COMPOUND, ROW, Face, Form, Items, Maybe, Packed, face_of, form_of, parts, rebuilt
+from .compound import COMPOUND, ROW, Face, Form, Items, Maps, Maybe, Packed, face_of, form_of, parts, rebuilt
 from .graph import (
     Content,
     Graph,
@@ -34,6 +34,7 @@ __all__ = [
     "Graph",
     "IRError",
     "Items",
+    "Maps",
     "Maybe",
     "NeedsShape",
     "Node",

@@ -68,7 +68,19 @@ class Maybe:
     value: Any  # Value | Items | Packed
 
 
-COMPOUND = (Items, Packed, Maybe)
+@dataclass(frozen=True, eq=False)
+class Maps:
+    """A sequence of maps over the same keys, which are constants; it may leave a model, and nothing else.
+
+    Attributes:
+        values: [maps, keys].
+    """
+
+    values: Value
+    keys: tuple[int | str, ...]
+
+
+COMPOUND = (Items, Packed, Maybe, Maps)
 ROW = 9  # a rank and eight sizes
 
 
@@ -78,6 +90,7 @@ class Face:
 
     Attributes:
         shape: of a tensor, or of those of a sequence; None: of any rank.
+        keys: of a sequence of maps: the rows of a matrix, an element per key.
     """
 
     name: str
@@ -85,11 +98,12 @@ class Face:
     optional: bool
     dtype: DType
     shape: tuple[int | str, ...] | None
+    keys: tuple[int | str, ...] | None = None
 
     @property
     def plain(self) -> bool:
         """Whether it is a tensor."""
-        return not self.sequence and not self.optional
+        return not self.sequence and not self.optional and self.keys is None
 
     def tensors(self) -> list[tuple[str, DType, tuple[int | str, ...]]]:
         """Name, dtype and shape of the tensors that it is made of."""

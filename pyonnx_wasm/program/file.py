@@ -6,7 +6,7 @@ import json
 import mmap
 import os
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -175,8 +175,20 @@ def _signature(s: Signature) -> dict[str, Any]:
 
 
 def _face(face: Face) -> dict[str, Any]:
-    kinds = {name: True for name in ("sequence", "optional") if getattr(face, name)}
+    kinds: dict[str, Any] = {name: True for name in ("sequence", "optional") if getattr(face, name)}
+    if face.keys is not None:
+        kinds |= {"keys": [str(k) for k in face.keys], "key": "string" if isinstance(face.keys[0], str) else "int64"}
     return {"name": face.name, "dtype": face.dtype.name, "shape": None if face.shape is None else list(face.shape), **kinds}
+
+
+def _keys(row: Mapping[str, Any]) -> tuple[int | str, ...] | None:
+    """The keys of maps; integers travel as text, so that JavaScript reads them whole."""
+    if "keys" not in row:
+        return None
+    keys = tuple(str(k) if row["key"] == "string" else int(k) for k in row["keys"])
+    if not keys or len(row["shape"]) != 2 or row["shape"][1] != len(keys) or row.get("sequence") or row.get("optional"):
+        raise FileError(f"the maps {row['name']!r} have keys that do not fit")
+    return keys
 
 
 def _faces(given: Any, name: str, inputs: list[Signature], outputs: list[Signature]) -> tuple[list[Face], list[Face]] | None:
@@ -191,6 +203,7 @@ def _faces(given: Any, name: str, inputs: list[Signature], outputs: list[Signatu
                 bool(row.get("optional")),
                 DType[row["dtype"]],
                 None if row["shape"] is None else tuple(row["shape"]),
+                _keys(row),
             )
             for row in rows
         ]
