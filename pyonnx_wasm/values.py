@@ -26,11 +26,15 @@ def _host(device_type: str) -> None:
         raise ValueError(f"device {device_type!r}: values live in memory (device 'cpu'); backends with a GPU copy what they need")
 
 
+def _dtype_of(array: Array) -> DType:
+    return DType.string if array.dtype.kind in "OUST" else from_numpy(array.dtype)
+
+
 class OrtValue:
     """A tensor, as sessions take and give it."""
 
     def __init__(self, array: Array, dtype: DType | None = None) -> None:
-        self._array, self._dtype = np.ascontiguousarray(array).reshape(np.shape(array)), dtype or from_numpy(np.asarray(array).dtype)
+        self._array, self._dtype = np.ascontiguousarray(array).reshape(np.shape(array)), dtype or _dtype_of(np.asarray(array))
 
     @staticmethod
     def ortvalue_from_numpy(numpy_obj: Array, device_type: str = "cpu", device_id: int = 0) -> OrtValue:
@@ -50,6 +54,8 @@ class OrtValue:
         """An uninitialised tensor: of zeros."""
         _host(device_type)
         dtype = DType(element_type) if isinstance(element_type, int) else from_numpy(np.dtype(element_type))
+        if dtype is DType.string:
+            return OrtValue(np.full(tuple(shape), "", object), dtype)
         return OrtValue(np.zeros(tuple(shape), to_numpy(dtype)), dtype)
 
     def numpy(self) -> Array:

@@ -261,3 +261,16 @@ def test_loops_of_known_steps_stack_strings() -> None:
         same(every, objects([["a", ""], ["aa", ""], ["aaaa", ""]]))
     with pytest.raises(ValueError, match=r"node 'l' \(Loop\): strings that the steps of a loop give are not stacked"):
         ort.InferenceSession(model([loop("i", nodes, ["x"], ["s"])], {"i": [1], "x": ["n"]}, ["x_last", "s_all"]))
+
+
+def test_values_and_bindings_hold_strings() -> None:
+    session = ort.InferenceSession(model([helper.make_node("StringConcat", ["x", "x"], ["y"])], {"x": ["n"]}, ["y"]))
+    value = ort.OrtValue.ortvalue_from_numpy(np.array(["a", "é"]))
+    assert (value.data_type(), value.element_type(), value.shape()) == ("tensor(string)", TensorProto.STRING, [2])
+    binding = session.io_binding()
+    binding.bind_ortvalue_input("x", value)
+    binding.bind_output("y")
+    session.run_with_iobinding(binding)
+    same(binding.copy_outputs_to_cpu()[0], objects(["aa", "éé"]))
+    same(session.run_with_ort_values(["y"], {"x": value})[0].numpy(), objects(["aa", "éé"]))
+    assert ort.OrtValue.ortvalue_from_shape_and_type([2], TensorProto.STRING).numpy().tolist() == ["", ""]

@@ -92,7 +92,7 @@ class BrowserSession(InferenceSession):
         arrays, wanted = self._request(output_names, input_feed)
         with self._lock:
             model: RemoteModel = self._variant(arrays)  # type: ignore[assignment]
-        feeds = [Tensor.of(a, s.name, s.dtype) for a, s in zip(arrays, self._inputs, strict=True)]
+        feeds = [Tensor.of(a, s.name, s.dtype, "input") for a, s in zip(arrays, self._inputs, strict=True)]
         faces = {face.name: face for face in self._faces[1]}
         return model.run(feeds, [s.name for s in interface.signatures([faces[name] for name in wanted])])
 

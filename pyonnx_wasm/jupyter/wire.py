@@ -38,10 +38,10 @@ class Tensor:
     data: memoryview
 
     @classmethod
-    def of(cls, array: np.ndarray, name: str = "", dtype: DType | None = None) -> Tensor:
+    def of(cls, array: np.ndarray, name: str = "", dtype: DType | None = None, what: str = "tensor") -> Tensor:
         """A numpy array as it travels; without a copy where it is contiguous."""
         if dtype is DType.string or (dtype is None and array.dtype.kind in "OUS"):
-            spans, pool = encode_strings(array, f"tensor {name!r}")
+            spans, pool = encode_strings(array, f"{what} {name!r}")
             return cls(name, DType.string, array.shape, memoryview(spans.tobytes() + pool.tobytes()))
         dtype = dtype or from_numpy(array.dtype)
         array = np.ascontiguousarray(array, array.dtype.newbyteorder("=")).reshape(array.shape)

@@ -162,6 +162,24 @@ def test_sequences_and_optionals_travel(desk: Desk, tmp_path: Path) -> None:
     assert [notebook.text(k) for k in (2, 3)] == ["[[array([1., 2.], dtype=float32)], None]", "[array([3.], dtype=float32)]"]
 
 
+def test_strings_travel(desk: Desk, tmp_path: Path) -> None:
+    text = "g (string[n] x, string[1] z) => (string[n] y, bool[n] e) { y = StringConcat(x, z) e = Equal(x, z) }"
+    path = tmp_path / "strings.onnx"
+    onnx.save(onnx.parser.parse_model(f'<ir_version: 10, opset_import: ["" : 20]> {text}'), path)
+    notebook = desk.open(
+        f"session = ort.InferenceSession({str(path)!r}, providers=['browser'])",
+        "print([v.tolist() for v in session.run(None, {'x': ['a', '', 'é', '𝄞' * 9], 'z': ['é']})])",
+        "print([v.tolist() for v in session.run(None, {'x': [], 'z': ['é']})])",
+        "try: session.run(None, {'x': ['a', None], 'z': ['é']})\nexcept ValueError as error: print(error)",
+    )
+    notebook.run_all()
+    assert [notebook.text(k) for k in (2, 3, 4)] == [
+        "[['aé', 'é', 'éé', '𝄞𝄞𝄞𝄞𝄞𝄞𝄞𝄞𝄞é'], [False, False, True, False]]",
+        "[[], []]",
+        "input 'x' takes strings, element 1 is None (NoneType)",
+    ]
+
+
 def test_a_reloaded_page_has_the_model_in_its_cache(desk: Desk, expected: Callable[[int], str]) -> None:
     count = "from pyonnx_wasm.jupyter import feed as served\nreads = []\nread = served._read\n"
     count += "served._read = lambda request: reads.append(request) or read(request)"
