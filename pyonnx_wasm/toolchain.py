@@ -389,7 +389,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument(
         "--target", default=host(), help="platform of the native core: {x86_64,aarch64}-{linux,macos,windows} (default: this one)"
     )
-    parser.add_argument("--isa", help="only this instruction set: sse4, avx2, avx512, neon")
+    parser.add_argument("--isa", default="all", help="only this instruction set: sse4, avx2, avx512, neon (default: all)")
     parser.add_argument("--guard", action="store_true", help="native core that keeps every buffer beside an unmapped page, in build/guard")
     parser.add_argument("-j", "--jobs", type=int, help="compilers at a time (default: one per core)")
     parser.add_argument("--abi", metavar="FILE", help="write the list of kernel declarations and stop")
@@ -410,8 +410,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         targets = (
             native_targets(options.target, BUILD / "guard" if options.guard else here, options.guard) if options.what != "wasm" else []
         )
-        if options.isa:
-            targets = [t for t in targets if t.file.startswith(f"core-{options.isa}.")]
+        if options.isa != "all" and targets:
+            isas = {t.file.split(".")[0].removeprefix("core-"): t for t in targets}
+            if options.isa not in isas:
+                raise ToolchainError(f"--isa {options.isa}: {options.target} has {', '.join(isas)} and all")
+            targets = [isas[options.isa]]
         if options.what != "native" and not options.guard:
             targets += wasm_targets(LIB)
         with alone():

@@ -135,3 +135,15 @@ def test_command_line() -> None:
     done = subprocess.run([sys.executable, "-m", "pyonnx_wasm.toolchain", "--target", "vax-vms", "native"], capture_output=True, text=True)
     assert done.returncode == 1
     assert "vax-vms" in done.stderr
+
+
+def test_an_instruction_set_is_one_that_there_is(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    built: list[list[str]] = []
+    monkeypatch.setattr(toolchain.Builder, "build", lambda self, targets: built.append([t.file for t in targets]) or 1)
+    every = ["core-sse4.so", "core-avx2.so", "core-avx512.so"]
+    for isa, files in (("all", every), ("avx2", every[1:2])):
+        assert toolchain.main(["native", "--target", "x86_64-linux", "--isa", isa]) == 0
+        assert built.pop() == files
+    assert toolchain.main(["native", "--target", "x86_64-linux", "--isa", "neon"]) == 1
+    assert "--isa neon: x86_64-linux has sse4, avx2, avx512 and all" in capsys.readouterr().err
+    assert not built

@@ -13,6 +13,7 @@ const GAP = 2 ** 26; // between the two sessions: where the cases take their mem
 const OFTEN = 1000; // cases between runs of the two sessions
 const ERROR = 256;
 const MORE = -1;
+const WAIT = -2;
 const NAMES = ["ran", "malformed", "unknown kernel", "check failed", "bad bind", "no memory", "bad data", "misuse", "limit", "cancelled"];
 const BITS = { 1: 32, 2: 8, 3: 8, 4: 16, 5: 16, 6: 32, 7: 64, 8: 0, 9: 8, 10: 16, 11: 64, 12: 32, 13: 64, 14: 64, 15: 128, 16: 16 };
 Object.assign(BITS, { 17: 8, 18: 8, 19: 8, 20: 8, 21: 4, 22: 4, 23: 4, 24: 8, 25: 2, 26: 2, 27: 6, 28: 6 });
@@ -178,9 +179,26 @@ class Session {
         if (bytes !== undefined && !output.place) output.place = { bytes, at: this.#blocks.take(bytes) };
         viewAt(this.places, 4 * i + 4).setUint32(4 * i, output.place?.at ?? 0, true);
       }
-      if (check(core.pwx_run(this.#session, this.inputs, this.places, this.error)) !== MORE) break;
+      const code = check(core.pwx_run(this.#session, this.inputs, this.places, this.error));
+      if (code === WAIT) this.#answer();
+      else if (code !== MORE) break;
     }
     return Buffer.concat(this.#outputs.map(({ place }) => (place ? bytesAt(place.at, place.bytes) : Buffer.alloc(0))));
+  }
+  /** What a host does: gives the outputs that a step asks for, of some size. */
+  #answer() {
+    const asked = core.pwx_asked(this.#session) >>> 0;
+    const word = (at) => Number(new DataView(memory.buffer, asked).getBigInt64(8 * at, true));
+    let at = 3;
+    for (let i = 0; i < word(1); i++) at += 4 + word(at + 3);
+    for (let i = 0; i < word(2); i++, at += 2) {
+      if (!word(at)) continue;
+      const dims = new BigInt64Array(word(at + 1)).fill(3n);
+      const bytes = tensorBytes(word(at), [...dims]);
+      const to = core.pwx_answer(this.#session, i, this.#blocks.put(dims), this.error) >>> 0;
+      if (!to) throw viewAt(this.error, 4).getInt32(0, true);
+      bytesAt(to, Number(bytes)).fill(1);
+    }
   }
   free() {
     if (this.#session) core.pwx_destroy(this.#session);

@@ -21,6 +21,7 @@ from onnx import numpy_helper, parser
 
 from .. import toolchain
 from ..compiler import compile
+from ..custom import callback
 from ..dtypes import DType
 from ..op import KERNELS
 from ..program import Compiled, Signature
@@ -29,7 +30,7 @@ from ..runtimes.cpu import load_weights
 
 FUZZER = Path(__file__).parents[2] / "build" / "sanitize" / "fuzz"
 
-HEAD = '<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1, "ai.onnx.ml" : 3]> g '
+HEAD = '<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1, "ai.onnx.ml" : 3, "damage" : 1]> g '
 SIZES = {"N": (2, 3), "M": (3, 1), "K": (5, 4)}
 
 #: name: opset, body, and constants by name as (dtype, shape).
@@ -102,7 +103,8 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
     "control": (
         20,
         """(float[N] x, float[M,K] d, int64 trips, float most, int64[K] v) => (float[a] y, float[N] z, float[b,N] rows, float[c] grown,
-        int64[K] w, int64[e,K] each, float[K] t, float[M,K] sums) {
+        int64[K] w, int64[e,K] each, float[K] t, float[M,K] sums, float[aa] said,
+        int64[K] heard) {
         s = ReduceSum<keepdims=0>(x) c = Greater(s, most)
         y = If(c) <then_branch = g1 () => (float[a1] y1) { y1 = Mul(x, x) },
                    else_branch = g2 () => (float[a2] y2) { y2 = Concat<axis=0>(x, x) }>
@@ -119,7 +121,10 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
               go2 = Identity(go) row = Identity(u3) }>
         start = ReduceMax<keepdims=0>(d, first)
         t, sums = Scan<num_scan_inputs=1, body = g9 (float[K] carry, float[K] now) => (float[K] next, float[K] out)
-            { next = Add(carry, now) out = Mul(next, now) }>(start, d) }""",
+            { next = Add(carry, now) out = Mul(next, now) }>(start, d)
+        said = damage.Host(grown)
+        heard = Loop(three, , v) <body = g10 (int64 i, bool go, int64[K] u) => (bool go2, int64[K] u2)
+            { u1 = damage.Host(u) u2 = Add(u1, i) go2 = Identity(go) }> }""",
         {"half": ("scale", ()), "three": ("three", ()), "two": ("two", ()), "first": ("ints", (0,))},
     ),
     "elements": (
@@ -177,6 +182,12 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
 }  # fmt: skip
 
 
+@callback("Host", domain="damage")
+def host(x: np.ndarray) -> np.ndarray:
+    """A step that the host does: of any size."""
+    return x
+
+
 def constant(kind: str, value: Sequence[float], rng: np.random.Generator) -> np.ndarray:
     if kind == "ints":
         return np.array(value, np.int64)
@@ -225,7 +236,7 @@ def write(folder: Path) -> list[Path]:
             for one in dims:
                 blocks.append(struct.pack(f"<{len(one) + 1}q", len(one), *one))
             paths[-1].write_bytes(b"".join(blocks))
-    unused = {*KERNELS, "if", "loop"} - used
+    unused = {*KERNELS, "if", "loop", "host"} - used
     if unused:
         raise ValueError(f"no seed uses {', '.join(sorted(unused))}: add it to MODELS")
     return paths

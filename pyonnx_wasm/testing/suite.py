@@ -51,10 +51,10 @@ def _case(test: Any) -> Case:
 
     if test.kind == "node":
         model = test.model
-        given, expected = test.data_sets[0]
+        [(given, expected)] = test.data_sets
     elif test.model_dir:
         model = onnx.load(os.path.join(test.model_dir, "model.onnx"))
-        data = os.path.join(test.model_dir, "test_data_set_0")
+        [data] = Path(test.model_dir).glob("test_data_set_*")
         given = _stored(data, "input", model.graph.input)
         expected = _stored(data, "output", model.graph.output)
     else:

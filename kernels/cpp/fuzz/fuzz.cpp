@@ -1,6 +1,7 @@
 // Runs damaged Programs: fuzz SEED FIRST COUNT FILE... Built by `python -m pyonnx_wasm.toolchain sanitize`, fed by testing/damage.py.
 // A case is bound and run twice within small limits over memory that held other bytes before. It must end in an error of the core or in
 // the same outputs both times.
+#include <algorithm>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -23,6 +24,8 @@ EXPORT(pwx_create) Session* pwx_create(const int32_t*, i64, void* const*, const 
 EXPORT(pwx_bind) int32_t pwx_bind(Session*, const i64*, void* const*, Error*);
 EXPORT(pwx_output_dims) const i64* pwx_output_dims(Session*);
 EXPORT(pwx_run) int32_t pwx_run(Session*, void* const*, void* const*, Error*);
+EXPORT(pwx_asked) const i64* pwx_asked(Session*);
+EXPORT(pwx_answer) void* pwx_answer(Session*, int32_t, const i64*, Error*);
 EXPORT(pwx_limit) void pwx_limit(Session*, i64, i64);
 EXPORT(pwx_destroy) void pwx_destroy(Session*);
 
@@ -64,6 +67,29 @@ void fill(Exact& to, int32_t dtype, uint64_t content) {
   }
 }
 
+// What a host does: reads the inputs that a step gives it, and gives outputs of some size; now and then too few.
+int32_t answer(Session* s, Random& random, Error& error) {
+  const i64* word = pwx_asked(s);
+  const i64 inputs = word[1], outputs = word[2];
+  word += 3;
+  volatile char read = 0;
+  for (i64 i = 0; i < inputs; i++) {
+    const char* data = reinterpret_cast<const char*>(uintptr_t(word[0]));
+    for (i64 b = 0; b < word[1]; b++) read = char(read ^ data[b]);
+    word += 4 + word[3];
+  }
+  for (int32_t o = 0; o < outputs; o++, word += 2) {
+    if (!word[0] || random.below(50) == 0) continue;
+    i64 dims[MAX_SLOT_RANK];
+    for (i64 d = 0; d < word[1]; d++) dims[d] = random.below(40) ? random.below(4) + 2 : odd_number(random, 2);
+    char* to = static_cast<char*>(pwx_answer(s, o, dims, &error));
+    if (!to) return error.code;
+    const i64 bytes = tensor_bytes(dims, word[1], int32_t(word[0]));
+    for (i64 b = 0; b < bytes; b++) to[b] = char(b % 3);
+  }
+  return 0;
+}
+
 // Runs once; the outputs' bytes, or the code of the error.
 int32_t run(const File& file, const Case& c, int poison, std::vector<std::vector<char>>& results) {
   pwx_poison = poison;
@@ -101,6 +127,7 @@ int32_t run(const File& file, const Case& c, int poison, std::vector<std::vector
     inputs.push_back(memory.back().data);
   }
   if (int32_t code = pwx_bind(s, dims.data(), inputs.data(), &error)) return code;
+  Random answers(c.content);
   std::vector<size_t> where(size_t(s->p.outputs.size), 0);
   outputs.resize(where.size());
   for (;;) {
@@ -115,6 +142,16 @@ int32_t run(const File& file, const Case& c, int poison, std::vector<std::vector
       outputs[o] = memory.back().data;
     }
     const int32_t code = pwx_run(s, inputs.data(), outputs.data(), &error);
+    if (code == WAIT) {
+      // A host may also drop what waits for it, and begin anew.
+      if (answers.below(20) == 0) {
+        if (int32_t none = pwx_bind(s, dims.data(), inputs.data(), &error)) return none;
+        std::fill(where.begin(), where.end(), 0), std::fill(outputs.begin(), outputs.end(), nullptr);
+      } else if (int32_t none = answer(s, answers, error)) {
+        return none;
+      }
+      continue;
+    }
     if (code != MORE) {
       if (code) return code;
       break;

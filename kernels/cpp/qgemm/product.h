@@ -1,0 +1,61 @@
+// What is multiplied, and how a block of it lies in scratch memory.
+#pragma once
+#include "epilogue.h"
+#include "qgemm/tile.h"
+
+namespace qgemm {
+
+constexpr isize A_BYTES = 192 << 10;  // a packed block of `a`, which every panel passes over: stays in a level-2 cache
+
+struct Product {
+  isize m, n, k;
+  const uint8_t *a, *b;  // bytes, signed or not
+  isize a_rs, a_cs, b_rs, b_cs;
+  bool a_signed, b_signed;
+  const uint8_t *za, *zb;  // zero points of the operand's type; nullptr: 0
+  isize za_s, zb_s;        // steps from row to row of a, from column to column of b
+  void* y;
+  isize y_rs;
+  int dtype;           // I32: the sum; F32, U8, I8: behind the scale and the epilogue
+  const float* scale;  // element (i, j) is scale[i * scale_ms + j * scale_ns]
+  isize scale_ms, scale_ns;
+  float y_scale, y_reciprocal;
+  i32 y_zero;
+  Epilogue e;
+
+  void set_result(const float* to_scale, i32 zero) { y_scale = *to_scale, y_reciprocal = 1 / y_scale, y_zero = zero; }
+  // Bytes that follow from a sum by one scale, one bias and a clamp for the whole row.
+  bool plain_rows() const {
+    return (dtype == U8 || dtype == I8) && scale_ns == 0 && !e.res && e.alpha == 1 && e.act <= Act::CLIP && (!e.bias || e.bias_ns == 0);
+  }
+
+  i32 zero_a(isize i) const { return !za ? 0 : a_signed ? int8_t(za[i * za_s]) : za[i * za_s]; }
+  // What packing adds to a, so that its bytes have the sign that the machine multiplies.
+  i32 shift_a(Quads kind) const { return kind == Quads::SIGNED ? (a_signed ? 0 : -128) : a_signed ? 128 : 0; }
+  // Panels hold b as int8: an unsigned b less 128, and its zero point likewise.
+  i32 zero_b(isize j) const { return (!zb ? 0 : b_signed ? int8_t(zb[j * zb_s]) : zb[j * zb_s]) - (b_signed ? 0 : 128); }
+  bool zeros_b() const { return zb || !b_signed; }
+};
+
+struct Layout {
+  isize unit, depth, rows, a_rs;  // rows of b side by side; k rounded up to them; rows of a block and bytes of one
+  isize a_bytes, b_bytes, sums_bytes, bytes;
+  Quads kind;
+};
+inline Layout layout(isize m, isize k) {
+  Layout s;
+  s.kind = quads();
+  s.unit = s.kind == Quads::NONE ? 2 : 4;
+  s.depth = round_up(k, s.unit);
+  s.a_rs = s.depth * (s.unit == 4 ? 1 : 2);
+  s.rows = least(most(A_BYTES / most(s.a_rs, 1) / ROWS, 1) * ROWS, round_up(m, ROWS));
+  s.a_bytes = round_up((s.rows + 1) * s.a_rs, 64);  // and a row of ones
+  s.b_bytes = round_up(s.depth * NR, 64);
+  s.sums_bytes = round_up((s.rows + NR) * 4, 64);
+  const isize halves = s.kind == Quads::SATURATING ? s.b_bytes + round_up(s.depth, 64) : 0;
+  s.bytes = s.a_bytes + s.b_bytes + s.sums_bytes + halves;
+  return s;
+}
+inline Size scratch_bytes(isize m, isize k, int threads) { return Size(layout(m, k).bytes) * threads; }
+
+}  // namespace qgemm

@@ -1,0 +1,201 @@
+// The machine's dot products of bytes and int16, and register tiles of them.
+#pragma once
+#include "gemm.h"
+#if defined(__wasm__)
+#include <wasm_simd128.h>
+#elif defined(__x86_64__)
+#include <cpuid.h>
+#include <immintrin.h>
+#endif
+
+namespace qgemm {
+
+using gemm::least;
+using gemm::most;
+using gemm::NR;
+using gemm::NV;
+using gemm::round_up;
+using i32 = int32_t;
+
+#if defined(__AVX512F__)
+constexpr int ROWS = 8;
+#elif defined(__AVX__) || defined(__aarch64__)
+constexpr int ROWS = 4;
+#else
+constexpr int ROWS = 3;
+#endif
+
+// Two rows of b, W columns, side by side as int16; and a step that adds a[0] * b[0][j] + a[1] * b[1][j], the pair of `a` given as one word.
+#if defined(__wasm__)
+using Pairs = v128_t;
+inline Pairs widen(const int8_t* b) { return wasm_i16x8_load8x8(b); }
+inline VI dot(VI acc, i32 a, Pairs b) { return acc + (VI)wasm_i32x4_dot_i16x8(wasm_i32x4_splat(a), b); }
+#elif defined(__AVX512F__)
+using Pairs = __m512i;
+inline Pairs widen(const int8_t* b) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)b)); }
+inline VI dot(VI acc, i32 a, Pairs b) { return acc + (VI)_mm512_madd_epi16(_mm512_set1_epi32(a), b); }
+#elif defined(__AVX2__)
+using Pairs = __m256i;
+inline Pairs widen(const int8_t* b) { return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)b)); }
+inline VI dot(VI acc, i32 a, Pairs b) { return acc + (VI)_mm256_madd_epi16(_mm256_set1_epi32(a), b); }
+#elif defined(__x86_64__)
+using Pairs = __m128i;
+inline Pairs widen(const int8_t* b) { return _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i*)b)); }
+inline VI dot(VI acc, i32 a, Pairs b) { return acc + (VI)_mm_madd_epi16(_mm_set1_epi32(a), b); }
+#else
+typedef int16_t Pairs __attribute__((ext_vector_type(2 * W)));
+typedef int8_t PairBytes __attribute__((ext_vector_type(2 * W)));
+inline Pairs widen(const int8_t* b) {
+  PairBytes v;
+  __builtin_memcpy(&v, b, sizeof v);
+  return __builtin_convertvector(v, Pairs);
+}
+inline VI dot(VI acc, i32 a, Pairs b) {
+  return acc + splat_i(int16_t(a)) * __builtin_convertvector(b.even, VI) + splat_i(a >> 16) * __builtin_convertvector(b.odd, VI);
+}
+#endif
+
+struct Tile {
+  const char* a;  // packed rows, a_rs bytes apart
+  isize a_rs;
+  const int8_t* b;  // one packed panel
+  isize steps;      // groups of `unit` rows of b
+  i32* out;         // [M, V * W]
+  // Steps whose weights are halved lest sums of two products saturate: the other halves, and which steps.
+  const int8_t* halves;
+  const i32* halves_at;
+  isize n_halves;
+};
+
+template <int M, int V> [[gnu::noinline]] void tile_pairs(const Tile& t) {
+  VI acc[M][V];
+  for (int i = 0; i < M; i++)
+    for (int v = 0; v < V; v++) acc[i][v] = splat_i(0);
+  const int8_t* b = t.b;
+  const char* a[M];
+  for (int i = 0; i < M; i++) a[i] = t.a + i * t.a_rs;
+  auto step = [&](int u) {
+    Pairs bv[V];
+    for (int v = 0; v < V; v++) bv[v] = widen(b + (u * V + v) * W * 2);
+    for (int i = 0; i < M; i++) {
+      i32 pair;
+      __builtin_memcpy(&pair, a[i] + 4 * u, 4);
+      for (int v = 0; v < V; v++) acc[i][v] = dot(acc[i][v], pair, bv[v]);
+      for (int v = 0; v < V; v++) gemm::pin(acc[i][v]);  // row by row: more splats at a time would be spilled
+    }
+  };
+  isize k = t.steps;
+  for (; k >= 2; k -= 2) {
+    step(0);
+    step(1);
+    b += 2 * V * W * 2;
+    gemm::pin(b);
+    for (int i = 0; i < M; i++) {
+      a[i] += 8;
+      gemm::pin(a[i]);
+    }
+  }
+  if (k) step(0);
+  for (int i = 0; i < M; i++)
+    for (int v = 0; v < V; v++) store_i(t.out + (i * V + v) * W, acc[i][v]);
+}
+
+// Which products of four bytes the machine adds up, a byte of `a` with one of `b`, the latter signed.
+enum class Quads {
+  NONE,
+  UNSIGNED,    // a unsigned (VNNI)
+  SATURATING,  // a unsigned, and sums of two products saturate to int16 (relaxed SIMD on x86 without VNNI)
+  SIGNED,      // a signed (relaxed SIMD on Arm)
+};
+
+#if defined(__AVX512F__)
+inline Quads probe() {
+  unsigned a, b, c = 0, d;
+  return __get_cpuid_count(7, 0, &a, &b, &c, &d) && (c & (1u << 11)) ? Quads::UNSIGNED : Quads::NONE;  // AVX512_VNNI
+}
+#define PWX_QUADS __attribute__((target("avx512vnni")))
+using Bytes = __m512i;
+template <bool> PWX_QUADS inline VI dot_quads(VI acc, i32 a, Bytes b) { return (VI)_mm512_dpbusd_epi32((__m512i)acc, _mm512_set1_epi32(a), b); }
+#elif defined(__wasm_relaxed_simd__)
+// The standard leaves open what becomes of `a` with its top bit set: https://github.com/WebAssembly/relaxed-simd
+inline Quads probe() {
+  volatile int8_t most = 127, all = -1;
+  const i32 sum = wasm_i32x4_extract_lane(
+      wasm_i32x4_relaxed_dot_i8x16_i7x16_add(wasm_i8x16_splat(most), wasm_i8x16_splat(all), wasm_i32x4_splat(0)), 0);
+  return sum == 4 * 127 * 255 ? Quads::UNSIGNED : sum == 2 * 32767 ? Quads::SATURATING : sum == -4 * 127 ? Quads::SIGNED : Quads::NONE;
+}
+#define PWX_QUADS
+using Bytes = v128_t;
+// V8 makes the vector of ones anew in every sum of four products: two instructions with one that is kept are faster.
+template <bool IN_TWO> inline VI dot_quads(VI acc, i32 a, Bytes b) {
+  if constexpr (!IN_TWO) return (VI)wasm_i32x4_relaxed_dot_i8x16_i7x16_add(b, wasm_i32x4_splat(a), (v128_t)acc);
+  return acc + (VI)wasm_i32x4_dot_i16x8(wasm_i16x8_relaxed_dot_i8x16_i7x16(b, wasm_i32x4_splat(a)), wasm_i16x8_splat(1));
+}
+#else
+inline Quads probe() { return Quads::NONE; }
+#endif
+
+inline Quads quads() {
+  static int found = -1;  // no guard of the C++ runtime, which the library does without
+  int known = __atomic_load_n(&found, __ATOMIC_RELAXED);
+  if (known < 0) {
+    known = int(probe());
+    __atomic_store_n(&found, known, __ATOMIC_RELAXED);
+  }
+  return Quads(known);
+}
+
+#if defined(PWX_QUADS)
+template <int M, int V, bool IN_TWO> [[gnu::noinline]] PWX_QUADS void tile_quads(const Tile& t) {
+  VI acc[M][V];
+  for (int i = 0; i < M; i++)
+    for (int v = 0; v < V; v++) acc[i][v] = VI{};
+  const char* a[M];
+  for (int i = 0; i < M; i++) a[i] = t.a + i * t.a_rs;
+  auto step = [&](const int8_t* b, isize at) PWX_QUADS {
+    Bytes bv[V];
+    for (int v = 0; v < V; v++) __builtin_memcpy(&bv[v], b + v * W * 4, W * 4);
+    for (int i = 0; i < M; i++) {
+      i32 quad;
+      __builtin_memcpy(&quad, a[i] + at, 4);
+      for (int v = 0; v < V; v++) acc[i][v] = dot_quads<IN_TWO>(acc[i][v], quad, bv[v]);
+      for (int v = 0; v < V; v++) gemm::pin(acc[i][v]);
+    }
+  };
+  const isize n_halves = t.n_halves;
+  for (isize k = 0; k < n_halves; k++) step(t.halves + k * V * W * 4, t.halves_at[k] * 4);
+  const int8_t* b = t.b;
+  isize k = t.steps;
+  for (; k >= 2; k -= 2) {
+    step(b, 0);
+    step(b + V * W * 4, 4);
+    b += 2 * V * W * 4;
+    gemm::pin(b);
+    for (int i = 0; i < M; i++) {
+      a[i] += 8;
+      gemm::pin(a[i]);
+    }
+  }
+  if (k) step(b, 0);
+  for (int i = 0; i < M; i++)
+    for (int v = 0; v < V; v++) store_i(t.out + (i * V + v) * W, acc[i][v]);
+}
+#else
+template <int M, int V, bool IN_TWO> void tile_quads(const Tile&) {}
+#endif
+
+template <int V> inline isize tile_rows(const Tile& t, Quads kind, isize rows) {
+  auto one = [&]<int M>() -> isize {
+    if (kind == Quads::SATURATING) tile_quads<M, V, true>(t);
+    else if (kind != Quads::NONE) tile_quads<M, V, false>(t);
+    else tile_pairs<M, V>(t);
+    return M;
+  };
+  if (rows >= ROWS) return one.template operator()<ROWS>();
+  if constexpr (ROWS > 4)
+    if (rows >= 4) return one.template operator()<4>();
+  if (rows >= 2) return one.template operator()<2>();
+  return one.template operator()<1>();
+}
+
+}  // namespace qgemm
