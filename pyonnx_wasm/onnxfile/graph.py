@@ -11,7 +11,7 @@ from ..dtypes import DType
 from .protobuf import ReadError
 from .tensor import Tensor
 
-MIN_OPSET, MAX_OPSET = 6, 28
+MIN_OPSET, MAX_OPSET = 1, 28
 MAX_CALL_DEPTH = 64
 MAX_NESTING = 128  # after inlining
 MAX_INLINED_NODES = 1 << 20

@@ -72,7 +72,7 @@ def _float4(x: Value) -> Value:
     return code
 
 
-@op()
+@op(since=6)
 def Cast(input: Value | Strings, *, to: int, saturate: int = 1, round_mode: str = "up") -> Value | Strings:
     return _cast(input, DType(to), bool(saturate), round_mode)
 

@@ -193,10 +193,13 @@ def Elu(X: Value, *, alpha: float = 1.0, consumed_inputs: Any = None) -> Value:
     return map_("elu", X, like(X, alpha))
 
 
-@op()
-def Selu(
-    X: Value, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875, consumed_inputs: Any = None
-) -> Value:
+@op("Selu", since=1, until=5)
+def Selu_1(X: Value, *, alpha: float = 1.6732, gamma: float = 1.0507, consumed_inputs: Any = None) -> Value:
+    return map_("mul", map_("elu", X, like(X, alpha)), like(X, gamma))
+
+
+@op(since=6)
+def Selu(X: Value, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Value:
     return map_("mul", map_("elu", X, like(X, alpha)), like(X, gamma))
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..dtypes import DType
-from ..ir import Node, Value
+from ..ir import IRError, Node, Value
 from ..op import Context, Enum, Kernel, op
 from ..tensor import HALVES, cast, contiguous, like, map_, reduce
 from .conv import attributes, spatial, window
@@ -125,7 +125,22 @@ def AveragePool(
     return pool("average", X, kernel_shape, strides, dilations, pads, auto_pad, ceil_mode, count_include_pad)  # type: ignore[no-any-return]
 
 
-@op()
+@op("LpPool", since=1, until=1)
+def LpPool_1(
+    X: Value,
+    *,
+    kernel_shape: Sequence[int],
+    auto_pad: str = "NOTSET",
+    p: float = 2.0,
+    pads: Sequence[int] | None = None,
+    strides: Sequence[int] | None = None,
+) -> Value:
+    if p != int(p):
+        raise IRError(f"p is {p}; whole numbers are supported")
+    return pool("lp", X, kernel_shape, strides, None, pads, auto_pad, 0, p=int(p))  # type: ignore[no-any-return]
+
+
+@op(since=2)
 def LpPool(
     X: Value,
     *,

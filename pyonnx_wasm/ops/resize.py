@@ -201,6 +201,14 @@ def Upsample(X: Value, scales: Value, *, mode: str = "nearest") -> Value:
     return _upsampled(X, *_by_scales(X.shape, scales, None), mode)
 
 
+@op("Upsample", since=1, until=6)
+def Upsample_1(X: Value, *, height_scale: float, width_scale: float, mode: str = "nearest") -> Value:
+    if X.rank != 4:
+        raise IRError(f"a picture has the axes N, C, H and W, it is {X}")
+    scales = [1.0, 1.0, height_scale, width_scale]
+    return _upsampled(X, scales, [scaled(s, f) for s, f in zip(X.shape, scales, strict=True)], "linear" if mode == "bilinear" else mode)
+
+
 @op("Upsample", since=7, until=8)
 def Upsample_7(X: Value, *, scales: Sequence[float], mode: str = "nearest") -> Value:
     return _upsampled(X, scales, [scaled(s, f) for s, f in zip(X.shape, scales, strict=True)], mode)

@@ -271,6 +271,14 @@ def Expand(input: Moved, shape: Value) -> Moved:
     return expand(input, dims_of(shape, "the shape"))
 
 
+@op("Tile", since=1, until=5)
+def Tile_1(input: Moved, tiles: Value, axis: Value) -> Moved:
+    (at,), (times,) = axes_of(axis, input.rank, "the axis"), dims_of(reshape(tiles, [1]), "tiles")
+    repeats = literal([dims.select(dims.eq(at, a), times, 1) for a in range(input.rank)])
+    tiled: Moved = Tile(input, repeats)
+    return tiled
+
+
 @op(since=6)
 def Tile(input: Moved, repeats: Value) -> Moved:
     times = dims_of(repeats, "repeats")
@@ -295,7 +303,12 @@ def Pad(data: Moved, pads: Value, constant_value: Moved | None = None, axes: Val
     return pad(data, before, after, mode, constant_value)
 
 
-@op("Pad", since=1, until=10)
+@op("Pad", since=1, until=1)
+def Pad_1(data: Value, *, paddings: Sequence[int], mode: str = "constant", value: float = 0.0) -> Value:
+    return pad(data, paddings[: data.rank], paddings[data.rank :], mode, constant(np.array(value, to_numpy(data.dtype))))
+
+
+@op("Pad", since=2, until=10)
 def Pad_2(data: Value, *, pads: Sequence[int], mode: str = "constant", value: float = 0.0) -> Value:
     return pad(data, pads[: data.rank], pads[data.rank :], mode, constant(np.array(value, to_numpy(data.dtype))))
 
