@@ -1,0 +1,123 @@
+"""Makes the environments, exports, runs and tells: see the package."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnxruntime
+
+import pyonnx_wasm
+
+HERE = Path(__file__).parent
+BUILD = HERE.parents[1] / "build" / "producers"
+
+
+def producers() -> list[str]:
+    return sorted(p.stem for p in (HERE / "requirements").glob("*.txt"))
+
+
+def environment(name: str) -> Path:
+    """The Python of a producer, made where its requirements changed."""
+    wanted = (HERE / "requirements" / f"{name}.txt").read_bytes()
+    folder = BUILD / f"venv-{name}-{hashlib.sha256(wanted).hexdigest()[:12]}"
+    python = folder / "bin" / "python"
+    if not (folder / "done").exists():
+        subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
+        subprocess.run([python, "-m", "pip", "install", "-q", "-r", HERE / "requirements" / f"{name}.txt"], check=True)
+        (folder / "done").touch()
+    return python
+
+
+def export(name: str) -> Path:
+    """The folder with the exports of a producer."""
+    folder = BUILD / "models" / name
+    subprocess.run([environment(name), HERE / f"{name}.py", folder], check=True, cwd=HERE)
+    return folder
+
+
+def outcomes(folder: Path, backend: str) -> Iterator[tuple[str, str, str]]:
+    """Name, verdict and reason of each export."""
+    for row in json.loads((folder / "index.json").read_text()):
+        if "export" in row:
+            yield row["name"], "not exported", row["export"]
+            continue
+        data = (folder / f"{row['name']}.onnx").read_bytes()
+        feeds = [dict(np.load(p, allow_pickle=True)) for p in sorted(folder.glob(f"{row['name']}.?.npz"))]
+        yield row["name"], *judged(data, feeds, backend, *row["tolerance"])
+
+
+def judged(data: bytes, feeds: Sequence[dict[str, Any]], backend: str, rtol: float, atol: float) -> tuple[str, str]:
+    """Whether a model gives what onnxruntime gives, at all inputs in one session."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    try:
+        oracle = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+        wanted = [oracle.run(None, feed) for feed in feeds]
+    except Exception as error:
+        return "no oracle", str(error)[:160]
+    try:
+        session = pyonnx_wasm.InferenceSession(data, providers=[backend])
+        found = [session.run(None, feed) for feed in feeds]
+    except Exception as error:
+        return "refused", f"{type(error).__name__}: {error}"[:160]
+    for got, want in zip(found, wanted, strict=True):
+        for g, w in zip(got, want, strict=True):
+            told = difference(g, w, rtol, atol)
+            if told:
+                return "differs", told
+    return "passes", ""
+
+
+def difference(got: Any, want: Any, rtol: float, atol: float) -> str:
+    """What differs, or nothing: labels exactly, floats within the tolerance of their scale."""
+    if isinstance(want, list):  # of maps
+        if [list(g) for g in got] != [list(w) for w in want]:
+            return "other keys"
+        return difference(*(np.array([list(m.values()) for m in v], np.float32) for v in (got, want)), rtol, atol) if want else ""
+    if got.shape != want.shape or (got.dtype != want.dtype and want.dtype != object):
+        return f"{got.dtype}{list(got.shape)}, onnxruntime gives {want.dtype}{list(want.shape)}"
+    if want.dtype.kind != "f":
+        wrong = int((got != want).sum())
+        return f"{wrong} of {want.size} labels" if wrong else ""
+    scale = float(np.abs(want[np.isfinite(want)]).max(initial=0))
+    close = np.isclose(got, want, rtol, atol * max(scale, 1e-3), equal_nan=True)
+    return (
+        ""
+        if close.all()
+        else f"{int((~close).sum())} of {want.size} numbers, most {float(np.nanmax(np.abs(got - want))):.2g} of {scale:.2g}"
+    )
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = argparse.ArgumentParser(description="Exports of other tools against onnxruntime.")
+    options.add_argument("names", nargs="*", help=f"of {', '.join(producers())}; default: all")
+    options.add_argument("--backend", default="cpu", help="cpu, wasmtime or gpu")
+    options.add_argument("--kept", action="store_true", help="run what was exported before")
+    options.add_argument("--least", type=float, default=0.97, help="share of what is exported that must pass")
+    given = options.parse_args(argv)
+    every: Counter[str] = Counter()
+    for name in given.names or producers():
+        counts: Counter[str] = Counter()
+        for case, verdict, reason in outcomes(BUILD / "models" / name if given.kept else export(name), given.backend):
+            counts[verdict] += 1
+            if verdict != "passes":
+                print(f"  {name} {case}: {verdict}: {reason}")
+        exported = counts.total() - counts["not exported"] - counts["no oracle"]
+        print(f"{name}: {counts['passes']} of {exported} pass on {given.backend}; {dict(counts)}", flush=True)
+        every += counts
+    exported = every.total() - every["not exported"] - every["no oracle"]
+    print(f"all: {every['passes']} of {exported} pass")
+    return int(every["passes"] < given.least * exported)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

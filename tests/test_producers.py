@@ -1,0 +1,80 @@
+"""The producers' command: what it tells, and a pipeline as skl2onnx writes it; ``python -m tests.producers`` runs real exports."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from onnx import TensorProto, helper
+
+from tests.producers import __main__ as producers
+
+
+def pipeline(zipmap: bool) -> bytes:
+    """A column of names and two of numbers with gaps, a linear model of two classes with names."""
+    ml = {"domain": "ai.onnx.ml"}
+    nodes = [
+        helper.make_node("OneHotEncoder", ["c"], ["c1"], cats_strings=["red", "grün"], zeros=1, **ml),
+        helper.make_node("Reshape", ["c1", "two"], ["c2"]),
+        helper.make_node("Concat", ["a", "b"], ["n"], axis=1),
+        helper.make_node("Imputer", ["n"], ["n1"], imputed_value_floats=[0.5, -0.5], replaced_value_float=float("nan"), **ml),
+        helper.make_node("Scaler", ["n1"], ["n2"], offset=[0.1, 0.2], scale=[2.0, 3.0], **ml),
+        helper.make_node("FeatureVectorizer", ["n2", "c2"], ["x"], inputdimensions=[2, 2], **ml),
+        helper.make_node(
+            "LinearClassifier", ["x"], ["label", "p"], coefficients=[-1.0, 0.5, -2.0, 0.3, 1.0, -0.5, 2.0, -0.3], intercepts=[-0.1, 0.1],
+            classlabels_strings=["no", "yes"], post_transform="LOGISTIC", multi_class=1, **ml,
+        ),
+        helper.make_node("Normalizer", ["p"], ["q" if zipmap else "probabilities"], norm="L1", **ml),
+    ]  # fmt: skip
+    out = helper.make_tensor_value_info("probabilities", TensorProto.FLOAT, [None, 2])
+    if zipmap:
+        nodes.append(helper.make_node("ZipMap", ["q"], ["probabilities"], classlabels_strings=["no", "yes"], **ml))
+        inner = helper.make_map_type_proto(TensorProto.STRING, helper.make_tensor_type_proto(TensorProto.FLOAT, []))
+        out = helper.make_value_info("probabilities", helper.make_sequence_type_proto(inner))
+    kinds = {"a": TensorProto.FLOAT, "b": TensorProto.FLOAT, "c": TensorProto.STRING}
+    inputs = [helper.make_tensor_value_info(n, t, [None, 1]) for n, t in kinds.items()]
+    label = helper.make_tensor_value_info("label", TensorProto.STRING, [None])
+    two = helper.make_tensor("two", TensorProto.INT64, [2], [-1, 2])
+    opsets = [helper.make_opsetid("", 18), helper.make_opsetid("ai.onnx.ml", 1)]
+    made = helper.make_model(helper.make_graph(nodes, "g", inputs, [label, out], [two]), opset_imports=opsets, ir_version=9)
+    return bytes(made.SerializeToString())
+
+
+def feed(rows: int) -> dict[str, Any]:
+    rng = np.random.default_rng(rows)
+    a, b = rng.normal(size=(2, rows, 1)).astype(np.float32)
+    a[::3] = np.nan
+    return {"a": a, "b": b, "c": rng.choice(["red", "grün", "blau", ""], (rows, 1)).astype(object)}
+
+
+@pytest.mark.parametrize("backend", ["cpu", "wasmtime"])
+@pytest.mark.parametrize("zipmap", [False, True])
+def test_a_pipeline(zipmap: bool, backend: str) -> None:
+    assert producers.judged(pipeline(zipmap), [feed(4), feed(31)], backend, 1e-5, 1e-5) == ("passes", "")
+
+
+def test_an_export_that_failed_and_one_that_nobody_runs_are_told(tmp_path: Path) -> None:
+    node = helper.make_node("NoSuchOperator", ["a"], ["y"])
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [None, 1]) for n in "ay"]
+    unknown = helper.make_model(helper.make_graph([node], "g", infos[:1], infos[1:]), opset_imports=[helper.make_opsetid("", 18)])
+    rows = [{"name": "failed", "export": "ValueError: no"}, *({"name": n, "tolerance": [1e-5, 1e-5]} for n in ("good", "unknown"))]
+    (tmp_path / "index.json").write_text(json.dumps(rows))
+    for name, data in (("good", pipeline(True)), ("unknown", unknown.SerializeToString())):
+        (tmp_path / f"{name}.onnx").write_bytes(data)
+        for i in range(2):
+            np.savez(tmp_path / f"{name}.{i}.npz", **feed(3 + i))
+    told = {name: verdict for name, verdict, _ in producers.outcomes(tmp_path, "cpu")}
+    assert told == {"failed": "not exported", "good": "passes", "unknown": "no oracle"}
+
+
+def test_differences_are_told() -> None:
+    want = np.array([1.0, 2.0, np.nan], np.float32)
+    assert producers.difference(want.copy(), want, 1e-5, 1e-5) == ""
+    assert "1 of 3 numbers" in producers.difference(want + np.array([0, 1, 0], np.float32), want, 1e-5, 1e-5)
+    assert "onnxruntime gives" in producers.difference(want[:2], want, 1e-5, 1e-5)
+    assert producers.difference(np.array([1, 2]), np.array([1, 3]), 1, 1) == "1 of 2 labels"
+    assert producers.difference([{"a": 1.0}], [{"b": 1.0}], 1e-5, 1e-5) == "other keys"
+    assert "1 of 1 numbers" in producers.difference([{"a": 1.0}], [{"a": 2.0}], 1e-5, 1e-5)
