@@ -8,10 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 from onnx import helper
+from playwright.sync_api import BrowserType
 
 import pyonnx_wasm as ort
 from pyonnx_wasm.runtimes.errors import CoreError
-from pyonnx_wasm.testing import browser
+from pyonnx_wasm.server import Server
+from pyonnx_wasm.testing import browser, chromium
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "gpu"))
 from byte_models import products
@@ -23,9 +25,16 @@ node = helper.make_node
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Any]:
-    with browser.player_page(webgpu=True) as opened:
-        yield opened
+def page(browser_type: BrowserType, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    folder = tmp_path_factory.mktemp("stages")
+    (folder / "index.html").write_text(browser.PAGE)
+    opened = browser_type.launch(**chromium.launch_options(webgpu=True))
+    with Server({"/": folder, "/dist/": browser.DIST}) as server:
+        found = opened.new_page()
+        found.goto(server.url)
+        found.wait_for_function("() => window.runBatch")
+        yield found
+    opened.close()
 
 
 class Given:
