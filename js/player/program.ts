@@ -36,6 +36,11 @@ export class Staging {
 
   constructor(readonly core: Core) {}
 
+  /** Where it lies since it grew last. */
+  get address(): number {
+    return this.#address;
+  }
+
   reserve(bytes: number, what: string): number {
     if (this.#address && bytes <= this.#capacity) return this.#address;
     this.free();

@@ -43,6 +43,23 @@ def test_products_of_few_bits_compile() -> None:
             assert verdict.status in ("agrees", "unstable"), verdict
 
 
+def test_steps_of_the_core_share_memory_that_grows() -> None:
+    """float64 runs on the core: an output that takes the place of a smaller one leaves the addresses of both right."""
+    feed = {"a": np.ones((3, 1)), "b": np.ones((1, 3))}
+    nodes = [
+        helper.make_node("Erf", ["a"], ["c"]),
+        helper.make_node("MatMul", ["c", "b"], ["d"]),
+        helper.make_node("Sin", ["d"], ["e"]),
+        helper.make_node("Split", ["e"], ["y", "z"]),
+    ]
+    infos = [helper.make_tensor_value_info(n, 11, x.shape) for n, x in feed.items()]
+    graph = helper.make_graph(nodes, "g", infos, [helper.make_empty_tensor_value_info("y")])
+    case = Case("growing", helper.make_model(graph, opset_imports=[helper.make_opsetid("", 13)], ir_version=10), (feed,))
+    with backends.opened("webgpu") as answers:
+        verdict = judge.judge(case, answers(case), "webgpu")
+    assert verdict.status == "agrees", verdict
+
+
 def test_a_short_differential_run_is_clean() -> None:
     report = run.run_here(20260302, range(24), "webgpu", "^(graph|bait)")
     assert not report.findings, report.table()

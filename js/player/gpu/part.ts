@@ -209,13 +209,15 @@ export class Part {
       if (this.#readers.core.has(i) && kind !== WEIGHT) {
         const place = bound.here.get(i);
         if (place !== undefined)
-          run.here[i] = (this.#arena[place] ??= new Staging(core)).reserve(
-            bytes,
-            `the output of ${this.name(stage.first)}`,
-          );
+          (this.#arena[place] ??= new Staging(core)).reserve(bytes, `the output of ${this.name(stage.first)}`);
         else if (data) run.here[i] = await this.#load(i, data);
         else run.here[i] = this.#stagingOf(i).reserve(bytes, `output ${index} of ${bytes} bytes`);
       }
+    }
+    // Several storages may share a place, which lies where the largest of them made it lie.
+    for (const i of stage.known) {
+      const place = bound.here.get(i);
+      if (place !== undefined && this.#readers.core.has(i)) run.here[i] = this.#arena[place]!.address;
     }
     if (this.#rooms.wants(needs)) {
       commands.flush();
