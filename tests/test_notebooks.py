@@ -12,7 +12,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def test_there_are_notebooks() -> None:
-    assert {p.stem for p in NOTEBOOKS} == {"digits", "first_steps", "parity_and_profile", "semantic_search"}
+    assert {p.stem for p in NOTEBOOKS} == {"custom_operators", "digits", "first_steps", "parity_and_profile", "semantic_search"}
 
 
 @pytest.mark.filterwarnings("default")
