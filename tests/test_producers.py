@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,8 @@ import numpy as np
 import pytest
 from onnx import TensorProto, helper
 
+import pyonnx_wasm
+from pyonnx_wasm.program import file
 from tests.producers import __main__ as producers
 
 
@@ -54,6 +57,38 @@ def feed(rows: int) -> dict[str, Any]:
 @pytest.mark.parametrize("zipmap", [False, True])
 def test_a_pipeline(zipmap: bool, backend: str) -> None:
     assert producers.judged(pipeline(zipmap), [feed(4), feed(31)], backend, 1e-5, 1e-5) == ("passes", "")
+
+
+PAGE = """
+import * as ort from %(player)s;
+import { readFileSync } from "node:fs";
+const session = await ort.InferenceSession.create(new Uint8Array(readFileSync(%(model)s)));
+const column = (values) => new ort.Tensor("float32", Float32Array.from(values), [values.length, 1]);
+const { label, probabilities } = await session.run({
+  a: column(%(a)s), b: column(%(b)s), c: new ort.Tensor("string", %(c)s, [%(rows)d, 1]),
+});
+console.log(JSON.stringify([label.data, probabilities.map((map) => Object.fromEntries(map)), session.outputMetadata[1].type]));
+process.exit(0);
+"""
+
+
+def test_a_pipeline_in_javascript(tmp_path: Path) -> None:
+    """Labels are strings, rows of scores an array of Maps."""
+    file.save(pyonnx_wasm.compile(pipeline(True)), tmp_path / "model.ponnx")
+    given = feed(5)
+    given["a"] = np.nan_to_num(given["a"], nan=0.5)
+    names: dict[str, Any] = {k: json.dumps(v[:, 0].tolist()) for k, v in given.items()}
+    player = Path(__file__).parents[1] / "js" / "dist" / "index.mjs"
+    script = PAGE % {**names, "rows": 5, "player": json.dumps(str(player)), "model": json.dumps(str(tmp_path / "model.ponnx"))}
+    (tmp_path / "run.mjs").write_text(script)
+    done = subprocess.run(["node", tmp_path / "run.mjs"], capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stderr
+    labels, maps, kind = json.loads(done.stdout)
+    want = pyonnx_wasm.InferenceSession(pipeline(True)).run(None, given)
+    assert labels == want[0].tolist()
+    assert [list(m) for m in maps] == [["no", "yes"]] * 5
+    np.testing.assert_allclose([list(m.values()) for m in maps], [list(m.values()) for m in want[1]], rtol=1e-5)
+    assert kind.startswith("seq(map(string,")
 
 
 def test_an_export_that_failed_and_one_that_nobody_runs_are_told(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
@@ -40,7 +41,8 @@ def environment(name: str) -> Path:
 def export(name: str) -> Path:
     """The folder with the exports of a producer."""
     folder = BUILD / "models" / name
-    subprocess.run([environment(name), HERE / f"{name}.py", folder], check=True, cwd=HERE)
+    quiet = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+    subprocess.run([environment(name), HERE / f"{name}.py", folder], check=True, cwd=HERE, env=quiet)
     return folder
 
 

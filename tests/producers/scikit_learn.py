@@ -111,6 +111,7 @@ def tables(rng: np.random.Generator) -> Iterator[Case]:
 
 
 def texts(rng: np.random.Generator) -> Iterator[Case]:
+    """Lines of words; in a locale that every machine has."""
     words = np.array(["the", "a", "cat", "dog", "sat", "mat", "on", "ran", "fast", "slow", "big", "red"])
     lines = np.array([" ".join(rng.choice(words, rng.integers(1, 9))) for _ in range(60)], object)
     y = np.array(["cat" in line for line in lines]).astype(int)
@@ -130,7 +131,9 @@ def texts(rng: np.random.Generator) -> Iterator[Case]:
                     whole = text.fit(lines) if model is None else make_pipeline(text, clone(model)).fit(lines, y)
                     return bytes(
                         convert_sklearn(
-                            whole, initial_types=[("X", StringTensorType([None, 1]))], options=options_of(whole, False)
+                            whole,
+                            initial_types=[("X", StringTensorType([None, 1]))],
+                            options=(options_of(whole, False) or {}) | {id(text): {"locale": "C.UTF-8"}},
                         ).SerializeToString()
                     )
 
