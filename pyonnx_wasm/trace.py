@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -12,10 +13,10 @@ import numpy as np
 from . import op, ops, tensor
 from .dtypes import DType, from_numpy
 from .fold import evaluate
-from .ir import COMPOUND, Face, Form, Graph, IRError, Maps, NeedsShape, Storage, Strings, Value, dims, face_of, form_of, parts
+from .ir import COMPOUND, Face, Form, Graph, IRError, Maps, NeedsShape, Single, Storage, Strings, Value, dims, face_of, form_of, parts
 from .ir.dims import DimLike
 from .onnxfile import reader
-from .ops.ragged import formed, shaped
+from .ops.ragged import formed, of_each_rank, ranked, shaped
 from .tensor.packed import settled
 
 ops.load_all()
@@ -255,7 +256,10 @@ class Tracer:
         for k, param in operator.required:
             if k >= len(inputs) or inputs[k] is None:
                 raise IRError(f"input {param!r} is missing")
-        if not operator.takes_items and any(isinstance(v, COMPOUND) for v in inputs):
+        single = any(isinstance(v, Single) for v in inputs) and not (operator.takes_items and operator.takes_context)
+        if single and text:
+            raise IRError("the rank of an input is data: Reshape it to one rank")
+        if not operator.takes_items and any(isinstance(v, COMPOUND) and not isinstance(v, Single) for v in inputs):
             raise IRError("a sequence or an optional stands where a tensor is needed")
         pool = _pooled(operator, inputs) if text else None
         attrs = {}
@@ -268,13 +272,9 @@ class Tracer:
                 raise IRError(f"attribute {name!r} is missing")
         if operator.takes_context:
             attrs["ctx"] = op.Context(opset, tuple(node.outputs), node.name, self, names)
-        try:
-            result: Any = operator.fn(*inputs, **attrs)
-        except (IRError, reader.ReadError):
-            raise
-        except (TypeError, ValueError, ArithmeticError, LookupError) as error:  # what no operator expects of a model
-            raise IRError(f"{type(error).__name__}: {error}") from error
-        results = result if isinstance(result, (tuple, list)) else (result,)
+        if single:
+            return ranked([_applied(operator, way, attrs) for way in itertools.product(*map(of_each_rank, inputs))])
+        results = _applied(operator, inputs, attrs)
         if pool is not None:
             return [Strings(r, pool) for r in results]
         return [settled(r) if isinstance(r, Value) else r for r in results]
@@ -299,6 +299,16 @@ class Tracer:
         if isinstance(given, reader.SparseTensor):
             return self.constant(given.densify())
         return given
+
+
+def _applied(operator: op.Operator, inputs: Sequence[Any], attrs: dict[str, Any]) -> Sequence[Any]:
+    try:
+        result: Any = operator.fn(*inputs, **attrs)
+    except (IRError, reader.ReadError):
+        raise
+    except (TypeError, ValueError, ArithmeticError, LookupError) as error:  # what no operator expects of a model
+        raise IRError(f"{type(error).__name__}: {error}") from error
+    return result if isinstance(result, (tuple, list)) else (result,)
 
 
 def _pooled(operator: op.Operator, inputs: list[Any]) -> Value | None:

@@ -174,6 +174,16 @@ CASES: dict[str, tuple[str, list[dict[str, Any]]]] = {
         }""",
         [{"x": f32(n), "y": f32(m), "M1": scalar(p)} for n, m, p in ((2, 3, 12), (2, 3, 1), (5, 1, 0))],
     ),
+    "Branches of one element that differ in rank": (
+        """g (bool c, float[N] x) => (float[N] y, float[N] z) {
+            s = If (c) <then_branch: graph = a () => (float u) { u = Constant <value: tensor = float {3}> () },
+                        else_branch: graph = b () => (float[1] v) { v = Constant <value: tensor = float[1] {4}> () }>
+            t = Neg(s)
+            y = Mul(t, x)
+            z = CastLike(x, s)
+        }""",
+        [{"c": np.array(c), "x": f32(n)} for c, n in ((True, 4), (False, 4), (True, 1))],
+    ),
     "Optional": (
         """g (optional(float[N]) o) => (bool there, float[N] y) {
             there = OptionalHasElement(o)
@@ -284,6 +294,14 @@ def test_faults_name_the_node_and_the_next_run_is_right(name: str) -> None:
         ("g (seq(float[N]) s, int64[N] i) => (seq(float[N]) t) { t = SequenceInsert(s, i) }", "SequenceInsert.*float32 cannot take int64"),
         ("g (float[N] x, int64 p) => (float[N] y) { y = SequenceAt(x, p) }", "SequenceAt.*tensor stands where a sequence"),
         ("g (seq(float[N]) s) => (float[N] y) { y = Neg(s) }", "Neg.*where a tensor is needed"),
+        (
+            """g (bool c) => (float[N] t) {
+                s = If (c) <then_branch: graph = a () => (float u) { u = Constant <value: tensor = float {3}> () },
+                            else_branch: graph = b () => (float[1] v) { v = Constant <value: tensor = float[1] {4}> () }>
+                t = Concat <axis: int = 0> (s, s)
+            }""",
+            "Concat.*cannot concatenate",
+        ),
         ("g (float[N] x) => (float[N] y) { o = Optional <type: type_proto = float[N]> () y = OptionalGetElement(o) }", "no value"),
     ],
 )

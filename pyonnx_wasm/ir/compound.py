@@ -80,7 +80,20 @@ class Maps:
     keys: tuple[int | str, ...]
 
 
-COMPOUND = (Items, Packed, Maybe, Maps)
+@dataclass(frozen=True, eq=False)
+class Single:
+    """A tensor of one element whose rank is data: what branches give that disagree in it.
+
+    Attributes:
+        value: of the highest rank that it may have, sizes 1.
+        least: the lowest.
+    """
+
+    value: Value
+    least: int
+
+
+COMPOUND = (Items, Packed, Maybe, Maps, Single)
 ROW = 9  # a rank and eight sizes
 
 
@@ -141,7 +154,9 @@ def parts(x: Any) -> list[Value]:
         return [x.elements, x.shapes]
     if isinstance(x, Items):
         return [part for v in x.values for part in parts(v)]
-    return [x.spans, x.pool] if isinstance(x, Strings) else [x]
+    if isinstance(x, Strings):
+        return [x.spans, x.pool]
+    return [x.value if isinstance(x, Single) else x]
 
 
 def rebuilt(x: Any, tensors: Iterator[Value]) -> Any:
@@ -152,7 +167,9 @@ def rebuilt(x: Any, tensors: Iterator[Value]) -> Any:
         return replace(x, elements=next(tensors), shapes=next(tensors))
     if isinstance(x, Items):
         return Items(tuple(rebuilt(v, tensors) for v in x.values), x.dtype)
-    return replace(x, spans=next(tensors), pool=next(tensors)) if isinstance(x, Strings) else next(tensors)
+    if isinstance(x, Strings):
+        return replace(x, spans=next(tensors), pool=next(tensors))
+    return Single(next(tensors), x.least) if isinstance(x, Single) else next(tensors)
 
 
 @dataclass(frozen=True)
@@ -195,4 +212,6 @@ def form_of(x: Any) -> Form:
         return Form(True, False, x.values[0].dtype if x.values else x.dtype, frozenset(v.rank for v in x.values))
     if isinstance(x, Packed):
         return Form(True, False, x.dtype, x.ranks, x.unranked)
+    if isinstance(x, Single):
+        return Form(False, False, x.value.dtype, frozenset([x.least, x.value.rank]))
     return Form(False, False, x.dtype, frozenset([x.rank]))

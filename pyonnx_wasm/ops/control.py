@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import Form, Graph, IRError, Items, Packed, Strings, Value, dims, form_of, type_text
+from ..ir import Form, Graph, IRError, Items, Packed, Single, Strings, Value, dims, form_of, type_text
 from ..ir.dims import DimLike
 from ..op import Context, op
 from ..tensor import (
@@ -65,7 +65,8 @@ def _attempt(settle: Callable[[], T]) -> T | None:
         return None
 
 
-def _steered(x: Value | None, what: str, default: DimLike) -> DimLike:
+def _steered(x: Value | Single | None, what: str, default: DimLike) -> DimLike:
+    x = x.value if isinstance(x, Single) else x
     return default if x is None else dims_of(reshape(x, [1]), what)[0]
 
 
@@ -93,7 +94,9 @@ def _common(a: Any, b: Any, what: str) -> Form | None:
     """The form in which both pass; None where both are absent."""
     if a is None and b is None:
         return None
-    if isinstance(a, (Value, Strings)) and isinstance(b, (Value, Strings)) and (a.dtype is not b.dtype or a.rank != b.rank):
+    told = isinstance(a, (Value, Strings)) and isinstance(b, (Value, Strings))
+    single = isinstance(a, Value) and isinstance(b, Value) and all(size == 1 for size in (*a.shape, *b.shape))
+    if told and (a.dtype is not b.dtype or (a.rank != b.rank and not single)):
         both = " and ".join(type_text(v.dtype, v.shape) for v in (a, b))
         raise IRError(f"{what} {both}: dtype and rank must agree where the condition is data")
     return form_of(a) | form_of(b)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import ROW, Form, Graph, IRError, Items, Maybe, NeedsShape, Packed, Strings, Value, dims, parts
+from ..ir import ROW, Form, Graph, IRError, Items, Maybe, NeedsShape, Packed, Single, Strings, Value, dims, parts
 from ..ir.dims import DimLike
 from ..tensor import (
     COPY,
@@ -256,8 +256,14 @@ def formed(x: Any, form: Form) -> Any:
         return replace(pack(x, form.dtype), ranks=form.ranks, unranked=form.unranked)
     if isinstance(x, Strings):
         return strings.join(x)  # so that what is carried does not grow by what is dropped
+    if isinstance(x, Single):
+        x = x.value
     if not isinstance(x, Value):
         raise IRError("a sequence stands where a tensor is needed")
+    if form.ranks is not None and len(form.ranks) > 1:
+        if any(size != 1 for size in x.shape):
+            raise IRError(f"{x} may be a tensor of another rank, as data decide")
+        return reshape(x, [1] * max(form.ranks))
     return x
 
 
@@ -283,10 +289,35 @@ def shaped(form: Form, made: Iterator[Value]) -> Any:
         return Maybe(next(made), shaped(replace(form, optional=False), made))
     if form.sequence:
         return Packed(next(made), next(made), form.ranks, form.unranked)
-    return Strings(next(made), next(made), True) if form.dtype is DType.string else next(made)
+    if form.dtype is DType.string:
+        return Strings(next(made), next(made), True)
+    value = next(made)
+    return value if form.ranks is None or len(form.ranks) < 2 else Single(value, min(form.ranks))
 
 
 def tensors(values: Sequence[Any]) -> Iterator[Value]:
     """The tensors that values are made of, one after the other."""
     for value in values:
         yield from parts(value)
+
+
+def of_each_rank(x: Any) -> list[Any]:
+    """A tensor whose rank is data, with each; anything else as it is."""
+    return [x.value, reshape(x.value, [1] * x.least)] if isinstance(x, Single) else [x]
+
+
+def ranked(ways: Sequence[Sequence[Any]]) -> list[Any]:
+    """What an operator gives where the rank of an input is data, of what it would give for each: one shape, or again one element."""
+    if len(ways) > 16:
+        raise IRError("too many inputs whose rank is data")
+    found = []
+    for values in zip(*ways, strict=True):
+        first = max(values, key=lambda v: v.rank if isinstance(v, Value) else -1)
+        shapes: list[Sequence[Any]] = [v.shape if isinstance(v, Value) and v.dtype is first.dtype else (None,) for v in values]
+        if all(isinstance(first, Value) and len(s) == first.rank and all(map(dims.same, s, first.shape)) for s in shapes):
+            found.append(first)
+        elif all(size == 1 for shape in shapes for size in shape):
+            found.append(Single(first, min(map(len, shapes))))
+        else:
+            raise IRError("the rank of an input is data, and what it gives depends on that: Reshape the input to one rank")
+    return found

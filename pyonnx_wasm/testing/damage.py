@@ -127,6 +127,14 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
             { u1 = damage.Host(u) u2 = Add(u1, i) go2 = Identity(go) }> }""",
         {"half": ("scale", ()), "three": ("three", ()), "two": ("two", ()), "first": ("ints", (0,))},
     ),
+    "sequences": (
+        20,
+        """(float[N,M] x, float[N,K] r) => (float[N,a] y, float[N,b] z, float[N,c] t) { s = SplitToSequence<axis=1>(x, two)
+        m = SequenceMap(s, r) <body = h1 (float[N,d] u, float[N,K] o) => (float[N,e] w) { h = Neg(u) w = Concat<axis=1>(h, o) }>
+        i = SequenceInsert(m, x, even) n = SequenceErase(i) y = ConcatFromSequence<axis=1>(n) z = SequenceAt(i, even)
+        t = SequenceAt(s, even) }""",
+        {"two": ("two", ()), "even": ("int", ())},
+    ),
     "elements": (
         20,
         """(float[N,M,K] x, int32[N,M,K] i, float16[N,M,K] h, double[K] d, bool[N,1,K] b, int8[N,M,K] t) => (float[N,M,K] y, int32[N,M,K]

@@ -154,13 +154,6 @@ KNOWN: tuple[Known, ...] = (
         '<ir_version: 10, opset_import: ["" : 20]> g (float[1,1,4,4] x, float[1,4] r, int64[1] b) => (y) { y = RoiAlign(x, r, b) }',
     ),
     Known(
-        "OptionalHasElement",
-        "wrong",
-        r"False should be True",
-        "an optional without a value and without a type, which the reference takes for an empty list",
-        '<ir_version: 10, opset_import: ["" : 20]> g () => (y) { o = Optional() y = OptionalHasElement(o) }',
-    ),
-    Known(
         "BitCast",
         "refused",
         r"bit casts of",
