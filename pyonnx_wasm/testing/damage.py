@@ -133,7 +133,7 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
         m = SequenceMap(s, r) <body = h1 (float[N,d] u, float[N,K] o) => (float[N,e] w) { h = Neg(u) w = Concat<axis=1>(h, o) }>
         i = SequenceInsert(m, x, even) n = SequenceErase(i) y = ConcatFromSequence<axis=1>(n) z = SequenceAt(i, even)
         t = SequenceAt(s, even) }""",
-        {"two": ("two", ()), "even": ("int", ())},
+        {"two": ("two", ()), "even": ("ints", (0,))},
     ),
     "elements": (
         20,
