@@ -113,3 +113,6 @@ def test_differences_are_told() -> None:
     assert producers.difference(np.array([1, 2]), np.array([1, 3]), 1, 1) == "1 of 2 labels"
     assert producers.difference([{"a": 1.0}], [{"b": 1.0}], 1e-5, 1e-5) == "other keys"
     assert "1 of 1 numbers" in producers.difference([{"a": 1.0}], [{"a": 2.0}], 1e-5, 1e-5)
+    assert producers.difference([want, want[:1]], [want, want[:1]], 1e-5, 1e-5) == ""
+    assert "onnxruntime gives" in producers.difference([want, want], [want, want[:1]], 1e-5, 1e-5)
+    assert producers.difference([want], [want, want], 1e-5, 1e-5) == "1 tensors, onnxruntime gives 2"
