@@ -8,7 +8,9 @@ both the output shapes and the lowering.
 
 from __future__ import annotations
 
+import glob
 import inspect
+import os
 import re
 import struct
 import sys
@@ -331,10 +333,21 @@ GROUP = "pyonnx_wasm.operators"
 _KNOWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft")
 
 
+def _brings(folder: str) -> bool:
+    """Whether a package that is installed in a folder has entry points of the group."""
+    for file in glob.iglob(os.path.join(glob.escape(folder or os.curdir), "*-info", "entry_points.txt")):
+        with open(file, encoding="utf-8", errors="replace") as f:
+            if f"[{GROUP}]" in f.read():
+                return True
+    return False
+
+
 @cache
 def load_packages() -> None:
     """Loads what installed packages bring: entry points of the group ``pyonnx_wasm.operators`` name modules, or functions to call, that
     register operators. One that fails is a warning that names it."""
+    if not any(map(_brings, sys.path)):  # importing importlib.metadata takes longer than compiling a small model
+        return
     from importlib.metadata import entry_points
 
     for entry in entry_points(group=GROUP):

@@ -135,7 +135,7 @@ class SessionOptions(_Known):
     def register_custom_ops_library(self, path: str) -> None:
         raise NotImplementedError(
             f"{path}: libraries built for onnxruntime cannot be loaded; write the operator as an ONNX function in the model, "
-            "or as a Python function that emits kernels (see CONTRIBUTING.md)"
+            "or register it: pyonnx_wasm.op for what decomposes, pyonnx_wasm.callback for what does not"
         )
 
 
