@@ -121,6 +121,32 @@ def test_hand_made_stages(stages: int) -> None:
             c.run([x], [None], lambda i, shape: np.empty(shape, np.int64))
 
 
+def test_what_an_earlier_stage_wrote_in_pieces_is_kept() -> None:
+    """Writes with strides prove no range, so their storage is cleared: before them, although a later stage is the first that reads it."""
+    a = Asm()
+    a.input(I64, 1)
+    n = a.emit("dim", 0, 0)
+    size = a.emit("mul", n, a.reg(8))
+    here = a.buffer(a.storage(INPUT, size), I64)
+    a.inputs[0][2] = here
+    pairs, first = a.buffer(a.storage(ARENA, size, 0, 0, 3), I64), a.buffer(a.storage(ARENA, 8, 0, 2, 2), I64)
+    half = a.emit("floordiv", n, a.reg(2))
+    for k in range(2):
+        a.copy(pairs, here, half, xoff=k, yoff=k, xstride=2, ystride=2)
+    a.copy(first, here, 1)
+    a.stage()
+    count = a.emit("read", first, 0)
+    there = a.buffer(a.storage(OUTPUT, a.emit("mul", count, a.reg(8))), I64)
+    a.copy(there, pairs, count)
+    a.output([count], there, I64)
+    c = start(a)
+    for x in (i64(4, 1, 2, 3), i64(2, 7), i64(1, 5, 6, 7), i64(4, 1, 2, 3)):
+        c.bind([x.size], [x])
+        outs: list[Any] = [None]
+        c.run([x], outs, lambda i, shape: np.empty(shape, np.int64))
+        np.testing.assert_array_equal(outs[0], x[: x[0]])
+
+
 @pytest.mark.parametrize("stages", [1, 2, 5])
 def test_a_host_walks_the_stages_itself(stages: int) -> None:
     """Registers stage by stage, steps one by one over the host's memory."""

@@ -266,6 +266,7 @@ int32_t Session::steps(Binding& b, i64 stage, Error* e) {
   if (stage + 1 < p.n_stages) {
     for (i64 k = p.read_ends[stage]; k < p.read_ends[stage + 1]; k++)
       if (p.reads[k].op == READ && !must_be_written(b, stage, p.reads[k].a)) return unwritten(-1);
+    if (!settle(b, stage)) return unwritten(-1);
   } else {
     for (i64 o = 0; o < p.outputs.size; o++)
       if (!must_be_written(b, stage, p.outputs[o].buffer)) return unwritten(-1);
@@ -327,13 +328,23 @@ Proof Session::prove_again(Binding& b, const Step& s) {
 bool Session::replay(Binding& b, i64 stages) {
   written.clear();
   bool fits = true;
-  for (i64 s = 0, i = 0; s < stages; s++)
+  for (i64 s = 0, i = 0; fits && s < stages; s++) {
     for (; fits && i < p.stages[s].steps; i++) fits = follow(b, s, p.steps[i], p.steps[i].whole ? Proof() : prove_again(b, p.steps[i]), true);
+    fits = fits && settle(b, s, true);
+  }
   return fits;
 }
 
+// At the end of a stage: what its steps were not proved to write whole is cleared before them, since no later stage may clear it any more.
+bool Session::settle(Binding& b, i64 stage, bool again) {
+  for (i64 i = stage ? p.stages[stage - 1].steps : 0; i < p.stages[stage].steps; i++)
+    for (int32_t o = 0; !p.steps[i].whole && o < p.steps[i].n_outputs && o < p.steps[i].n_bufs; o++)
+      if (p.steps[i].bufs[o] >= 0 && !must_be_written(b, stage, p.steps[i].bufs[o], again)) return false;
+  return true;
+}
+
 // Where nothing was proved to write a buffer that is read, its bytes are cleared: the whole storage before the first step that touches it
-// or, when that ran in an earlier stage, what is missing before this one. False when that is too much to remember. `again`: it is known.
+// or, when that ran in an earlier stage, what is missing before this one, whose steps wrote none of it (`settle`). False when that is too much to remember. `again`: it is known.
 bool Session::must_be_written(Binding& b, i64 stage, i64 buffer, bool again) {
   const i64 storage = p.buffers[buffer].storage, begin = b.offset[buffer], end = begin + regs[p.buffers[buffer].size];
   if (p.storages[storage].kind != ARENA && p.storages[storage].kind != OUTPUT) return true;

@@ -158,6 +158,7 @@ struct Session {
   Proof prove_again(Binding& b, const Step& s);
   bool follow(Binding& b, i64 stage, const Step& s, const Proof& proof, bool again = false);
   bool must_be_written(Binding& b, i64 stage, i64 buffer, bool again = false);
+  bool settle(Binding& b, i64 stage, bool again = false);
   bool replay(Binding& b, i64 stages);
   void clear_until(i64 step);
   bool layout(Binding& b);
