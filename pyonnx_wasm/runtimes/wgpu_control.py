@@ -111,7 +111,17 @@ class _Loop:
             shapes = self.told(carried, others)
             for stack, shape, row in zip(self.stacks, shapes, body.view.outputs[n + 1 :], strict=True):
                 stack.dtype, stack.dims = DType(row.dtype), shape if stack.axis else shape[1:]
+            carried = [self.own(tensor) for tensor in carried]
         return [*carried, *(stack.result() for stack in self.stacks)]
+
+    def own(self, tensor: Tensor) -> Tensor:
+        """A copy: what a loop was given lies where later stages lay other things."""
+        data = tensor.data
+        if data.buffer is None:
+            return tensor
+        buffer = self.program.gpu.take(data.nbytes, "what a loop passes on")
+        self.program.gpu.copy(data.buffer, buffer, 0, -(-data.nbytes // 4) * 4)
+        return Tensor(Data(data.nbytes, buffer=buffer), tensor.dtype, tensor.dims)
 
     def told(self, carried: Sequence[Tensor], others: Sequence[Tensor]) -> list[tuple[int, ...]]:
         """The shapes of what would be stacked, as far as sizes alone tell them."""

@@ -180,6 +180,19 @@ def on_the_core() -> Model:
     return graph(nodes, {"x": x, "n": count(3)}, 2), [{"x": x[:k], "n": count(n)} for k, n in ((5, 3), (2, 6), (5, 0))]
 
 
+def no_trips() -> Model:
+    """What a loop of no trips passes on is used when later stages have laid larger tensors where it lay."""
+    nodes = [
+        node("Softmax", ["x"], ["h"], axis=1),
+        node("Loop", ["n", "", "h"], ["o"], body=loop_body([node("Neg", ["v"], ["v2"])], [info("v2")])),
+        node("Concat", ["o", "o", "o"], ["c"], axis=0),
+        node("Softmax", ["c"], ["s"], axis=0),
+        node("Softmax", ["s"], ["t"], axis=1),
+        node("Concat", ["t", "o"], ["y0"], axis=0),
+    ]
+    return graph(nodes, {"x": X, "n": count(0)}), [{"x": X[:k], "n": count(n)} for k, n in ((5, 0), (2, 0), (3, 1), (5, 0))]
+
+
 def small_values() -> Model:
     """Stacked values of one byte, two bytes and none."""
     nodes = [
@@ -209,5 +222,6 @@ MODELS: list[Callable[[], Model]] = [
     growing,
     nested,
     on_the_core,
+    no_trips,
     small_values,
 ]

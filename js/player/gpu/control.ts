@@ -133,7 +133,17 @@ class Loop {
     const told = trip ? [] : await this.#told(carried, others);
     const stacked: Value[] = [];
     for (const [k, stack] of this.#stacks.entries()) stacked.push(await stack.result(told[k]));
-    return [...carried, ...stacked];
+    return [...(trip ? carried : carried.map((value) => this.#own(value))), ...stacked];
+  }
+
+  /** A copy: what a loop was given lies where later stages lay other things. */
+  #own(value: Value): Value {
+    const { bytes, local, buffer } = value.data;
+    if (!buffer) return value;
+    const { commands } = this.part.shared;
+    const own = commands.take(bytes, "what a loop passes on");
+    commands.copy(buffer, own, 0, Math.ceil(bytes / 4) * 4);
+    return { ...value, data: new Data(bytes, local, own) };
   }
 
   /** The number of a step and the condition. */
