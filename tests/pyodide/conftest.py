@@ -20,6 +20,12 @@ MODELS = {
 
 
 @pytest.fixture(scope="session")
+def mounts() -> dict[str, Path]:
+    """Folders that pages can fetch from."""
+    return MODELS
+
+
+@pytest.fixture(scope="session")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pyodide.build_wheel(tmp_path_factory.mktemp("wheel"))
 

@@ -5,7 +5,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import MODELS
 from playwright.sync_api import BrowserType
 
 import pyonnx_wasm as ort
@@ -20,10 +19,10 @@ OPEN = "import pyonnx_wasm as ort\ns = ort.InferenceSession(await fetched('digit
 
 
 @pytest.fixture(scope="module", params=["page", "worker"])
-def gpu(request: pytest.FixtureRequest, browser_type: BrowserType, wheel: Path) -> Iterator[Pyodide]:
+def gpu(request: pytest.FixtureRequest, browser_type: BrowserType, wheel: Path, mounts: dict[str, Path]) -> Iterator[Pyodide]:
     browser = browser_type.launch(**launch_options(webgpu=True))
     try:
-        with pyodide.opened(browser, wheel, worker=request.param == "worker", mounts=MODELS) as python:
+        with pyodide.opened(browser, wheel, worker=request.param == "worker", mounts=mounts) as python:
             yield python
     finally:
         browser.close()
