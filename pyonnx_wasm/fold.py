@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
+from typing import Any
+
 import numpy as np
 
 from .dtypes import to_numpy
 from .ir import Graph, Value
 from .program.lower import lower, partition
-from .runtimes.cpu import Executor
 
 
 def evaluate(graph: Graph, x: Value) -> np.ndarray:
@@ -21,7 +23,16 @@ def evaluate(graph: Graph, x: Value) -> np.ndarray:
     lowered = lower(partition(part), optimise=False)
     shape = tuple(int(s) for s in x.shape)
     out = np.empty(shape, to_numpy(x.dtype))
-    executor = Executor(lowered.main, lowered.init, lowered.weights)
+    executor = _executor()(lowered.main, lowered.init, lowered.weights)
     executor.bind([], [])
     executor.run([], [out])
     return out
+
+
+def _executor() -> Any:
+    """Of the core that is here: WebAssembly beside Pyodide, native elsewhere."""
+    if sys.platform == "emscripten":
+        from .runtimes import pyodide as here
+    else:
+        from .runtimes import cpu as here
+    return here.Executor

@@ -63,10 +63,11 @@ def test_loops_end_at_the_limits(backend: str) -> None:
 
 
 ENDLESS = """
-import sys, threading
+import signal, sys, threading
 import numpy as np
 import pyonnx_wasm as ort
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 session = ort.InferenceSession(sys.argv[1])
 feeds = {"trips": np.array(1 << 60), "x": np.ones(3, np.float32)}
 

@@ -210,9 +210,14 @@ def test_training_forms_are_refused_by_name() -> None:
         InferenceSession(model("BatchNormalization", feeds, constants=parts, opset=6))
     with pytest.raises(IRError, match="training"):
         InferenceSession(model("BatchNormalization", feeds, constants=parts, opset=9, outputs=["y", "mean", "var"]))
-    InferenceSession(model("Dropout", feeds, opset=6, is_test=1))
-    with pytest.raises(IRError, match="is_test=0"):
-        InferenceSession(model("Dropout", feeds, opset=6))
+
+
+def test_dropout_trains_where_opset_6_says_so() -> None:
+    x = np.ones((40, 50), np.float32)
+    np.testing.assert_array_equal(InferenceSession(model("Dropout", [{"x": x}], opset=6, is_test=1)).run(None, {"x": x})[0], x)
+    y = InferenceSession(model("Dropout", [{"x": x}], opset=6)).run(None, {"x": x})[0]
+    assert set(np.unique(y)) == {0, 2}
+    assert 0.4 < (y == 0).mean() < 0.6
 
 
 @pytest.mark.parametrize("scale", [1.3, 0.6, 2.7, 1.1, 3.3, 0.7, 0.35, 2.0, 0.5, 1.0])

@@ -75,6 +75,9 @@ def test_what_is_printed_is_read_back() -> None:
         if any(True for _ in graph.bodies()):
             assert "\nbody 0 graph(" in text
             continue
+        if any(n.kernel.name == "host" for n in graph.nodes):
+            assert 'callback={"domain": ' in text
+            continue
         again = parse_graph(text, KERNELS)
         passes.verify(again, "parse_graph")
         assert print_graph(again) == text

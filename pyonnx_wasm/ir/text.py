@@ -15,7 +15,7 @@
 A value is ``storage:dtype[shape]``, with ``@offset(strides)`` unless it is all of its storage, row-major. A temporary storage is declared
 only where the value that is written is not all of it. Constants of more than ``CONTENTS`` elements are named without their contents.
 ``init`` stands before calls that run once. Parameters are sizes, numbers, ``"texts"`` and lists, or what their kernel writes.
-The graphs of branches and loops follow as ``body 0 graph(...)``; those are printed, not read.
+The graphs of branches and loops follow as ``body 0 graph(...)``; those are printed, not read, as is what a host is to call.
 """
 
 from __future__ import annotations
@@ -170,6 +170,8 @@ class Printer:
             return json.dumps(value)
         if isinstance(value, float):
             return number_text(value)
+        if hasattr(value, "json"):  # what a host is to call
+            return json.dumps(value.json())
         if not isinstance(value, Dim):
             return str(int(value))
         for d in _symbols(value):

@@ -57,8 +57,9 @@ def native() -> ort.InferenceSession:
 def handlers(native: ort.InferenceSession) -> dict[str, Callable[[Request], Any]]:
     def run(request: Request) -> Reply:
         assert request.json["model"]["providers"] == ["webgpu", "wasm"]
-        results = native.run(request.json["outputs"], {t.name: t.numpy() for t in request.tensors})
-        return Reply({"backend": "wasm", "ms": 1.0}, [Tensor.of(a) for a in results])
+        names = request.json["outputs"]
+        results = native.run(names, {t.name: t.numpy() for t in request.tensors})
+        return Reply({"backend": "wasm", "ms": 1.0}, [Tensor.of(a, name) for name, a in zip(names, results, strict=True)])
 
     return {
         "open": lambda request: None,

@@ -27,7 +27,12 @@ GENERATORS: dict[tuple[str, str], Generator] = {}
 NOT_GENERATED: dict[tuple[str, str], str] = {
     ("", "Scatter"): "ScatterElements under the name that it had before opset 11",
     ("", "SimplifiedLayerNormalization"): "RMSNormalization under the name that onnxruntime writes",
-    ("", "StringConcat"): "strings: tests of theirs compare with onnxruntime",
+    ("", "ImageDecoder"): "files of pictures, which the suite has",
+    **dict.fromkeys(
+        (*(("", name) for name in ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit")), ("ai.onnx.ml", "CategoryMapper")),
+        "strings: tests of theirs compare with onnxruntime",
+    ),
+    ("ai.onnx.ml", "ZipMap"): "maps, which models are tested with",
     ("ai.onnx.ml", "TreeEnsemble"): "of version 5 of its domain, whose tests draw forests; models here are of version 3",
     **{
         ("", name): "random numbers: no two implementations draw the same"
