@@ -255,6 +255,23 @@ def test_an_operation_behind_a_product_is_done_as_often_as_it_is_written(kernel:
     run(data, {"x": floats(*shape), "r": floats(*shape)})
 
 
+@pytest.mark.parametrize("kernel", ["x w", "x w bias", "rows", "rows bias"])
+def test_what_follows_a_product_is_done_in_the_order_in_which_it_is_written(kernel: str) -> None:
+    """Every three of scales, offsets, residuals and activations."""
+    conv = kernel.startswith("x w")
+    shape = [2, 3, 4, 4] if conv else [2, 3]
+    channels = (3, 1, 1) if conv else (3,)
+    constants = {"w": floats(3, 3, 1, 1) if conv else floats(3, 3), "bias": floats(3)}
+    first = make("Conv", kernel, "p0") if conv else make("Gemm", f"x w{' bias' if 'bias' in kernel else ''}", "p0")
+    for steps in itertools.product(("Mul", "Add", "residual", "Relu"), repeat=3):
+        nodes, known = [first], dict(constants)
+        for k, step in enumerate(steps):
+            known[f"c{k}"] = floats(*channels)
+            other = {"residual": " r", "Relu": ""}.get(step, f" c{k}")
+            nodes.append(make("Add" if step == "residual" else step, f"p{k}{other}", f"p{k + 1}"))
+        run(model(nodes, {"x": shape, "r": shape}, ["p3"], known), {"x": floats(*shape), "r": floats(*shape)})
+
+
 def test_what_is_computed_once_takes_nothing_from_a_run() -> None:
     """A product of constants is no place for a residual."""
     nodes = [make("MatMul", "a b", "p"), make("Add", "p x", "q"), make("Add", "q c", "y")]

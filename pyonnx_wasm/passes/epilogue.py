@@ -109,7 +109,7 @@ def _activate(found: Epilogue, name: str, a: float = 0.0, b: float = 0.0) -> boo
 
 
 def _scale(found: Epilogue, name: str, other: Expression, node: Node, kernel: Node) -> bool:
-    if found.act or found.residual is not None:
+    if found.act or found.terms or found.residual is not None:
         return False
     c = other.number
     if "channels" not in kernel.kernel.traits:
