@@ -219,3 +219,15 @@ def test_bounds_of_clip_before_opset_11_are_float32s_largest(bounds: dict[str, f
     most = float(np.finfo(np.float32).max)
     low, high = (np.float32(bounds.get(k, v)).astype(dtype) for k, v in (("min", -most), ("max", most)))
     check("Clip", [{"x": x}], opset=10, oracle=lambda f: [np.minimum(np.maximum(f["x"], low), high)], **bounds)
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (1, 1)])
+@pytest.mark.parametrize("x", [np.float32(3), np.float32([-4, 2, 9])])
+def test_bounds_of_clip_that_hold_one_number_leave_the_shape(shape: tuple[int, ...], x: np.ndarray) -> None:
+    """The standard asks for scalars; exporters write vectors of one as well."""
+    bounds = {"min": np.full(shape, -1, np.float32), "max": np.full(shape, 4, np.float32)}
+    data = model("Clip", [{"x": np.asarray(x)}], constants=bounds, inputs=["x", "min", "max"])
+    for _, session in sessions(data):
+        (y,) = session.run(None, {"x": np.asarray(x)})
+        assert y.shape == x.shape
+        np.testing.assert_array_equal(y, np.clip(x, -1, 4))

@@ -10,7 +10,7 @@ import numpy as np
 from ..dtypes import DType
 from ..ir import Items, Packed, Value
 from ..op import Moved, op
-from ..tensor import cast, expand, like, map_, single, unsqueeze
+from ..tensor import cast, expand, like, map_, reshape, single, unsqueeze
 
 UNARY = {
     "Neg": "neg",
@@ -162,11 +162,12 @@ def Where(condition: Value, X: Moved, Y: Moved) -> Moved:
 
 @op(since=11)
 def Clip(input: Value, min: Value | None = None, max: Value | None = None) -> Value:
-    if min is not None and max is not None:
-        return map_("clamp", input, min, max)
-    if min is not None:
-        return map_("max", input, min)
-    return input if max is None else map_("min", input, max)
+    least, most = (b if b is None or any(s != 1 for s in b.shape) else reshape(b, ()) for b in (min, max))
+    if least is not None and most is not None:
+        return map_("clamp", input, least, most)
+    if least is not None:
+        return map_("max", input, least)
+    return input if most is None else map_("min", input, most)
 
 
 FLOAT32_MAX = float(np.finfo(np.float32).max)

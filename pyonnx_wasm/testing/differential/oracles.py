@@ -141,6 +141,12 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
             return "GridSample of integers interpolates in integers"
         if kind == "Resize" and given.get("coordinate_transformation_mode", b"") in _RESIZED and _fractions(model, node, runs):
             return "Resize takes sizes that are no whole numbers"
+        if kind == "Resize" and given.get("coordinate_transformation_mode") == b"pytorch_half_pixel":
+            return "Resize samples a single element at -0.5, where the standard says 0"
+        if kind == "ConvTranspose" and given.get("group", 1) > 1 and len(node.input) > 2:
+            return "ConvTranspose adds the first bias to all of its groups"
+        if kind == "MelWeightMatrix" and any(a.dtype.itemsize < 4 for a in arrays):
+            return "MelWeightMatrix computes frequencies in the dtype of their bounds"
         if kind == "OneHot" and infinite:
             return "OneHot adds and multiplies"
         if kind == "TfIdfVectorizer" and "weights" in given:
