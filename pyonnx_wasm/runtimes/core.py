@@ -278,14 +278,25 @@ class Core:
             if (self.operations < LONG and not self._may_be_long) or threading.current_thread() is not threading.main_thread():
                 return call(ins, outs)
             codes: list[int] = []
-            thread = threading.Thread(target=lambda: codes.append(call(ins, outs)), name="pyonnx-wasm-run")
-            thread.start()
+            given_up, ended = threading.Event(), threading.Event()
+
+            def work() -> None:
+                try:
+                    if not given_up.is_set():
+                        codes.append(call(ins, outs))
+                finally:
+                    ended.set()
+
+            thread = threading.Thread(target=work, name="pyonnx-wasm-run")
             try:
-                while thread.is_alive():
-                    thread.join(0.1)  # a wait without an end cannot be interrupted on Windows
+                thread.start()
+                while not ended.wait(0.1):  # a wait without an end cannot be interrupted on Windows
+                    pass
             except BaseException:
-                self.cancel()
-                thread.join()
+                # It may come while the thread begins, and a run that begins forgets that it was cancelled.
+                given_up.set()
+                while not ended.wait(0.02) and thread.ident is not None:
+                    self.cancel()
                 raise
             return codes[0]
         finally:
