@@ -29,7 +29,7 @@ LAYERS = (
     {"environment", "shim"},
     {"__init__", "cli", "inspect", "bench", "server", "testing", "parity", "__main__", "jupyter", "lab"},
 )
-LIMIT = 510
+LIMIT = 500
 
 ops.load_all()
 

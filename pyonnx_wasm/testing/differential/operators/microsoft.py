@@ -24,7 +24,7 @@ NOT_GENERATED.update(
 )
 NOT_GENERATED[DOMAIN, "TransposeMatMul"] = "FusedMatMul under the name that it had before"
 NOT_GENERATED[DOMAIN, "DecoderMaskedSelfAttention"] = "Attention for one query"
-NOT_GENERATED.update({("com.ms.internal.nhwc", n): "nobody loads them from a file; tests compare with the standard's" for n in NHWC})
+NOT_GENERATED.update({("com.ms.internal.nhwc", n): "onnxruntime writes them while it runs and loads none from a file" for n in NHWC})
 NCHWC = ("AveragePool", "Conv", "GlobalAveragePool", "GlobalMaxPool", "MaxPool", "ReorderInput", "ReorderOutput", "Upsample")
 NOT_GENERATED.update({("com.microsoft.nchwc", n): "the layout depends on the machine; tests compare with the standard's" for n in NCHWC})
 NOT_GENERATED.update({("", n): "onnxruntime alone kept it, of before opset 10; tests compare with it" for n in ("Crop", "ImageScaler")})
