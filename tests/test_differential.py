@@ -36,7 +36,7 @@ def answer(*arrays: Any) -> Sequence[judge.Answer]:
 def test_every_operator_has_a_generator_or_a_reason() -> None:
     generated = set(operators.names())
     reasons = operators.NOT_GENERATED
-    assert generated | set(reasons) == set(OPERATORS)
+    assert generated | set(reasons) == {key for key, versions in OPERATORS.items() if not all(v.custom for v in versions)}
     assert not generated & set(reasons)
     assert len(generated) >= 200
     assert all(reasons.values())

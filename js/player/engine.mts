@@ -2,7 +2,6 @@
 import { Core, type Threads } from "./core.js";
 import { bytesOf, elements } from "./dtypes.js";
 import type { ValueInfo } from "./format.js";
-import { messageOf } from "./errors.js";
 import type { Faces } from "./faces.js";
 import type { GpuSettings } from "./env.js";
 import type { Gpu } from "./gpu/device.js";
@@ -58,22 +57,13 @@ export class Engine {
   /** Loads a model onto the first of the backends that can run it. */
   async load(
     source: Source,
-    options: Omit<LoadOptions, "gpu">,
+    options: Omit<LoadOptions, "openGpu">,
     { backends, gpu: settings, seed, limits }: Target = { backends: ["wasm"] },
   ): Promise<Loaded> {
-    let gpu: Gpu | undefined;
-    let fallback: string | undefined;
-    if (backends[0] === "webgpu") {
-      try {
-        gpu = await (await loadGpu()).Gpu.open(settings);
-      } catch (error) {
-        if (!backends.includes("wasm")) throw error;
-        fallback = messageOf(error);
-      }
-    }
+    const openGpu =
+      backends[0] === "webgpu" ? async (): Promise<Gpu> => (await loadGpu()).Gpu.open(settings) : undefined;
     const gpuOptional = backends.includes("wasm");
-    const model = await Model.load(this.core, source, { ...options, gpu, gpuOptional, seed, limits });
-    fallback ??= model.fallback;
+    const model = await Model.load(this.core, source, { ...options, openGpu, gpuOptional, seed, limits });
     await this.core.settled;
     const id = this.#next++;
     this.#models.set(id, model);
@@ -84,7 +74,7 @@ export class Engine {
       faces: model.header.faces,
       threads: this.core.threads,
       backend: model.gpu ? "webgpu" : "wasm",
-      fallback,
+      fallback: model.fallback,
       adapter: model.gpu?.gpu.info,
     };
   }

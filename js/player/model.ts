@@ -17,6 +17,7 @@ import type { Gpu } from "./gpu/device.js";
 import type { Pipelines } from "./gpu/pipelines.js";
 import type { GpuProgram } from "./gpu/program.js";
 import type { Section } from "./gpu/section.js";
+import { messageOf } from "./errors.js";
 import { loadGpu } from "./gpu-module.js";
 import { externalSource, progressOf, range, sourceFiles, stream, type Range } from "./loader.js";
 import { Program, Staging, type Limits, type Slot } from "./program.js";
@@ -29,9 +30,9 @@ export interface LoadOptions {
   /** Opens a file that a thin model refers to, if the caller gave it. */
   readonly external: (file: string) => Promise<Source> | undefined;
   readonly onProgress: (progress: Progress) => void;
-  /** The GPU to run on; without one the core runs the model. */
-  readonly gpu?: Gpu | undefined;
-  /** Run on the core where the model has no part for GPUs. */
+  /** Opens the GPU to run on, asked only for models that have a part for GPUs; without it the core runs the model. */
+  readonly openGpu?: (() => Promise<Gpu>) | undefined;
+  /** Run on the core where there is no GPU, or the model has no part for GPUs. */
   readonly gpuOptional?: boolean;
   /** Does what a run asks of the host. */
   readonly answer?: ((asked: Asked) => Promise<Answers>) | undefined;
@@ -138,8 +139,7 @@ export class Model {
     const progress = progressOf(total, options.onProgress);
     progress("model", reader.position);
 
-    const device = header.gpu || !(options.gpuOptional || header.onCore) ? options.gpu : undefined;
-    if (options.gpu && !device) this.fallback = header.onCore ?? NO_GPU_PART;
+    const device = await this.#device(options);
     const wanted = header.programs.map(
       (_, i) => i === header.init || (i === header.gpu?.program ? !!device : !device || !!options.gpuOptional),
     );
@@ -170,6 +170,21 @@ export class Model {
     for (const address of code) this.#disown(address);
     this.#dropUnusedWeights();
     progress("ready", total);
+  }
+
+  /** The GPU for this model; undefined, with the reason in `fallback`, where the core runs it instead. */
+  async #device({ openGpu, gpuOptional }: LoadOptions): Promise<Gpu | undefined> {
+    if (!openGpu) return undefined;
+    const { gpu, onCore } = this.header;
+    try {
+      if (gpu) return await openGpu();
+      if (!onCore) throw new Error(NO_GPU_PART);
+      this.fallback = onCore;
+    } catch (error) {
+      if (!gpuOptional) throw error;
+      this.fallback = messageOf(error);
+    }
+    return undefined;
   }
 
   #own(bytes: number, what: string): number {
@@ -241,8 +256,7 @@ export class Model {
     optional: boolean | undefined,
   ): Promise<GpuPlan | undefined> {
     const { header } = this;
-    const info = header.gpu;
-    if (!info) throw new Error(NO_GPU_PART);
+    const info = header.gpu as GpuInfo;
     const { parseSection } = await loadGpu();
     const text = new Uint8Array(info.bytes);
     const section = range(dataStart + info.start, info.bytes, (chunk, at) => text.set(chunk, at));
