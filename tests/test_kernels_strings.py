@@ -36,6 +36,11 @@ def calls(x: Array, pool: Array) -> dict[str, tuple[list[Any], list[Array | None
         "string_split": ([None, ("int64", (n,))], [x, pool, np.frombuffer(b"a", np.uint8)], {"n": n, "most": -1}),
         "string_case": ([("int64", (n,)), ("uint8", (2 * total,))], [x, pool, table], {"n": n, "rows": 1, "room": 2 * total}),
         "string_match": ([("bool", (n,))], [x, pool, states, ranges], {"n": n, "size": 4, "count": 1}),
+        "string_tokens": (
+            [None, ("int64", (n,))],
+            [x, pool, states, ranges, np.zeros(1, np.int32)],
+            {"n": n, "rules": 1, "size": 4, "count": 1, "least": 1, "between": 0},
+        ),
         "string_parse": ([("float64", (n,))], [x, pool], {"n": n}),
     }
 
@@ -63,7 +68,7 @@ def test_sizes_that_do_not_fit(name: str) -> None:
     outs, ins, params = calls(*encode(["1", "22"], ""))[name]
     for key in params:
         for bad in (params[key] + 1 if key != "most" else None, 1 << 62, -(1 << 62)):
-            if bad is not None and key not in ("most", "total", "room"):
+            if bad is not None and key not in ("most", "total", "room", "least", "between"):
                 refused(name, outs, ins, **{**params, key: bad})
     if "total" in params:
         refused(name, outs, ins, **{**params, "total": 4})
@@ -118,7 +123,27 @@ def test_orders_that_are_none() -> None:
 def test_damaged_automata(states: list[list[int]]) -> None:
     x, pool = encode(["a"], "")
     ins = [x, pool, np.array(states, np.int32), np.array([[0, 0x10FFFF]], np.int32)]
-    refused("string_match", [("bool", (1,))], ins, n=1, size=len(states), count=1, code=BAD_DATA)
+    sizes = {"n": 1, "size": len(states), "count": 1}
+    refused("string_match", [("bool", (1,))], ins, **sizes, code=BAD_DATA)
+    starts = np.zeros(1, np.int32)
+    refused("string_tokens", [None, ("int64", (1,))], [*ins, starts], **sizes, rules=1, least=1, between=1, code=BAD_DATA)
+
+
+@pytest.mark.parametrize("start", [-1, 2, 0x7FFFFFFF])
+def test_expressions_that_begin_nowhere(start: int) -> None:
+    x, pool = encode(["a"], "")
+    ins = [x, pool, np.array([[2, 0, 1], [0, 0, 0]], np.int32), np.array([[0, 0x10FFFF]], np.int32), np.array([0, start], np.int32)]
+    sizes = {"n": 1, "rules": 2, "size": 2, "count": 1, "least": 0, "between": 0}
+    refused("string_tokens", [None, ("int64", (1,))], ins, **sizes, code=BAD_DATA)
+    refused("string_tokens", [None, ("int64", (1,))], ins, **{**sizes, "rules": 3})
+
+
+def test_more_pieces_than_were_counted() -> None:
+    x, pool = encode(["ab"], "")
+    ins = [x, pool, np.array([[2, 0, 1], [0, 0, 0]], np.int32), np.array([[0, 0x10FFFF]], np.int32), np.zeros(1, np.int32)]
+    sizes = {"n": 1, "rules": 1, "size": 2, "count": 1, "least": 1, "between": 0}
+    refused("string_tokens", [("int64", (1, 1)), None], ins, **sizes, width=1, code=BAD_DATA)
+    assert run("string_tokens", [("int64", (1, 3)), None], ins, **sizes, width=3).tolist() == [[1, 1 << 32 | 1, 0]]
 
 
 def test_automata_that_turn_in_circles_end() -> None:

@@ -1,4 +1,4 @@
-"""Regular expressions of RE2's syntax as automata for the kernel ``string_match``."""
+"""Regular expressions of RE2's syntax as automata for the kernels ``string_match`` and ``string_tokens``."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Flags:
 
 
 class Code:
-    """The states of an automaton: rows of an operation and two numbers (``string_match.cpp``), and ranges of code points."""
+    """The states of an automaton: rows of an operation and two numbers (``automaton.h``), and ranges of code points."""
 
     def __init__(self) -> None:
         self.states: list[list[int]] = []
@@ -74,16 +74,18 @@ class Code:
 
 
 @cache
-def automaton(pattern: str) -> tuple[np.ndarray, np.ndarray]:
-    """States int32 ``[n, 3]`` and ranges int32 ``[m, 2]``, for whole strings.
+def automaton(*patterns: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """States int32 ``[n, 3]``, ranges int32 ``[m, 2]``, and where each pattern begins, int32.
 
     Raises:
-        IRError: the pattern is none; says why and where.
+        IRError: a pattern is none; says why and where.
     """
-    code = Code()
-    _Parser(pattern).whole()(code)
-    code.put(MATCH)
-    return np.array(code.states, np.int32), np.array(code.ranges, np.int32).reshape(-1, 2)
+    code, starts = Code(), []
+    for pattern in patterns:
+        starts.append(len(code.states))
+        _Parser(pattern).whole()(code)
+        code.put(MATCH)
+    return np.array(code.states, np.int32), np.array(code.ranges, np.int32).reshape(-1, 2), np.array(starts, np.int32)
 
 
 class _Parser:

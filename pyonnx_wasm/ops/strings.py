@@ -138,7 +138,7 @@ def _cases(upper: bool) -> np.ndarray:
 @op()
 def RegexFullMatch(X: Strings, *, pattern: str) -> Value:
     """RE2's syntax, without ``\\C`` and the scripts of ``\\p``: an automaton that takes as long as string and pattern are."""
-    states, ranges = automaton(pattern)
+    states, ranges, _ = automaton(pattern)
     y: Value = MATCH(
         {"y": (DType.bool, X.shape)},
         {"x": contiguous(X.spans), "pool": contiguous(X.pool), "states": constant(states), "ranges": constant(ranges)},

@@ -29,7 +29,11 @@ NOT_GENERATED: dict[tuple[str, str], str] = {
     ("", "SimplifiedLayerNormalization"): "RMSNormalization under the name that onnxruntime writes",
     ("", "ImageDecoder"): "files of pictures, which the suite has",
     **dict.fromkeys(
-        (*(("", name) for name in ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit")), ("ai.onnx.ml", "CategoryMapper")),
+        (
+            *(("", name) for name in ("RegexFullMatch", "StringConcat", "StringNormalizer", "StringSplit")),
+            ("ai.onnx.ml", "CategoryMapper"),
+            ("com.microsoft", "Tokenizer"),
+        ),
         "strings: tests of theirs compare with onnxruntime",
     ),
     ("ai.onnx.ml", "ZipMap"): "maps, which models are tested with",
