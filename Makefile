@@ -21,7 +21,7 @@ DIGITS := build/site/digits/digits.ponnx
 MINILM := build/models/minilm.onnx
 SEARCH := build/site/search/minilm.ponnx
 
-CORE_SOURCES := $(shell find kernels/cpp -name '*.cpp' -o -name '*.h') $(shell find pyonnx_wasm/toolchain.py pyonnx_wasm/op.py pyonnx_wasm/tensor pyonnx_wasm/ops -name '*.py')
+CORE_SOURCES := $(shell find kernels/cpp -name '*.cpp' -o -name '*.h') $(shell find pyonnx_wasm/toolchain.py pyonnx_wasm/registry.py pyonnx_wasm/tensor pyonnx_wasm/ops -name '*.py')
 PLAYER_SOURCES := package.json $(shell find js -path js/dist -prune -o -path js/pages -prune -o -type f -print)
 PAGE_SOURCES := $(shell find js/pages -type f)
 COMPILER := $(shell find pyonnx_wasm/*.py pyonnx_wasm/onnxfile pyonnx_wasm/ir pyonnx_wasm/tensor pyonnx_wasm/ops pyonnx_wasm/passes pyonnx_wasm/program pyonnx_wasm/gpu -name '*.py')

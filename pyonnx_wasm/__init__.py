@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from .options import ExecutionMode, ExecutionOrder, GraphOptimizationLevel, ModelMetadata, RunOptions, SessionOptions
     from .program import Compiled
     from .program.file import load, save
+    from .registry import op
     from .session import InferenceSession, NodeArg
     from .values import IOBinding, OrtValue, SparseTensor
 
@@ -84,6 +85,7 @@ _HOMES = {
     "get_available_providers": "environment",
     "get_device": "environment",
     "load": "program.file",
+    "op": "registry",
     "save": "program.file",
     "set_default_logger_severity": "environment",
     "set_default_logger_verbosity": "environment",
@@ -114,8 +116,6 @@ def _version() -> str:
 def __getattr__(name: str) -> Any:
     if name == "__version__":
         found: Any = _version()
-    elif name == "op":  # the module can be called like the function
-        found = import_module(".op", __name__)
     elif name in _HOMES:
         found = getattr(import_module(f".{_HOMES[name]}", __name__), name)
     else:

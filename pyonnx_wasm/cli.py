@@ -205,7 +205,7 @@ def _inspect(args: argparse.Namespace) -> None:
 
 def _operators(args: argparse.Namespace) -> None:
     from . import ops
-    from .op import OPERATORS
+    from .registry import OPERATORS
 
     ops.load_all()
     rows = [

@@ -9,8 +9,8 @@ from typing import Any
 from .callbacks import FUNCTIONS, Callback
 from .dtypes import DType
 from .ir import Graph, IRError, Value
-from .op import Context, find, op
 from .ops.callbacks import call
+from .registry import Context, find, op
 from .tensor.packed import settled
 
 #: dtype and rank of an output: a name and a number, or None for those of the first input.

@@ -27,7 +27,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from .op import KERNELS, Enum, Kernel, ParamSpec
+from .registry import KERNELS, Enum, Kernel, ParamSpec
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "kernels" / "cpp"

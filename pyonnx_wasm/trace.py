@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from . import op, ops, tensor
+from . import ops, registry, tensor
 from .dtypes import DType, from_numpy
 from .fold import evaluate
 from .ir import COMPOUND, Face, Form, Graph, IRError, Maps, NeedsShape, Single, Storage, Strings, Value, dims, face_of, form_of, parts
@@ -43,7 +43,7 @@ def trace(
     Raises:
         IRError: naming the node that cannot be compiled, and why; NeedsShape where ranks are missing.
     """
-    op.load_packages()
+    registry.load_packages()
     graph = Graph(evaluate)
     tracer = Tracer(model, graph)
     tracer.symbols.update(sizes or {})
@@ -79,7 +79,7 @@ class Tracer:
         self.names: dict[str, Any] = {}
         self.constants: dict[int, Value | Strings] = {}
         self.symbols: dict[str, DimLike] = {}
-        self.operators: dict[tuple[str, str, int, bool], op.Operator] = {}
+        self.operators: dict[tuple[str, str, int, bool], registry.Operator] = {}
         self.apart: dict[str, Value] = {}  # inputs with axes of their own: as their names say it
 
     def add_inputs(self, shapes: Mapping[str, Sequence[int | str | None]], constants: Mapping[str, np.ndarray]) -> None:
@@ -248,7 +248,7 @@ class Tracer:
         text = any(isinstance(v, Strings) for v in inputs)
         operator = self.operators.get((node.domain, node.op_type, opset, text))
         if operator is None:
-            operator = self.operators[node.domain, node.op_type, opset, text] = op.find(node.domain, node.op_type, opset, text)
+            operator = self.operators[node.domain, node.op_type, opset, text] = registry.find(node.domain, node.op_type, opset, text)
         while inputs and inputs[-1] is None and not operator.variadic:
             inputs.pop()
         if not operator.variadic and len(inputs) > len(operator.params):
@@ -271,7 +271,7 @@ class Tracer:
             if name not in attrs:
                 raise IRError(f"attribute {name!r} is missing")
         if operator.takes_context:
-            attrs["ctx"] = op.Context(opset, tuple(node.outputs), node.name, self, names)
+            attrs["ctx"] = registry.Context(opset, tuple(node.outputs), node.name, self, names)
         if single:
             return ranked([_applied(operator, way, attrs) for way in itertools.product(*map(of_each_rank, inputs))])
         results = _applied(operator, inputs, attrs)
@@ -301,7 +301,7 @@ class Tracer:
         return given
 
 
-def _applied(operator: op.Operator, inputs: Sequence[Any], attrs: dict[str, Any]) -> Sequence[Any]:
+def _applied(operator: registry.Operator, inputs: Sequence[Any], attrs: dict[str, Any]) -> Sequence[Any]:
     try:
         result: Any = operator.fn(*inputs, **attrs)
     except (IRError, reader.ReadError):
@@ -311,7 +311,7 @@ def _applied(operator: op.Operator, inputs: Sequence[Any], attrs: dict[str, Any]
     return result if isinstance(result, (tuple, list)) else (result,)
 
 
-def _pooled(operator: op.Operator, inputs: list[Any]) -> Value | None:
+def _pooled(operator: registry.Operator, inputs: list[Any]) -> Value | None:
     """Puts spans in the place of strings that an operator only moves; returns the pool that they share."""
     for k, value in enumerate(inputs):
         where = operator.params[k] if k < len(operator.params) else f"{k}"

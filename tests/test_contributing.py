@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pyonnx_wasm import op, passes, toolchain
+from pyonnx_wasm import passes, registry, toolchain
 from pyonnx_wasm.ir.text import parse_graph, print_graph
-from pyonnx_wasm.op import KERNELS, OPERATORS
+from pyonnx_wasm.registry import KERNELS, OPERATORS
 
 TEXT = (Path(__file__).parents[1] / "CONTRIBUTING.md").read_text()
 BLOCKS = re.findall(r"^```(\w*)\n(.*?)^```$", TEXT, re.M | re.S)
@@ -22,7 +22,7 @@ PYTHON = [code for kind, code in BLOCKS if kind == "python"]
 def registries() -> Iterator[None]:
     before = {**KERNELS}, {k: [*v] for k, v in OPERATORS.items()}
     yield
-    for now, then in zip((op.KERNELS, op.OPERATORS), before, strict=True):
+    for now, then in zip((registry.KERNELS, registry.OPERATORS), before, strict=True):
         now.clear()  # type: ignore[attr-defined]
         now.update(then)  # type: ignore[attr-defined]
 

@@ -14,7 +14,10 @@ from onnx import TensorProto, helper
 import pyonnx_wasm as ort
 from pyonnx_wasm import callbacks, tensor
 from pyonnx_wasm.ir import IRError
-from pyonnx_wasm.op import OPERATORS
+from pyonnx_wasm.ir.text import print_graph
+from pyonnx_wasm.onnxfile import reader
+from pyonnx_wasm.registry import OPERATORS
+from pyonnx_wasm.trace import trace
 
 DOMAIN = "test.ops"
 node = helper.make_node
@@ -221,3 +224,15 @@ def test_installed_packages_bring_operators(tmp_path: Path) -> None:
     assert "operators of 'broken' (bringer): ImportError: needs what is not there" in done.stderr
     found = ort.InferenceSession(tmp_path / "m.ponnx").run(None, {"x": X[0]})[0]
     np.testing.assert_array_equal(found, X[0] + X[0])
+
+
+def test_the_text_of_a_graph_says_what_the_host_is_to_call() -> None:
+    register_median()
+    made = model([node("Median", ["x"], ["y"], domain=DOMAIN, axis=0, name="mid")], {"x": ["n", 7]}, ["y"])
+    graph = trace(reader.read(made))
+    [step] = [n for n in graph.nodes if n.kernel.name == "host"]
+    write, read = step.kernel.notation["callback"]
+    written = write(step.params["callback"], str)
+    assert f"callback={written}" in print_graph(graph)
+    assert read(written, str) == step.params["callback"]
+    assert '"attributes": {"axis": 0}' in written

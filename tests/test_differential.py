@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
-from pyonnx_wasm.op import OPERATORS
+from pyonnx_wasm.registry import OPERATORS
 from pyonnx_wasm.testing.differential import backends, bait, cases, emit, judge, known, operators, run
 from pyonnx_wasm.testing.differential.shrink import shrink
 from pyonnx_wasm.testing.differential.sketch import Case, Sketch, draw

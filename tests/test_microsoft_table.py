@@ -8,8 +8,8 @@ from onnx import helper
 from onnxruntime.capi import onnxruntime_pybind11_state as state
 from operator_case import sessions
 
-from pyonnx_wasm.op import OPERATORS, REFUSED, find
 from pyonnx_wasm.ops import load_all
+from pyonnx_wasm.registry import OPERATORS, REFUSED, find
 
 load_all()
 DOMAIN = "com.microsoft"

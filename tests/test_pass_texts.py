@@ -15,9 +15,9 @@ from pyonnx_wasm import passes
 from pyonnx_wasm.ir import Graph
 from pyonnx_wasm.ir.text import parse_graph, print_graph
 from pyonnx_wasm.onnxfile import reader
-from pyonnx_wasm.op import KERNELS
 from pyonnx_wasm.passes.rewrite import Rewriter, derived
 from pyonnx_wasm.program.lower import lower, partition
+from pyonnx_wasm.registry import KERNELS
 from pyonnx_wasm.testing import conformance
 from pyonnx_wasm.trace import trace
 

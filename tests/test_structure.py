@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from pyonnx_wasm import ops
-from pyonnx_wasm.op import KERNELS, OPERATORS
+from pyonnx_wasm.registry import KERNELS, OPERATORS
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pyonnx_wasm"
@@ -17,7 +17,7 @@ LAYERS = (
     {"dtypes", "onnxfile"},
     {"callbacks", "pictures"},
     {"ir"},
-    {"op"},
+    {"registry"},
     {"tensor"},
     {"ops"},
     {"passes"},

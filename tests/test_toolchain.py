@@ -11,7 +11,7 @@ import pytest
 
 from pyonnx_wasm import toolchain
 from pyonnx_wasm.gpu import wgsl
-from pyonnx_wasm.op import ENUMS, KERNELS, Enum, Kernel
+from pyonnx_wasm.registry import ENUMS, KERNELS, Enum, Kernel
 
 ABI = Path(__file__).parent / "abi.txt"
 

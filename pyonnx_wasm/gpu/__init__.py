@@ -19,7 +19,7 @@ from typing import Any
 from ..dtypes import DType
 from ..ir import Node, Value
 from ..ir.dims import DimLike
-from ..op import Kernel
+from ..registry import Kernel
 from ..tensor import HALVES
 
 F32 = DType.float32

@@ -8,12 +8,12 @@ from dataclasses import replace
 from typing import Any
 
 from ..ir import Graph, Node, Storage, Value, dims
-from ..op import Kernel
 from ..program import ARENA, OUTPUT, GpuPlan, GpuProgram, GpuSection
 from ..program.assemble import Assembler, Span, Step
 from ..program.lower import Parts
 from ..program.model import SHAPE_OPS
 from ..program.section import MOST_WORKGROUPS
+from ..registry import Kernel
 from ..tensor import COPY
 from . import Call, Case, cases_of, wgsl
 from .halves import read_halves, reads_halves

@@ -7,7 +7,7 @@ A source is WGSL with six additions:
 - ``#include name`` takes in ``lib/name.wgsl``, once;
 - ``$name`` is a number of the case: ``i32``, or ``f32`` where it is a float; ``$name[i]`` an entry of a sequence;
 - ``${name}`` is text of the case;
-- ``Name.member`` is the number of a member of an enumeration (:class:`~pyonnx_wasm.op.Enum`);
+- ``Name.member`` is the number of a member of an enumeration (:class:`~pyonnx_wasm.registry.Enum`);
 - the lines between ``#for i 4`` and ``#end`` are repeated, ``${i}`` counting from 0: what an array would need indices for stays in
   registers.
 
@@ -29,7 +29,7 @@ from functools import cache
 
 from ..dtypes import DType
 from ..ir import IRError
-from ..op import ENUMS
+from ..registry import ENUMS
 from . import WORKGROUP, Call, Case, source
 
 _COMMENT = re.compile(r"//[^\n]*")

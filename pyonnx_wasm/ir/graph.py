@@ -22,7 +22,7 @@ from . import dims
 from .dims import Dim, DimLike
 
 if TYPE_CHECKING:
-    from ..op import Kernel
+    from ..registry import Kernel
     from .compound import Face
 
 Shape = tuple[DimLike, ...]

@@ -34,7 +34,7 @@ from .dims import Dim
 from .graph import Graph, Node, Read, Storage, Value, row_major
 
 if TYPE_CHECKING:
-    from ..op import Kernel
+    from ..registry import Kernel
 
 CONTENTS = 16  # elements of a constant that are written out
 _PLAIN = re.compile(r"[A-Za-z_][\w.]*\Z", re.ASCII)
@@ -170,8 +170,6 @@ class Printer:
             return json.dumps(value)
         if isinstance(value, float):
             return number_text(value)
-        if hasattr(value, "json"):  # what a host is to call
-            return json.dumps(value.json())
         if not isinstance(value, Dim):
             return str(int(value))
         for d in _symbols(value):

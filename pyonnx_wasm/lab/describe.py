@@ -13,9 +13,9 @@ from .. import inspect, ops, shapes
 from ..ir import IRError
 from ..onnxfile import reader
 from ..onnxfile.tensor import SparseTensor, Tensor
-from ..op import KERNELS, find
 from ..program import Compiled
 from ..program import file as ponnx
+from ..registry import KERNELS, find
 from ..session import is_compiled
 from . import statistics
 

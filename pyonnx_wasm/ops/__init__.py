@@ -1,6 +1,6 @@
 """Operators, one file per family, found by presence; other domains in folders of their own.
 
-A family imports ``ir``, ``op``, ``tensor`` and other families, and is imported by passes alone, for the kernels that it declares.
+A family imports ``ir``, ``registry``, ``tensor`` and other families, and is imported by passes alone, for the kernels that it declares.
 """
 
 from __future__ import annotations

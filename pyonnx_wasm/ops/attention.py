@@ -7,7 +7,7 @@ from typing import Any
 from ..dtypes import DType
 from ..ir import Node, Value
 from ..ir.dims import DimLike
-from ..op import Kernel
+from ..registry import Kernel
 
 
 def _params(node: Node) -> dict[str, Any]:

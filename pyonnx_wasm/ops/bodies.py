@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,7 +10,7 @@ import numpy as np
 from ..dtypes import DType, to_numpy
 from ..ir import COMPOUND, Form, Graph, IRError, Items, Packed, Shape, Storage, Strings, Value, dims, form_of, parts, rebuilt
 from ..ir.dims import Dim, DimLike
-from ..op import Context, Control
+from ..registry import Context, Control, Notation
 from ..tensor import constant, content, contiguous, literal, reshape
 from .ragged import formed, pack, shaped, tensors
 
@@ -173,11 +173,16 @@ def _sizes(value: Value) -> list[DimLike] | None:
 
 
 def emit(
-    name: str, outlines: Sequence[Outline], ins: Sequence[Value], outs: Sequence[tuple[DType, Sequence[DimLike | None]]], **steer: Any
+    name: str,
+    outlines: Sequence[Outline],
+    ins: Sequence[Value],
+    outs: Sequence[tuple[DType, Sequence[DimLike | None]]],
+    notation: Mapping[str, Notation] | None = None,
+    **steer: Any,
 ) -> list[Value]:
-    """Emits a branch or a loop into the current graph. Sizes that are None are known behind it."""
+    """Emits a branch or a loop into the current graph. Sizes that are None are known behind it; ``notation`` is that of ``steer``."""
     graph = Graph.current()
-    control = Control(name, len(outs))
+    control = Control(name, len(outs), notation)
     blank: dict[str, tuple[DType, Sequence[Any]]] = {
         f"y{k}": (dtype, [0 if s is None else s for s in shape]) for k, (dtype, shape) in enumerate(outs)
     }
@@ -255,7 +260,7 @@ def run_loop(
     stacked = len(given) - appended
     outs += [(v.dtype, [None, *map(outline.back, v.shape)]) for v in given[len(first) : stacked]]
     outs += [(v.dtype, [None, *map(outline.back, v.shape[1:])]) for v in given[stacked:]]
-    steer = {"first": len(first), "condition": condition, "trips": trips if isinstance(trips, int) else dims.dmax(trips, 0)}
+    steer: dict[str, Any] = {"first": len(first), "condition": condition, "trips": trips if isinstance(trips, int) else dims.dmax(trips, 0)}
     made = iter(emit("loop", [outline], outline.taken, outs, **steer, stacked=stacked) if outs else [])
     return (*[None if _plain(f) else shaped(f, made) for f in forms], *made)
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..dtypes import DType
 from ..ir import Form, Graph, IRError, Items, Packed, Single, Strings, Value, dims, form_of, type_text
 from ..ir.dims import DimLike
-from ..op import Context, op
+from ..registry import Context, op
 from ..tensor import (
     axis_of,
     between,

@@ -8,7 +8,7 @@ from typing import Any
 from ..dtypes import DType
 from ..ir import Graph, IRError, Node, Value, dims
 from ..ir.dims import DimLike
-from ..op import Kernel, op
+from ..registry import Kernel, op
 from ..tensor import HALVES, cast, contiguous, sized
 from .matmul import ACTIVATIONS, activation_params
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..dtypes import DType
 from ..ir import IRError, Strings, Value
-from ..op import Context, Kernel, op
+from ..registry import Context, Kernel, op
 from ..tensor import broadcast_to, cast, constant, contiguous, like, map_, reduce, reshape, slice_, strings, unsqueeze
 from ..tensor.packed import bitcast, pack, unpack
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..dtypes import DType
 from ..ir import Items, Packed, Value
-from ..op import Moved, op
+from ..registry import Moved, op
 from ..tensor import cast, expand, like, map_, reshape, single, unsqueeze
 
 UNARY = {

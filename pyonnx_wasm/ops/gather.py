@@ -8,7 +8,7 @@ import numpy as np
 
 from ..dtypes import DType
 from ..ir import IRError, Value, dims
-from ..op import Enum, Kernel, Moved, op
+from ..registry import Enum, Kernel, Moved, op
 from ..tensor import axis_of, cast, content, contiguous, knowing, slice_, squeeze
 
 SCATTERS = Enum("Scatter", "none add mul max min")

@@ -5,8 +5,8 @@ from __future__ import annotations
 from ..callbacks import Callback
 from ..dtypes import DType
 from ..ir import Graph, IRError, Value
-from ..op import op
 from ..pictures import FORMATS
+from ..registry import op
 from .callbacks import call
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..dtypes import DType
 from ..ir import IRError, Value
-from ..op import op
+from ..registry import op
 from ..tensor import broadcast_to, cast, like, map_, reduce, squeeze, unsqueeze
 from .gather import Gather, GatherElements
 from .normalization import softmax

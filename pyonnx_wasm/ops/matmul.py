@@ -7,7 +7,7 @@ from typing import Any
 from ..dtypes import DType
 from ..ir import Graph, IRError, Node, Value, dims
 from ..ir.dims import DimLike
-from ..op import Enum, Kernel, op
+from ..registry import Enum, Kernel, op
 from ..tensor import HALVES, broadcast, broadcast_shapes, broadcast_to, cast, like, map_, reshape, squeeze, swap, unsqueeze
 
 AFTER_RESIDUAL = 100

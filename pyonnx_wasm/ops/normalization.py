@@ -8,7 +8,7 @@ from typing import Any
 from ..dtypes import DType
 from ..ir import Graph, IRError, Value, dims
 from ..ir.dims import DimLike
-from ..op import Context, Kernel, op
+from ..registry import Context, Kernel, op
 from ..tensor import axis_of, broadcast_to, cast, contiguous, like, map_, reduce, reshape, sized, squeeze, unsqueeze
 
 SOFTMAX = Kernel("softmax", ">y x", "outer n inner log")

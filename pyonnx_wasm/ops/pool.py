@@ -7,7 +7,7 @@ from typing import Any
 
 from ..dtypes import DType
 from ..ir import IRError, Node, Value
-from ..op import Context, Enum, Kernel, op
+from ..registry import Context, Enum, Kernel, op
 from ..tensor import HALVES, cast, contiguous, like, map_, reduce
 from .conv import attributes, spatial, window
 

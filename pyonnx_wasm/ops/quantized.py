@@ -7,7 +7,7 @@ from typing import Any
 
 from ..dtypes import DType
 from ..ir import Graph, IRError, Node, Value, dims
-from ..op import Kernel, op
+from ..registry import Kernel, op
 from ..tensor import broadcast_shapes, broadcast_to, cast, contiguous, expand, map_, reshape, squeeze, unsqueeze
 from .conv import window_params, windows
 from .convert import QuantizeLinear

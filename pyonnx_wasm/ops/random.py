@@ -16,7 +16,7 @@ import numpy as np
 from ..dtypes import DType
 from ..ir import IRError, Value, dims
 from ..ir.dims import DimLike
-from ..op import Context, Kernel, op
+from ..registry import Context, Kernel, op
 from ..tensor import broadcast_to, cast, constant, floats_of, is_known, like, literal, map_, reduce, reshape, unsqueeze
 from .reduction import CUMULATIVE, SCANS
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..dtypes import DType
 from ..ir import IRError, Value
 from ..ir.dims import DimLike
-from ..op import Context, op
+from ..registry import Context, op
 from ..tensor import HALVES, cast, concat, constant, fill, index, like, map_, reshape, sized, slice_, split, swap, transpose, unsqueeze
 from .bodies import run_steps
 from .gather import ReverseSequence

@@ -10,7 +10,7 @@ import numpy as np
 from ..dtypes import DType
 from ..ir import Graph, Value, dims
 from ..ir.dims import DimLike
-from ..op import Enum, Kernel, op
+from ..registry import Enum, Kernel, op
 from ..tensor import (
     HALVES,
     around,

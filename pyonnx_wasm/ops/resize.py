@@ -9,7 +9,7 @@ import numpy as np
 from ..dtypes import DType
 from ..ir import Graph, IRError, Value, dims
 from ..ir.dims import Dim, DimLike
-from ..op import Enum, Kernel, op
+from ..registry import Enum, Kernel, op
 from ..tensor import (
     HALVES,
     axis_of,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ..dtypes import DType
 from ..ir import Value, dims
 from ..ir.dims import DimLike
-from ..op import Kernel, Moved, op
+from ..registry import Kernel, Moved, op
 from ..tensor import (
     HALVES,
     axis_of,

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..dtypes import DType
 from ..ir import Graph, IRError, Items, Maybe, Packed, Value, dims
-from ..op import Context, op
+from ..registry import Context, op
 from ..tensor import axis_of, cast, concat, constant, content, dims_of, literal, reshape, slice_, squeeze, unsqueeze
 from ..tensor import split as pieces_of
 from . import ragged

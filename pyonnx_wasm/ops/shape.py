@@ -10,7 +10,7 @@ import numpy as np
 from ..dtypes import DType, to_numpy
 from ..ir import Graph, IRError, Node, Strings, Value, dims
 from ..ir.dims import Dim, DimLike
-from ..op import Context, Enum, Kernel, Moved, op
+from ..registry import Context, Enum, Kernel, Moved, op
 from ..tensor import (
     axes_of,
     axis_of,

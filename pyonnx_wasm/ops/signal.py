@@ -9,7 +9,7 @@ import numpy as np
 from ..dtypes import DType
 from ..ir import Graph, IRError, Value, dims, row_major
 from ..ir.dims import Dim, DimLike
-from ..op import op
+from ..registry import op
 from ..tensor import (
     HALVES,
     around,

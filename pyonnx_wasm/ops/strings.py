@@ -14,7 +14,7 @@ import numpy as np
 
 from ..dtypes import DType
 from ..ir import IRError, Strings, Value, dims
-from ..op import Kernel, op
+from ..registry import Kernel, op
 from ..tensor import concat, constant, contiguous, dims_of, map_, reduce, reshape, strings
 from .gather import Gather, ScatterElements, ScatterND
 from .regex import automaton

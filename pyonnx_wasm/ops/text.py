@@ -8,7 +8,7 @@ import numpy as np
 
 from ..dtypes import DType
 from ..ir import IRError, Strings, Value, dims
-from ..op import op
+from ..registry import op
 from ..tensor import cast, concat, constant, like, map_, reduce, reshape, strings, unsqueeze
 from .matmul import matmul
 

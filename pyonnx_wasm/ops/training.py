@@ -8,7 +8,7 @@ import numpy as np
 
 from ..dtypes import DType
 from ..ir import IRError, Value
-from ..op import op
+from ..registry import op
 from ..tensor import cast, constant, like, map_, reshape
 
 DOMAIN = "ai.onnx.preview.training"

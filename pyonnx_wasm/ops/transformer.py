@@ -11,7 +11,7 @@ import numpy as np
 from ..dtypes import DType
 from ..ir import IRError, Value, dims
 from ..ir.dims import DimLike
-from ..op import Context, op
+from ..registry import Context, op
 from ..tensor import (
     axis_of,
     broadcast_to,

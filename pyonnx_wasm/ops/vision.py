@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..dtypes import DType
 from ..ir import IRError, Value, dims
 from ..ir.dims import DimLike
-from ..op import Context, op
+from ..registry import Context, op
 from ..tensor import (
     HALVES,
     broadcast_to,

@@ -1,4 +1,4 @@
-"""The passes over the IR, in the order in which they run. They import ``ir``, ``op``, ``tensor`` and the kernels that ``ops`` declares.
+"""The passes over the IR, in the order they run in. They import ``ir``, ``registry``, ``tensor`` and the kernels that ``ops`` declares.
 
 A pass takes a graph and rewrites it; :func:`run` verifies the graph after each. The graph that they leave is what every target
 lowers (``program.partition``). What suits one target alone takes its nodes and gives others, and leaves the graph alone: for the core

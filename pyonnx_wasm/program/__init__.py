@@ -1,6 +1,6 @@
 """The Program (``PROGRAM.md``): lowering to it, its words, its file ``model.ponnx``, and their reader.
 
-It imports ``ir``, ``op``, ``tensor`` and, for the kernels of an operator, nothing: a kernel arrives as a value of ``op.Kernel``.
+It imports ``ir``, ``registry``, ``tensor`` and, for the kernels of an operator, nothing: a kernel arrives as a ``registry.Kernel``.
 What lowers is in ``.lower``, apart from what reads, which a session over a compiled model needs alone.
 A table of the Program is added in ``assemble``, ``view``, the core's ``verify.cpp`` and ``PROGRAM.md``, with another ``VERSION``.
 """

@@ -13,7 +13,7 @@ from ..callbacks import Callback
 from ..dtypes import DType
 from ..ir import Graph, IRError, Node, Read, Storage, Value, dims, symbols_in, symbols_of
 from ..ir.dims import Dim, DimLike
-from ..op import Kernel
+from ..registry import Kernel
 from .model import ARENA, HEADER_WORDS, INPUT, MAGIC, OUTPUT, SHAPE_OPS, SLOT, TABLES, VERSION, WEIGHT, Program
 from .stages import Stage, staged
 

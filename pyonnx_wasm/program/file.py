@@ -14,7 +14,7 @@ import numpy as np
 from ..callbacks import Callback
 from ..dtypes import DType
 from ..ir import Face
-from ..op import KERNELS
+from ..registry import KERNELS
 from .model import Compiled, Program, Signature, Weight
 from .section import GpuProgram, GpuSection
 

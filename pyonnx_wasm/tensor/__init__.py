@@ -1,7 +1,7 @@
 """The vocabulary that operators are written in: views, constants, element-wise maps, copies, reductions.
 
 Everything takes and returns :class:`~pyonnx_wasm.ir.Value`; views cost nothing. Here live the kernels that most operators share, the
-others in the operator family that brings them. Strings are in ``strings``. It imports ``ir``, ``op`` and ``dtypes``. An
+others in the operator family that brings them. Strings are in ``strings``. It imports ``ir``, ``registry`` and ``dtypes``. An
 element-wise instruction is added as a row of ``scalar``'s table, in ``map_ops.h`` and in ``gpu/kernels/map.py``.
 """
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..ir import Content, Graph, IRError, Node, Value, dims
 from ..ir.dims import DimLike
-from ..op import Kernel
+from ..registry import Kernel
 from .content import CONTENT_LIMIT, content
 from .views import MAX_RANK, ints, show
 

@@ -10,7 +10,7 @@ import numpy as np
 from ..dtypes import DType, to_numpy
 from ..ir import Value
 from ..ir.dims import Dim
-from ..op import Kernel
+from ..registry import Kernel
 from . import scalar
 from .content import constant
 

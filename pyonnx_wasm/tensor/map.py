@@ -11,7 +11,7 @@ import numpy as np
 from ..dtypes import DType, to_numpy
 from ..ir import Content, IRError, Node, Shape, Value
 from ..ir.dims import Dim, DimLike
-from ..op import Kernel
+from ..registry import Kernel
 from . import expression, scalar
 from .content import CONTENT_LIMIT, constant, content, single
 from .views import MAX_RANK, broadcast, coalesced, ints, same_view

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ..ir import Node, Value
-from ..op import Enum, Kernel
+from ..registry import Enum, Kernel
 from .views import axis_of
 
 REDUCTIONS = Enum("Reduction", "sum mean max min prod sumsq sumabs")

@@ -18,7 +18,7 @@ import numpy as np
 from ..dtypes import DType, to_numpy
 from ..ir import dims
 from ..ir.dims import Dim
-from ..op import Enum
+from ..registry import Enum
 
 Function = Callable[..., Any]
 

@@ -12,7 +12,7 @@ import numpy as np
 from ..dtypes import DType
 from ..ir import Graph, Strings, Value, dims
 from ..onnxfile.strings import LENGTH, MAX_BYTES, encode
-from ..op import Kernel
+from ..registry import Kernel
 from .ask import dims_of
 from .concat import concat
 from .content import constant

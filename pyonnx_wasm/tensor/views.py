@@ -16,7 +16,7 @@ import numpy as np
 from ..dtypes import DType, to_numpy
 from ..ir import Graph, IRError, Node, Shape, Value, dims, row_major
 from ..ir.dims import Dim, DimLike
-from ..op import Kernel
+from ..registry import Kernel
 from .content import CONTENT_LIMIT, constant, knowing
 
 MAX_RANK = 8

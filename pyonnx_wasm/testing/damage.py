@@ -23,9 +23,9 @@ from .. import toolchain
 from ..compiler import compile
 from ..custom import callback
 from ..dtypes import DType
-from ..op import KERNELS
 from ..program import Compiled, Signature
 from ..program.view import ProgramView
+from ..registry import KERNELS
 from ..runtimes.cpu import load_weights
 
 FUZZER = Path(__file__).parents[2] / "build" / "sanitize" / "fuzz"

@@ -12,7 +12,7 @@ from playwright.sync_api import Page
 
 import pyonnx_wasm as ort
 from pyonnx_wasm import callbacks
-from pyonnx_wasm.op import OPERATORS
+from pyonnx_wasm.registry import OPERATORS
 from pyonnx_wasm.server import Server
 
 pytestmark = pytest.mark.browser

@@ -9,7 +9,7 @@ import numpy as np
 from ...dtypes import DType
 from ...ir import IRError, Value, dims
 from ...ir.dims import DimLike
-from ...op import Context, op
+from ...registry import Context, op
 from ...tensor import cast, concat, constant, index, like, map_, reshape, slice_, split, unsqueeze
 from ..gather import Gather
 from ..matmul import matmul

@@ -9,7 +9,7 @@ import numpy as np
 from ...dtypes import DType
 from ...ir import Graph, IRError, Node, Value, dims
 from ...ir.dims import DimLike
-from ...op import Context, Kernel, op
+from ...registry import Context, Kernel, op
 from ...tensor import (
     COPY,
     axis_of,

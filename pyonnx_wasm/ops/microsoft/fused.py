@@ -8,7 +8,7 @@ import numpy as np
 
 from ...dtypes import DType
 from ...ir import IRError, Value, dims
-from ...op import Context, op
+from ...registry import Context, op
 from ...tensor import (
     HALVES,
     axis_of,

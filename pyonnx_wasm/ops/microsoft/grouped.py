@@ -7,7 +7,7 @@ import numpy as np
 from ...dtypes import DType
 from ...ir import Graph, IRError, Value, dims
 from ...ir.dims import DimLike
-from ...op import Context, op
+from ...registry import Context, op
 from ...tensor import broadcast_to, cast, concat, constant, fill, index, like, map_, reshape, slice_, transpose, unsqueeze
 from ..gather import Gather
 from ..normalization import rms_norm

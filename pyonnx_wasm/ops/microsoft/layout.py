@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...ir import IRError, Value
-from ...op import Context, op
+from ...registry import Context, op
 from ...tensor import dims_of, map_
 from ..conv import Conv, ConvTranspose
 from ..pool import AveragePool, MaxPool, pool

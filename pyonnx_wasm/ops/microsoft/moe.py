@@ -13,7 +13,7 @@ import numpy as np
 from ...dtypes import DType
 from ...ir import IRError, Value, dims
 from ...ir.dims import DimLike
-from ...op import op
+from ...registry import op
 from ...tensor import cast, concat, constant, dims_of, fill, index, like, literal, map_, reduce, reshape, slice_, swap, unsqueeze
 from ..gather import Gather, GatherElements, ScatterND
 from ..matmul import matmul

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from ...ir import IRError, Value, dims
-from ...op import Context, op
+from ...registry import Context, op
 from ...tensor import constant, map_, reshape, slice_, transpose
 from ..conv import Conv
 from ..pool import AveragePool, GlobalAveragePool, GlobalMaxPool, MaxPool

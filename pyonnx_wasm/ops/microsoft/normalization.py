@@ -6,7 +6,7 @@ import numpy as np
 
 from ...dtypes import DType
 from ...ir import Graph, IRError, Value, dims
-from ...op import Context, op
+from ...registry import Context, op
 from ...tensor import HALVES, cast, constant, contiguous, fill, index, like, literal, map_, reduce, reshape, unsqueeze
 from ..gather import Gather
 from ..normalization import GroupNormalization, LayerNormalization, rms_norm

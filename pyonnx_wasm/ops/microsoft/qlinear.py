@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from ...dtypes import DType
 from ...ir import IRError, Value, dims
-from ...op import op
+from ...registry import op
 from ...tensor import axis_of, cast, concat, like, literal, map_, reduce, reshape, transpose
 from ..convert import DequantizeLinear, QuantizeLinear
 from ..elementwise import LeakyRelu

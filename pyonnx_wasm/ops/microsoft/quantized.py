@@ -8,7 +8,7 @@ import numpy as np
 
 from ...dtypes import DType
 from ...ir import IRError, Value
-from ...op import op
+from ...registry import op
 from ...tensor import cast, constant, map_, reduce, reshape, swap
 from ..convert import DequantizeLinear, DynamicQuantizeLinear, QuantizeLinear
 from ..matmul import matmul

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ...op import REFUSED
+from ...registry import REFUSED
 from . import MICROSOFT
 
 SEARCH = (

@@ -9,7 +9,7 @@ import numpy as np
 from ...dtypes import DType
 from ...ir import IRError, Value, dims
 from ...ir.dims import DimLike
-from ...op import op
+from ...registry import op
 from ...tensor import HALVES, cast, concat, constant, index, map_, reshape, slice_, transpose, unsqueeze
 from ..gather import Gather
 from ..transformer import heads_last

@@ -10,7 +10,7 @@ import numpy as np
 from ...dtypes import DType, to_numpy
 from ...ir import Graph, IRError, Strings, Value
 from ...onnxfile.strings import decode
-from ...op import Context, Kernel, op
+from ...registry import Context, Kernel, op
 from ...tensor import cast, constant, contiguous, index, map_, strings, unsqueeze
 from ..gather import Gather
 from .scores import ML

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...dtypes import DType
 from ...ir import IRError, Value
-from ...op import Moved, op
+from ...registry import Moved, op
 from ...tensor import cast, concat, constant, fill, like, map_, reduce, reshape, slice_
 from ..gather import Gather
 from .scores import ML, floats

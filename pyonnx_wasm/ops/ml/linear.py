@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...ir import IRError, Strings, Value
-from ...op import op
+from ...registry import op
 from ...tensor import constant, like, map_, swap
 from ..matmul import matmul
 from .scores import ML, choose, column, first_largest, floats, labels_of, paired, rows_of, transformed

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from ...dtypes import DType
 from ...ir import Graph, IRError, Maps, Value, dims
-from ...op import op
+from ...registry import op
 from ...tensor import contiguous, reshape
 from .scores import ML, rows_of
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from ...dtypes import DType
 from ...ir import IRError, Strings, Value
-from ...op import Kernel, op
+from ...registry import Kernel, op
 from ...tensor import cast, constant, contiguous, like, map_, reduce
 from ..matmul import matmul
 from .linear import weighed

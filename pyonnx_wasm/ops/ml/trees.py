@@ -12,7 +12,7 @@ import numpy as np
 
 from ...dtypes import DType
 from ...ir import Graph, IRError, Strings, Value, dims
-from ...op import Enum, Kernel, op
+from ...registry import Enum, Kernel, op
 from ...tensor import cast, constant, contiguous, fill, like, map_, unsqueeze
 from .forest import AGGREGATES, BRANCHES, Forest, grown, numbers, planted
 from .scores import ML, TRANSFORMS, choose, column, columns, first_largest, floats, labels_of, paired, rows_of, transformed

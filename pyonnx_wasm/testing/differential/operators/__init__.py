@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import onnx.defs
 
-from ....op import OPERATORS
 from ....ops import load_all
+from ....registry import OPERATORS
 from ..sketch import NEWEST, Case, Impossible, Sketch, draw
 from ..values import dtype_of
 

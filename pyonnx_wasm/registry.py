@@ -14,7 +14,6 @@ import os
 import re
 import struct
 import sys
-import types
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -187,7 +186,7 @@ class Control(Kernel):
     Its inputs are what those graphs take, its outputs what they give, of sizes that are known behind it.
     """
 
-    def __init__(self, name: str, outputs: int) -> None:
+    def __init__(self, name: str, outputs: int, notation: Mapping[str, Notation] | None = None) -> None:
         self.name, self.finish = name, None
         self.buffers = (
             *(BufSpec(f"y{k}", True, False, False) for k in range(outputs)),
@@ -195,7 +194,7 @@ class Control(Kernel):
         )
         self.params = ()
         self.traits = frozenset({"control"})
-        self.enums, self.notation = {}, {}
+        self.enums, self.notation = {}, dict(notation or {})
         self.text = name
         self.inputs = tuple(b for b in self.buffers if not b.output)
         self.outputs = tuple(b for b in self.buffers if b.output)
@@ -388,13 +387,3 @@ def find(domain: str, name: str, opset: int, strings: bool = False) -> Operator:
         raise IRError(f"operator {name} of opset {opset} is not supported (supported: {have})")
     suiting = [v for v in fitting if not v.kinds or any(map(v.takes_strings if strings else v.takes_tensors, range(len(v.kinds))))]
     return max(suiting or fitting, key=lambda v: (v.custom, v.since))
-
-
-class _Module(types.ModuleType):
-    """This module, which has the name of a public function: calling it is calling that."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return op(*args, **kwargs)
-
-
-sys.modules[__name__].__class__ = _Module
