@@ -8,7 +8,7 @@ import numpy as np
 
 from ...dtypes import DType
 from ...ir import IRError, Strings, Value, dims
-from ...op import Kernel, op
+from ...registry import Kernel, op
 from ...tensor import broadcast_to, concat, constant, contiguous, dims_of, index, map_, reduce, reshape, slice_, strings, unsqueeze
 from ..regex import automaton
 from ..shape import pad
