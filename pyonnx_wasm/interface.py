@@ -1,4 +1,4 @@
-"""Sequences and optionals at a session's border: lists of arrays and None here, tensors behind it."""
+"""Sequences, optionals and maps at a session's border: lists of arrays, None and dicts here, tensors behind it."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ def type_of(face: Face) -> str:
     text = type_name(face.dtype)
     if face.keys is not None:
         return f"seq(map({'string' if isinstance(face.keys[0], str) else 'int64'},{text}))"
+    if face.key is not None:
+        return f"map({face.key.name},{text})"
     text = f"seq({text})" if face.sequence else text
     return f"optional({text})" if face.optional else text
 
@@ -56,7 +58,7 @@ def to_tensors(faces: Faces, feed: Mapping[str, Any]) -> dict[str, Any]:
     """Feeds by the names of the tensors that they are made of.
 
     Raises:
-        ValueError: an input is no list, or holds a tensor of another dtype; the text names it.
+        ValueError: an input is no list or dict, or holds something of another dtype; the text names it.
     """
     found: dict[str, Any] = {}
     for face in faces:
@@ -65,6 +67,9 @@ def to_tensors(faces: Faces, feed: Mapping[str, Any]) -> dict[str, Any]:
         given = feed[face.name]
         if face.plain:
             found[face.name] = given
+            continue
+        if face.key is not None:
+            found[f"{face.name}/keys"], found[face.name] = _mapped(face, given)
             continue
         if face.optional:
             found[f"{face.name}/present"] = np.array(given is not None)
@@ -76,6 +81,25 @@ def to_tensors(faces: Faces, feed: Mapping[str, Any]) -> dict[str, Any]:
         else:
             found[face.name] = given
     return found
+
+
+def _mapped(face: Face, given: Any) -> tuple[np.ndarray, np.ndarray]:
+    """The keys and the values of a map: numbers as the map's, where that loses nothing but digits."""
+    what = f"input {face.name!r}"
+    if not isinstance(given, Mapping):
+        raise ValueError(f"{what} takes a dict, got {type(given).__name__}")
+    return _column(list(given), face.key or DType.int64, f"{what}: a key"), _column([*given.values()], face.dtype, f"{what}: a value")
+
+
+def _column(items: list[Any], dtype: DType, what: str) -> np.ndarray:
+    kinds = (str,) if dtype is DType.string else (int, np.integer) if dtype.is_int else (int, float, np.number)
+    for item in items:
+        if not isinstance(item, kinds) or isinstance(item, (bool, np.complexfloating)):
+            raise ValueError(f"{what} is of {type(item).__name__}, it must be {dtype.name}")
+    try:
+        return np.array(items, object if dtype is DType.string else to_numpy(dtype))
+    except OverflowError as error:
+        raise ValueError(f"{what} is beyond {dtype.name}: {error}") from None
 
 
 def _packed(face: Face, given: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -262,7 +262,8 @@ def op(
 
     The function is called when a model is compiled. Its positional parameters are the operator's inputs (default None, or annotated
     so: optional; ``*xs``: variadic), its keyword-only parameters the attributes with the defaults of the standard; a parameter named
-    ``ctx`` is none of them but receives the :class:`Context`. Sequences are given only to functions whose annotations name ``Items``.
+    ``ctx`` is none of them but receives the :class:`Context`. Sequences are given only to functions whose
+    annotations name ``Items``, maps to those that are annotated ``Map``.
     The function returns a value, or a tuple of values in the order of the outputs, made with :mod:`pyonnx_wasm.tensor` and
     :func:`pyonnx_wasm.apply`. One from outside this package takes the place of a built-in one, and of what was registered before.
 
@@ -322,7 +323,7 @@ def _operator(fn: Callable[..., Any], name: str | None, since: int, until: int |
             if "None" not in str(fn.__annotations__.get(n, ""))
         ),
         "ctx" in names,
-        any("Items" in str(a) for n, a in fn.__annotations__.items() if n != "return"),
+        any("Items" in str(a) or a == "Map" for n, a in fn.__annotations__.items() if n != "return"),
         outside,
         tuple(kind if not outside or "Strings" in kind or "Moved" in kind else "Value" for kind in kinds),
     )

@@ -13,7 +13,7 @@ import numpy as np
 from . import ops, registry, tensor
 from .dtypes import DType, from_numpy
 from .fold import evaluate
-from .ir import COMPOUND, Face, Form, Graph, IRError, Maps, NeedsShape, Single, Storage, Strings, Value, dims, face_of, form_of, parts
+from .ir import COMPOUND, Face, Form, Graph, IRError, Map, Maps, NeedsShape, Single, Storage, Strings, Value, dims, face_of, form_of, parts
 from .ir.dims import DimLike
 from .onnxfile import reader
 from .ops.ragged import formed, of_each_rank, ranked, shaped
@@ -110,22 +110,29 @@ class Tracer:
             bound.update(d for d in shape if isinstance(d, str))
 
     def add_compound(self, info: reader.ValueInfo, shape: Sequence[int | str | None] | None) -> None:
-        """Declares a sequence or an optional: the tensors that it is made of."""
+        """Declares a sequence, an optional or a map: the tensors that it is made of."""
         face = face_of(info, shape)
-        if face.dtype not in SUPPORTED or face.dtype.bits < 8:
-            raise IRError(f"input {info.name!r}: sequences and optionals of {face.dtype.name} are not supported")
+        if face.dtype not in SUPPORTED or 0 < face.dtype.bits < 8 or face.key not in (None, DType.int64, DType.string):
+            keyed = f"maps from {face.key.name} to" if face.key is not None else "sequences and optionals of"
+            raise IRError(f"input {info.name!r}: {keyed} {face.dtype.name} are not supported")
         if face.optional and not face.sequence and face.shape is None:
             raise NeedsShape([info.name])
-        found = []
+        found: list[Any] = []
         for name, dtype, declared in face.tensors():
             sizes = [self.size(d, "") for d in declared]
+            if dtype is DType.string:
+                found.append(self.add_strings(name, sizes, None))
+                continue
             value = Value(Storage(dtype, dims.product(sizes), "input", name), dtype, sizes)
             self.graph.inputs.append((name, value))
             found.append(value)
+        self.graph.faces[0].append(face)
+        if face.key is not None:
+            self.names[info.name] = Map(*found)
+            return
         ranks = None if face.shape is None else frozenset([len(face.shape)])
         form = Form(face.sequence, face.optional, face.dtype, ranks, info.name if ranks is None else "")
-        self.names[info.name] = shaped(form, iter(found))
-        self.graph.faces[0].append(face)
+        self.names[info.name] = shaped(form, iter([part for v in found for part in parts(v)]))
 
     def add_output(self, name: str, value: Any, declared: reader.TypeInfo | None) -> None:
         if isinstance(value, (Value, Strings)) and (declared is None or declared.kind != "optional"):
@@ -151,7 +158,7 @@ class Tracer:
 
     def add_input(self, info: reader.ValueInfo, shape: Sequence[int | str | None] | None, fixed: np.ndarray | None) -> None:
         kind = info.type
-        if kind.kind in ("sequence", "optional"):
+        if kind.kind in ("sequence", "optional", "map"):
             return self.add_compound(info, shape)
         if kind.kind != "tensor" or kind.dtype is None:
             raise IRError(f"input {info.name!r}: values of type {kind.kind} are not supported, only tensors")

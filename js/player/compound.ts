@@ -1,4 +1,4 @@
-/** Sequences and optionals at a session's border: arrays of tensors and null here, tensors behind it. PROGRAM.md says which. */
+/** Sequences, optionals and maps at a session's border: arrays of tensors, null and Maps here, tensors behind it. PROGRAM.md says which. */
 import { arrayOf, bytesOf, elements, type TypedArray } from "./dtypes.js";
 import { isPlain, typeText, type Face } from "./faces.js";
 import { asBytes } from "./source.js";
@@ -19,6 +19,10 @@ export function spread(faces: readonly Face[], feeds: unknown): unknown {
       throw new Error(`input "${name}": ${text}; it takes ${typeText(face)}${optional ? " or null" : ""}`);
     };
     if (given === undefined) throw new Error(`input "${name}" is missing; it takes ${typeText(face)}`);
+    if (face.key) {
+      Object.assign(found, spreadMap(face, face.key, given, fail));
+      continue;
+    }
     if (optional) found[`${name}/present`] = new Tensor("bool", [given !== null], []);
     if (sequence) {
       const items = given === null && optional ? [] : given;
@@ -33,6 +37,35 @@ export function spread(faces: readonly Face[], feeds: unknown): unknown {
     }
   }
   return found;
+}
+
+/** A Map or a plain object as its keys and values; bigints and numbers stand for each other where they are whole. */
+function spreadMap(face: Face, key: "int64" | "string", given: unknown, fail: (text: string) => never) {
+  const { name, type } = face;
+  const plain = typeof given === "object" && given !== null && !Array.isArray(given) && !("dims" in given);
+  if (!plain) return fail("the feed is no Map and no object");
+  const pairs = given instanceof Map ? [...given] : Object.entries(given as object);
+  const whole = (value: unknown, what: string): bigint => {
+    if (typeof value === "bigint" || Number.isSafeInteger(value)) return BigInt(value as bigint);
+    const isText = what === "key" && typeof value === "string" && /^-?\d+$/.test(value); // as objects have them
+    return isText ? BigInt(value) : fail(`a ${what} is no integer`);
+  };
+  const column = (of: TensorType, values: readonly unknown[], what: string): TensorImpl => {
+    const bad = (text: string) => fail(`a ${what} is no ${text}`);
+    const dims = [values.length];
+    const text = (value: unknown) => (typeof value === "string" ? value : bad("string"));
+    if (of === "string") return new TensorImpl(of, values.map(text), dims);
+    if (of === "int64")
+      return new TensorImpl(
+        of,
+        BigInt64Array.from(values, (v) => whole(v, what)),
+        dims,
+      );
+    const numbers = values.map((v) => (typeof v === "number" ? v : typeof v === "bigint" ? Number(v) : bad("number")));
+    return new TensorImpl(of, new (arrayOf(of) as typeof Float32Array)(numbers), dims);
+  };
+  const [keys, values] = [pairs.map(([k]) => k as unknown), pairs.map(([, v]) => v as unknown)];
+  return { [`${name}/keys`]: column(key, keys, "key"), [name]: column(type, values, "value") };
 }
 
 interface Item {

@@ -11,6 +11,8 @@ export interface Face {
   readonly optional: boolean;
   /** Of a sequence of maps: the rows of a matrix, an element per key. */
   readonly keys?: readonly (string | bigint)[] | undefined;
+  /** Of one map: the type of its keys; `type` is that of its values. */
+  readonly key?: "int64" | "string" | undefined;
 }
 
 export interface Faces {
@@ -18,16 +20,18 @@ export interface Faces {
   readonly outputs: readonly Face[];
 }
 
-export const isPlain = ({ sequence, optional, keys }: Face): boolean => !sequence && !optional && !keys;
+export const isPlain = ({ sequence, optional, keys, key }: Face): boolean => !sequence && !optional && !keys && !key;
 
 /** The names of the tensors that a value is made of. */
 export function tensorsOf(face: Face): string[] {
-  const { name, sequence, optional } = face;
+  const { name, sequence, optional, key } = face;
+  if (key) return [`${name}/keys`, name];
   return [...(optional ? [`${name}/present`] : []), name, ...(sequence ? [`${name}/shapes`] : [])];
 }
 
 /** What a value is, for errors and signatures. */
-export function typeText({ type, sequence, optional, keys }: Face): string {
+export function typeText({ type, sequence, optional, keys, key }: Face): string {
+  if (key) return `map(${key},tensor(${type}))`;
   if (keys) return `seq(map(${typeof keys[0] === "bigint" ? "int64" : "string"},tensor(${type})))`;
   const text = sequence ? `seq(tensor(${type}))` : `tensor(${type})`;
   return optional ? `optional(${text})` : text;

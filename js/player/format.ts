@@ -247,7 +247,10 @@ function facesOf(given: readonly unknown[], inputs: readonly ValueInfo[], output
       const { name, type, shape } = valueInfo("faces")({ ...face, shape: face["shape"] ?? [] }, i);
       const known = face["shape"] === null ? undefined : shape;
       const of = { name, type, shape: known, sequence: face["sequence"] === true, optional: face["optional"] === true };
-      return face["keys"] === undefined ? of : { ...of, keys: keysOf(face, shape) };
+      if (face["keys"] !== undefined) return { ...of, keys: keysOf(face, shape) };
+      const key = face["key"];
+      if (key !== undefined && key !== "int64" && key !== "string") fail("the keys of a map are of no known type");
+      return key === undefined ? of : { ...of, key: key as "int64" | "string" };
     });
     const names = faces.flatMap(tensorsOf);
     if (names.length !== tensors.length || names.some((name, i) => tensors[i]?.name !== name))

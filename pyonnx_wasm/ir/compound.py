@@ -1,4 +1,4 @@
-"""Values that are more than one tensor: sequences and optionals, and the tensors that they are made of."""
+"""Values that are more than one tensor: sequences, optionals and maps, and the tensors that they are made of."""
 
 from __future__ import annotations
 
@@ -69,6 +69,19 @@ class Maybe:
 
 
 @dataclass(frozen=True, eq=False)
+class Map:
+    """A map, which may enter a model, and goes to operators that make a tensor of it.
+
+    Attributes:
+        keys: different ones, int64 or strings [n].
+        values: [n].
+    """
+
+    keys: Value | Strings
+    values: Value | Strings
+
+
+@dataclass(frozen=True, eq=False)
 class Maps:
     """A sequence of maps over the same keys, which are constants; it may leave a model, and nothing else.
 
@@ -93,7 +106,7 @@ class Single:
     least: int
 
 
-COMPOUND = (Items, Packed, Maybe, Maps, Single)
+COMPOUND = (Items, Packed, Maybe, Map, Maps, Single)
 ROW = 9  # a rank and eight sizes
 
 
@@ -104,6 +117,7 @@ class Face:
     Attributes:
         shape: of a tensor, or of those of a sequence; None: of any rank.
         keys: of a sequence of maps: the rows of a matrix, an element per key.
+        key: of one map: the dtype of its keys; ``dtype`` is that of its values.
     """
 
     name: str
@@ -112,15 +126,19 @@ class Face:
     dtype: DType
     shape: tuple[int | str, ...] | None
     keys: tuple[int | str, ...] | None = None
+    key: DType | None = None
 
     @property
     def plain(self) -> bool:
         """Whether it is a tensor."""
-        return not self.sequence and not self.optional and self.keys is None
+        return not self.sequence and not self.optional and self.keys is None and self.key is None
 
     def tensors(self) -> list[tuple[str, DType, tuple[int | str, ...]]]:
         """Name, dtype and shape of the tensors that it is made of."""
         found: list[tuple[str, DType, tuple[int | str, ...]]] = []
+        if self.key is not None:
+            size = (f"{self.name}/length",)
+            return [(f"{self.name}/keys", self.key, size), (self.name, self.dtype, size)]
         if self.optional:
             found.append((f"{self.name}/present", DType.bool, ()))
         if not self.sequence:
@@ -135,6 +153,8 @@ class Face:
 def face_of(info: ValueInfo, shape: Sequence[int | str | None] | None = None) -> Face:
     """An input or output as the file declares it; ``shape``: of a tensor, or of those of a sequence, in place of the declared one."""
     kind, optional, sequence = info.type, False, False
+    if kind.kind == "map" and kind.dtype is not None and kind.elem is not None and kind.elem.kind == "tensor":
+        return Face(info.name, False, False, kind.elem.dtype or DType.float32, None, key=kind.dtype)
     if kind.kind == "optional" and kind.elem is not None:
         kind, optional = kind.elem, True
     if kind.kind == "sequence" and kind.elem is not None:
@@ -204,6 +224,8 @@ class Form:
 
 def form_of(x: Any) -> Form:
     """The form of a value; None is an optional without one."""
+    if isinstance(x, (Map, Maps)):
+        raise IRError("maps do not pass through branches and loops, and leave a model as those of ZipMap alone")
     if x is None:
         return Form(None, True, None, frozenset())
     if isinstance(x, Maybe):

@@ -178,6 +178,8 @@ def _face(face: Face) -> dict[str, Any]:
     kinds: dict[str, Any] = {name: True for name in ("sequence", "optional") if getattr(face, name)}
     if face.keys is not None:
         kinds |= {"keys": [str(k) for k in face.keys], "key": "string" if isinstance(face.keys[0], str) else "int64"}
+    if face.key is not None:
+        kinds |= {"key": face.key.name}
     return {"name": face.name, "dtype": face.dtype.name, "shape": None if face.shape is None else list(face.shape), **kinds}
 
 
@@ -204,6 +206,7 @@ def _faces(given: Any, name: str, inputs: list[Signature], outputs: list[Signatu
                 DType[row["dtype"]],
                 None if row["shape"] is None else tuple(row["shape"]),
                 _keys(row),
+                DType[row["key"]] if "key" in row and "keys" not in row else None,
             )
             for row in rows
         ]

@@ -36,7 +36,7 @@ NOT_GENERATED: dict[tuple[str, str], str] = {
         ),
         "strings: tests of theirs compare with onnxruntime",
     ),
-    ("ai.onnx.ml", "ZipMap"): "maps, which models are tested with",
+    **{("ai.onnx.ml", name): "maps, which models are tested with" for name in ("CastMap", "DictVectorizer", "ZipMap")},
     ("ai.onnx.ml", "TreeEnsemble"): "of version 5 of its domain, whose tests draw forests; models here are of version 3",
     **{
         ("", name): "random numbers: no two implementations draw the same"
