@@ -101,7 +101,7 @@ def test_an_export_that_failed_and_one_that_nobody_runs_are_told(tmp_path: Path)
         (tmp_path / f"{name}.onnx").write_bytes(data)
         for i in range(2):
             np.savez(tmp_path / f"{name}.{i}.npz", **feed(3 + i))
-    told = {name: verdict for name, verdict, _ in producers.outcomes(tmp_path, "cpu")}
+    told = {name: verdict for _, name, verdict, _ in producers.outcomes(tmp_path, "cpu")}
     assert told == {"failed": "not exported", "good": "passes", "unknown": "no oracle"}
 
 

@@ -6,6 +6,7 @@ import argparse
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 from collections import Counter
@@ -27,9 +28,10 @@ def producers() -> list[str]:
 
 
 def environment(name: str) -> Path:
-    """The Python of a producer, made where its requirements changed."""
+    """The Python of a producer, made where its requirements changed; those with the same requirements share one."""
     wanted = (HERE / "requirements" / f"{name}.txt").read_bytes()
-    folder = BUILD / f"venv-{name}-{hashlib.sha256(wanted).hexdigest()[:12]}"
+    digest = hashlib.sha256(wanted).hexdigest()[:12]
+    folder = next((p.parent for p in BUILD.glob(f"venv-*-{digest}/done")), BUILD / f"venv-{name}-{digest}")
     python = folder / "bin" / "python"
     if not (folder / "done").exists():
         subprocess.run([sys.executable, "-m", "venv", "--clear", folder], check=True)
@@ -38,23 +40,26 @@ def environment(name: str) -> Path:
     return python
 
 
-def export(name: str) -> Path:
-    """The folder with the exports of a producer."""
+def export(name: str, only: str) -> Path:
+    """The folder with the exports of a producer, of which those are made whose name a pattern is found in."""
     folder = BUILD / "models" / name
     quiet = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-    subprocess.run([environment(name), HERE / f"{name}.py", folder], check=True, cwd=HERE, env=quiet)
+    subprocess.run([environment(name), HERE / f"{name}.py", folder, only], check=True, cwd=HERE, env=quiet)
     return folder
 
 
-def outcomes(folder: Path, backend: str) -> Iterator[tuple[str, str, str]]:
-    """Name, verdict and reason of each export."""
+def outcomes(folder: Path, backend: str, only: str = "") -> Iterator[tuple[str, str, str, str]]:
+    """Group, name, verdict and reason of each export."""
     for row in json.loads((folder / "index.json").read_text()):
+        if not re.search(only, row["name"]):
+            continue
+        told = row.get("group", ""), row["name"]
         if "export" in row:
-            yield row["name"], "not exported", row["export"]
+            yield *told, "not exported", row["export"]
             continue
         data = (folder / f"{row['name']}.onnx").read_bytes()
         feeds = [dict(np.load(p, allow_pickle=True)) for p in sorted(folder.glob(f"{row['name']}.?.npz"))]
-        yield row["name"], *judged(data, feeds, backend, *row["tolerance"])
+        yield *told, *judged(data, feeds, backend, *row["tolerance"])
 
 
 def judged(data: bytes, feeds: Sequence[dict[str, Any]], backend: str, rtol: float, atol: float) -> tuple[str, str]:
@@ -108,21 +113,27 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("names", nargs="*", help=f"of {', '.join(producers())}; default: all")
     options.add_argument("--backend", default="cpu", help="cpu, wasmtime or gpu")
     options.add_argument("--kept", action="store_true", help="run what was exported before")
+    options.add_argument("--only", default="", help="a pattern that is found in the names of the models to take")
     options.add_argument("--least", type=float, default=0.97, help="share of what is exported that must pass")
     given = options.parse_args(argv)
     every: Counter[str] = Counter()
     for name in given.names or producers():
-        counts: Counter[str] = Counter()
-        for case, verdict, reason in outcomes(BUILD / "models" / name if given.kept else export(name), given.backend):
-            counts[verdict] += 1
+        folder = BUILD / "models" / name if given.kept else export(name, given.only)
+        groups: dict[str, Counter[str]] = {}
+        for group, case, verdict, reason in outcomes(folder, given.backend, given.only):
+            groups.setdefault(group, Counter())[verdict] += 1
             if verdict != "passes":
-                print(f"  {name} {case}: {verdict}: {reason}")
-        exported = counts.total() - counts["not exported"] - counts["no oracle"]
-        print(f"{name}: {counts['passes']} of {exported} pass on {given.backend}; {dict(counts)}", flush=True)
-        every += counts
-    exported = every.total() - every["not exported"] - every["no oracle"]
-    print(f"all: {every['passes']} of {exported} pass")
-    return int(every["passes"] < given.least * exported)
+                print(f"  {name} {case}: {verdict}: {reason}", flush=True)
+        for group, counts in groups.items():
+            print(f"{name} {group}".strip() + f": {counts['passes']} of {run(counts)} pass on {given.backend}; {dict(counts)}", flush=True)
+            every += counts
+    print(f"all: {every['passes']} of {run(every)} pass")
+    return int(every["passes"] < given.least * run(every))
+
+
+def run(counts: Counter[str]) -> int:
+    """Of how many models it was asked whether they run: exported, and run by onnxruntime."""
+    return counts.total() - counts["not exported"] - counts["no oracle"]
 
 
 if __name__ == "__main__":
