@@ -2,10 +2,13 @@
 
 ``PYONNX_WASM_WHEEL`` says which: ``pure`` (Pyodide, JupyterLite, any browser), ``native`` (this machine), or a platform as
 ``python -m pyonnx_wasm.toolchain --target`` spells it. Unset: pure under pyodide-build, else native if its core was built, else pure.
+From an sdist, which carries the portable parts as they were built, the native core is compiled first.
 """
 
 import os
 import platform
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +27,8 @@ PORTABLE = (
 TAGS = {
     "x86_64-linux": "manylinux_2_17_x86_64.manylinux2014_x86_64",
     "aarch64-linux": "manylinux_2_17_aarch64.manylinux2014_aarch64",
+    "x86_64-linux-musl": "musllinux_1_2_x86_64",
+    "aarch64-linux-musl": "musllinux_1_2_aarch64",
     "x86_64-macos": "macosx_11_0_x86_64",
     "aarch64-macos": "macosx_11_0_arm64",
     "x86_64-windows": "win_amd64",
@@ -34,17 +39,31 @@ JUPYTER = {
     LABEXTENSION: "share/jupyter/labextensions/pyonnx-wasm",
     "pyonnx_wasm/lab/jupyter_server_config.json": "etc/jupyter/jupyter_server_config.d/pyonnx-wasm.json",
 }
-CORES = {"linux": "core-*.so", "macos": "core-*.dylib", "windows": "core-*.dll"}
+CORES = {"linux": "core-*.so", "linux-musl": "core-*.so", "macos": "core-*.dylib", "windows": "core-*.dll"}
 NEON = "core-neon."
 
 
 class WheelHook(BuildHookInterface):
     """Adds the native core and the platform's tag."""
 
+    def dependencies(self) -> list[str]:
+        """What compiling the core takes, where that is to be done."""
+        return ["ziglang==0.17.0", "numpy>=1.26", "tqdm>=4.60"] if self.compiles() else []
+
+    def compiles(self) -> bool:
+        """Whether this is an sdist on a platform that has a native core, and the core is not there."""
+        root = Path(self.root)
+        pure = os.environ.get("PYONNX_WASM_WHEEL") or os.environ.get("PYODIDE")
+        return (
+            self.target_name == "wheel" and (root / "PKG-INFO").exists() and not pure and host() in TAGS and not native_cores(root, host())
+        )
+
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         if version == "editable":
             return
         root = Path(self.root)
+        if self.compiles():
+            subprocess.run([sys.executable, "-m", "pyonnx_wasm.toolchain", "native"], cwd=root, check=True)
         wanted = os.environ.get("PYONNX_WASM_WHEEL") or ("pure" if os.environ.get("PYODIDE") else "")
         if wanted == "native":
             wanted = host()
@@ -68,7 +87,8 @@ def host() -> str:
     """This machine as a platform of ``TAGS``, if it is one."""
     machine = platform.machine().lower()
     system = platform.system().lower()
-    return f"{ {'amd64': 'x86_64', 'arm64': 'aarch64'}.get(machine, machine) }-{ {'darwin': 'macos'}.get(system, system) }"
+    libc = "-musl" if system == "linux" and platform.libc_ver()[0] != "glibc" else ""
+    return f"{ {'amd64': 'x86_64', 'arm64': 'aarch64'}.get(machine, machine) }-{ {'darwin': 'macos'}.get(system, system) }{libc}"
 
 
 def native_cores(root: Path, target: str) -> list[Path]:

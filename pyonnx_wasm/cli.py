@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from . import compiler, session
+from . import __version__, compiler, session
 from .dtypes import to_numpy
 from .ir import IRError
 from .onnxfile.reader import ReadError
@@ -43,6 +43,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="pyonnx-wasm", description="Compile ONNX models once, run them natively and in the browser.")
+    parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     sub = parser.add_subparsers(dest="name", required=True, metavar="command")
 
     def command(name: str, fn: Any, text: str) -> argparse.ArgumentParser:

@@ -397,11 +397,13 @@ def _forget() -> None:
         gc.collect()
 
 
+_EXTRAS = {"gpu": "wgpu", "wasmtime": "wasmtime"}  # backends that an extra of the same name brings, and the module that shows it
+
+
 def available() -> list[str]:
     """The backends that this process can run, best first."""
     if not WASM:
-        needs = {"gpu": "wgpu", "wasmtime": "wasmtime"}
-        return [p for p in PROVIDERS if p not in needs or find_spec(needs[p])]
+        return [p for p in PROVIDERS if p not in _EXTRAS or find_spec(_EXTRAS[p])]
     from .runtimes import pyodide_gpu
 
     return [p for p in PROVIDERS if p != "webgpu" or pyodide_gpu.available()]
@@ -416,8 +418,8 @@ def _choose(providers: Sequence[str | tuple[str, Any]] | None) -> str:
         if _ALIASES.get(name, name) in (*have, *SESSIONS):
             return _ALIASES.get(name, name)
     hint = "; this browser has no WebGPU" if WASM and "webgpu" in names else ""
-    if not WASM and "wasmtime" in names:
-        hint = "; for wasmtime: pip install 'pyonnx-wasm[wasmtime]'"
+    if not WASM and (extra := next((n for n in names if n in _EXTRAS), None)):
+        hint = f"; for {extra}: pip install 'pyonnx-wasm[{extra}]'"
     raise ValueError(f"no backend of {names} is available here; available: {', '.join(have)}{hint}")
 
 

@@ -84,22 +84,26 @@ class Target:
 
 
 def host() -> str:
-    """This machine as ``--target`` spells it: ``x86_64-linux``, ``aarch64-macos``, ``x86_64-windows``."""
+    """This machine as ``--target`` spells it: ``x86_64-linux``, ``x86_64-linux-musl``, ``aarch64-macos``, ``x86_64-windows``."""
     arch = {"amd64": "x86_64", "arm64": "aarch64"}.get(platform.machine().lower(), platform.machine().lower())
-    return f"{arch}-{ {'Darwin': 'macos'}.get(platform.system(), platform.system().lower()) }"
+    system = {"Darwin": "macos"}.get(platform.system(), platform.system().lower())
+    return f"{arch}-{system}{'-musl' if system == 'linux' and platform.libc_ver()[0] != 'glibc' else ''}"
 
 
 def native_targets(platform_name: str, out: Path, guard: bool = False) -> list[Target]:
     """One library per instruction set of a platform."""
     arch, _, system = platform_name.partition("-")
     isas = {"x86_64": {"sse4": "x86_64_v2", "avx2": "x86_64_v3", "avx512": "x86_64_v4"}, "aarch64": {"neon": "generic"}}.get(arch)
-    triple, suffix = {"linux": ("linux-gnu.2.17", "so"), "macos": ("macos.11.0", "dylib"), "windows": ("windows-gnu", "dll")}.get(
-        system, ("", "")
-    )
+    triple, suffix = {
+        "linux": ("linux-gnu.2.17", "so"),
+        "linux-musl": ("linux-musl", "so"),
+        "macos": ("macos.11.0", "dylib"),
+        "windows": ("windows-gnu", "dll"),
+    }.get(system, ("", ""))
     if isas is None or not triple:
-        raise ToolchainError(f"no native core for {platform_name}: there are x86_64 and aarch64 on linux, macos and windows")
+        raise ToolchainError(f"no native core for {platform_name}: there are x86_64 and aarch64 on linux, linux-musl, macos and windows")
     flags = ("-fPIC",) if system != "windows" else ()
-    link = ("-shared", "-lm", "-lpthread") if system == "linux" else ("-shared",)
+    link = ("-shared", "-lm", "-lpthread") if system.startswith("linux") else ("-shared",)
     return [
         Target(f"core-{isa}.{suffix}", f"{arch}-{triple}", cpu, out, flags, link, ("-DPWX_GUARD",) if guard else ())
         for isa, cpu in isas.items()
@@ -221,7 +225,10 @@ class Builder:
         _write(self.generated / "params.h", params_header(built))
         _write(self.generated / "kernels.inc", "".join(map(table_row, built)))
         self.sources = [(replaced or {}).get(k.name, SOURCES / f"{k.name}.cpp") for k in built] + sorted((SOURCES / "core").glob("*.cpp"))
-        self.zig = metadata.version("ziglang")
+        try:
+            self.zig = metadata.version("ziglang")
+        except metadata.PackageNotFoundError:
+            raise ToolchainError("the compiler is missing: pip install 'pyonnx-wasm[toolchain]'") from None
 
     def build(self, targets: Sequence[Target]) -> int:
         """Builds all targets; returns how many objects and libraries had to be made."""
@@ -387,7 +394,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m pyonnx_wasm.toolchain", description="Build the C++ core.")
     parser.add_argument("what", nargs="?", default="all", choices=["native", "wasm", "all", "sanitize"])
     parser.add_argument(
-        "--target", default=host(), help="platform of the native core: {x86_64,aarch64}-{linux,macos,windows} (default: this one)"
+        "--target",
+        default=host(),
+        help="platform of the native core: {x86_64,aarch64}-{linux,linux-musl,macos,windows} (default: this one)",
     )
     parser.add_argument("--isa", default="all", help="only this instruction set: sse4, avx2, avx512, neon (default: all)")
     parser.add_argument("--guard", action="store_true", help="native core that keeps every buffer beside an unmapped page, in build/guard")

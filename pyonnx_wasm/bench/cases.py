@@ -91,7 +91,7 @@ def kernels(folder: Path, names: Sequence[str] = ()) -> Iterator[Case]:
         import onnx
         from onnx import TensorProto, helper, numpy_helper
     except ImportError as error:
-        raise ValueError("--kernels builds its models with the package onnx: pip install onnx") from error
+        raise ValueError("kernels are measured in models that the package onnx builds: pip install onnx") from error
 
     rng = np.random.default_rng(0)
 

@@ -103,7 +103,8 @@ class Native(Backend):
     def __init__(self, name: str) -> None:
         super().__init__(name)
         if name not in available():
-            raise Unavailable(f"backend {name!r} is not available: this installation has the providers {', '.join(available())}")
+            cure = f"; for {name}: pip install 'pyonnx-wasm[{name}]'" if name in ("gpu", "wasmtime") else ""
+            raise Unavailable(f"backend {name!r} is not available: this installation has the providers {', '.join(available())}{cure}")
 
         if name == "gpu":
             from ..runtimes import wgpu

@@ -77,7 +77,7 @@ const tools = {
       "--public-url",
       "./",
     ];
-    const cache = ["--no-cache", "--no-autoinstall", "--no-source-maps"];
+    const cache = ["--cache-dir", join(out, "../parcel"), "--no-autoinstall", "--no-source-maps"];
     execFileSync(process.execPath, [...command, ...cache], { cwd: page, stdio: ["ignore", "ignore", "inherit"] });
   },
 };
