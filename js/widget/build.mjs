@@ -27,9 +27,15 @@ const inside = {
   setup(build) {
     build.onLoad({ filter: /player[\\/]files\.ts$/ }, () => ({
       contents: `
-        const script = new Blob([${JSON.stringify(worker)}], { type: "text/javascript" });
+        const text = ${JSON.stringify(worker)};
+        const type = "text/javascript";
         let address;
-        export const files = { get worker() { return (address ??= URL.createObjectURL(script)); } };`,
+        // A page from a disk has no origin, and Chromium loads its modules from data: addresses, not from blob: ones.
+        const make = () =>
+          globalThis.origin === "null"
+            ? \`data:\${type};charset=utf-8,\${encodeURIComponent(text)}\`
+            : URL.createObjectURL(new Blob([text], { type }));
+        export const files = { get worker() { return (address ??= make()); } };`,
     }));
   },
 };

@@ -1,6 +1,6 @@
 /** Files by content hash: kept in the browser's Cache API, else read from the kernel, chunk by chunk as they are consumed. */
 import { messageOf } from "../player/errors.js";
-import type { Rpc } from "./rpc.js";
+import type { Caller } from "./rpc.js";
 import { Store } from "../player/store.js";
 
 /** A file that the kernel serves. */
@@ -34,7 +34,7 @@ const SLOW_MS = 1500;
  * transfer end the stream.
  */
 export async function fetchModel(
-  rpc: Rpc,
+  rpc: Caller,
   blob: Blob,
   onProgress: (transfer: Transfer) => void = () => {},
   signal?: AbortSignal,
@@ -45,6 +45,7 @@ export async function fetchModel(
     at = loaded;
     onProgress({ loaded, total, from: "kernel", ...(uncached !== undefined && { uncached }) });
   };
+  if (rpc.local) return kernelStream(rpc, blob, tell, signal);
   const store = await Store.open().catch((error: unknown) => {
     uncached = messageOf(error);
     return undefined;
@@ -80,13 +81,13 @@ export async function forget({ sha256 }: Blob): Promise<void> {
 }
 
 /** The whole file in memory. */
-export async function fetchBytes(rpc: Rpc, blob: Blob): Promise<ArrayBuffer> {
+export async function fetchBytes(rpc: Caller, blob: Blob): Promise<ArrayBuffer> {
   const found = await fetchModel(rpc, blob);
   return (found instanceof Response ? found : new Response(found)).arrayBuffer();
 }
 
 function kernelStream(
-  rpc: Rpc,
+  rpc: Caller,
   { sha256, bytes }: Blob,
   tell: (loaded: number) => void,
   signal: AbortSignal | undefined,

@@ -3,7 +3,7 @@ import * as player from "../player/index.js";
 import { messageOf } from "../player/errors.js";
 import { hasRelaxedSimd } from "../player/module.js";
 import { fetchBytes, fetchModel, forget, type Blob, type Transfer } from "./cache.js";
-import type { Rpc } from "./rpc.js";
+import type { Caller } from "./rpc.js";
 
 export { fetchModel, type Blob, type Transfer } from "./cache.js";
 
@@ -41,7 +41,7 @@ export interface Engine {
    * Opens a model, or joins whoever has it open; `release` once for each call. A model is kept for the next time once it is open,
    * so `onProgress` may hear after that that it is not.
    */
-  open(rpc: Rpc, model: ModelRef, onProgress?: (progress: OpenProgress) => void): Promise<player.InferenceSession>;
+  open(rpc: Caller, model: ModelRef, onProgress?: (progress: OpenProgress) => void): Promise<player.InferenceSession>;
   release(model: ModelRef): Promise<void>;
 }
 
@@ -66,7 +66,7 @@ const LIMITS = [
 declare const BUILD: string;
 
 /** The engine of this page, started by the first who asks. */
-export function engine(rpc: Rpc): Promise<Engine> {
+export function engine(rpc: Caller): Promise<Engine> {
   const page = globalThis as { [KEY]?: { build: string; engine: Promise<Engine> } };
   if (page[KEY]?.build === BUILD) return page[KEY].engine;
   const started = { build: BUILD, engine: start(rpc) };
@@ -77,7 +77,7 @@ export function engine(rpc: Rpc): Promise<Engine> {
   return started.engine;
 }
 
-async function start(rpc: Rpc): Promise<Engine> {
+async function start(rpc: Caller): Promise<Engine> {
   const file = hasRelaxedSimd() ? "core-relaxed.wasm" : "core.wasm";
   const core = rpc.call("asset", { name: file }).then(({ json }) => fetchBytes(rpc, json as Blob));
   const [binary, info] = await Promise.all([core, browserInfo()]);
@@ -116,7 +116,7 @@ async function start(rpc: Rpc): Promise<Engine> {
 }
 
 async function openModel(
-  rpc: Rpc,
+  rpc: Caller,
   model: ModelRef,
   onProgress: (progress: OpenProgress) => void,
 ): Promise<player.InferenceSession> {

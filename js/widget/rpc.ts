@@ -10,6 +10,7 @@ import {
   type Message,
   type WireTensor,
 } from "./wire.js";
+import { Stalls } from "./stall.js";
 
 /** What a widget's model has, in anywidget and in hosts like it. */
 export interface AnyModel {
@@ -56,14 +57,31 @@ export interface CallOptions {
   readonly onProgress?: ((progress: unknown) => void) | undefined;
 }
 
+/** What answers calls: a kernel, or a page that holds what they ask for. */
+export interface Caller {
+  /** Its files are at hand: browsers keep no copy. */
+  readonly local?: boolean;
+  call(
+    op: string,
+    json?: unknown,
+    buffers?: readonly (ArrayBufferView | WireTensor)[],
+    options?: CallOptions,
+  ): Promise<Reply>;
+}
+
 export interface RpcOptions {
   /** Called when the kernel refuses this page, with the reason. */
   readonly onRefused?: (reason: string) => void;
   /** Called at each frame from the kernel. */
   readonly onAlive?: () => void;
+  /** Called when the kernel says whether it is this page that it calls. */
+  readonly onActive?: (active: boolean) => void;
+  /** Called now and then while the kernel answers nothing although a call waits. */
+  readonly onStall?: (seconds: number) => void;
 }
 
 interface Pending {
+  readonly message: Message;
   resolve(reply: Reply): void;
   reject(error: Error): void;
   onProgress: ((progress: unknown) => void) | undefined;
@@ -75,9 +93,16 @@ interface Outgoing {
   sent: number;
 }
 
-const TAB = "pyonnx_wasm.tab";
+interface Serving {
+  readonly controller: AbortController;
+  /** When it was last known to go on, in milliseconds. */
+  at: number;
+}
 
-export class Rpc {
+const TAB = "pyonnx_wasm.tab";
+const LOAD = Symbol.for("pyonnx_wasm.load");
+
+export class Rpc implements Caller {
   /** Names this page to the kernel. */
   readonly peer = randomId();
   readonly #model: AnyModel;
@@ -86,9 +111,15 @@ export class Rpc {
   readonly #options: RpcOptions;
   readonly #handlers = new Map<string, Handler>();
   readonly #pending = new Map<string, Pending>();
-  readonly #serving = new Map<string, AbortController>();
+  readonly #serving = new Map<string, Serving>();
   readonly #outgoing = new Map<string, Outgoing>();
   readonly #assembler = new Assembler();
+  readonly #stalls = new Stalls({
+    ping: (id) => this.#send({ kind: "ping", id, peer: this.peer }),
+    again: (id) => this.#again(id),
+    giveUp: (id) => this.#settle(id, ({ message, reject }) => reject(unanswered(message.op))),
+    onStall: (seconds) => this.#options.onStall?.(seconds),
+  });
   readonly #listen = (content: unknown, buffers?: readonly unknown[]) => this.#receive(content, buffers ?? []);
   readonly #leave = () => this.#send({ kind: "bye", id: "bye", peer: this.peer });
   #next = 1;
@@ -106,10 +137,10 @@ export class Rpc {
   }
 
   /**
-   * Calls `op` in the kernel.
+   * Calls `op` in the kernel. A call that got lost is sent again, so `op` may be done twice.
    *
-   * `buffers` must not change before the call is done. Rejects with RemoteError when the operation failed, WireError when
-   * the answer is malformed, the signal's reason when it aborts.
+   * `buffers` must not change before the call is done. Rejects with RemoteError when the operation failed or is never answered,
+   * WireError when the answer is malformed, the signal's reason when it aborts.
    */
   call(
     op: string,
@@ -128,12 +159,15 @@ export class Rpc {
       };
       signal?.addEventListener("abort", onAbort);
       const done = (): void => signal?.removeEventListener("abort", onAbort);
+      const message = { kind: "call", id, peer: this.peer, op, json, tensors: buffers.map(tensorOf) } as const;
       this.#pending.set(id, {
+        message,
         resolve: (reply) => (done(), resolve(reply)),
         reject: (error) => (done(), reject(error)),
         onProgress,
       });
-      this.#post({ kind: "call", id, peer: this.peer, op, json, tensors: buffers.map(tensorOf) });
+      this.#stalls.add(id);
+      this.#post(message);
     });
   }
 
@@ -146,12 +180,13 @@ export class Rpc {
   close(reason = "the connection to the kernel was closed"): void {
     if (this.#closed) return;
     this.#leave();
+    this.#stalls.stop();
     this.#closed = new RemoteError("Closed", reason);
     this.#model.off("msg:custom", this.#listen);
     this.#channel?.close();
     globalThis.removeEventListener?.("pagehide", this.#leave);
     for (const { reject } of this.#pending.values()) reject(this.#closed);
-    for (const controller of this.#serving.values()) controller.abort(this.#closed);
+    for (const { controller } of this.#serving.values()) controller.abort(this.#closed);
     this.#pending.clear();
     this.#serving.clear();
     this.#outgoing.clear();
@@ -165,7 +200,7 @@ export class Rpc {
   }
 
   #hello(): void {
-    const json = { tab: tabId(), info: this.#info };
+    const json = { tab: tabId(), load: loadId(), info: this.#info };
     this.#send({ kind: "hello", id: `hello-${this.peer}`, peer: this.peer, json });
   }
 
@@ -173,6 +208,8 @@ export class Rpc {
     const peer = isFields(content) ? content["peer"] : undefined;
     if (typeof peer === "string" && peer !== this.peer && peer !== "") return;
     this.#options.onAlive?.();
+    this.#stalls.heard();
+    if (isFields(content) && typeof content["id"] === "string") this.#stalls.moved(content["id"]);
     try {
       const message = this.#assembler.push(content, buffers.map(bytesOfBuffer));
       if (message) this.#take(message);
@@ -212,23 +249,51 @@ export class Rpc {
       case "cancel":
         this.#outgoing.delete(id);
         this.#assembler.drop(this.peer, id);
-        this.#serving.get(id)?.abort(new RemoteError("AbortError", "the kernel gave the call up"));
+        this.#serving.get(id)?.controller.abort(new RemoteError("AbortError", "the kernel gave the call up"));
         this.#serving.delete(id);
         return;
       case "who":
         return this.#hello();
-      case "ping":
-        return this.#send({ kind: "pong", id, peer: this.peer });
+      case "ping": {
+        const active = isFields(message.json) ? message.json["active"] : undefined;
+        if (typeof active === "boolean") this.#options.onActive?.(active);
+        return this.#send({ kind: "pong", id, peer: this.peer, json: { serving: this.#served() } });
+      }
+      case "pong": {
+        const serving = isFields(message.json) ? message.json["serving"] : undefined;
+        return this.#stalls.answered(id, isFields(serving) ? new Set(Object.keys(serving)) : undefined);
+      }
     }
+  }
+
+  /** The kernel's calls that this page knows, with the seconds since they went on. */
+  #served(): Record<string, number> {
+    const served: Record<string, number> = {};
+    for (const id of [...this.#outgoing.keys(), ...this.#assembler.arriving()]) served[id] = 0;
+    const now = performance.now();
+    for (const [id, { at }] of this.#serving) served[id] = (now - at) / 1000;
+    return served;
+  }
+
+  /** Sends a call once more; what came of it until now is dropped on both sides. */
+  #again(id: string): void {
+    const message = this.#pending.get(id)?.message;
+    if (!message) return;
+    this.#outgoing.delete(id);
+    this.#assembler.drop(this.peer, id);
+    this.#send({ kind: "cancel", id, peer: this.peer });
+    this.#post(message);
   }
 
   async #serve(message: Message): Promise<void> {
     const { id, op = "" } = message;
     const { peer } = this;
     const controller = new AbortController();
-    this.#serving.set(id, controller);
-    const mine = (): boolean => this.#serving.get(id) === controller;
+    const serving: Serving = { controller, at: performance.now() };
+    this.#serving.set(id, serving);
+    const mine = (): boolean => this.#serving.get(id) === serving;
     const progress = (json: unknown): void => {
+      serving.at = performance.now();
       if (mine()) this.#send({ kind: "progress", id, peer, json });
     };
     try {
@@ -274,6 +339,7 @@ export class Rpc {
   }
 
   #forget(id: string): boolean {
+    this.#stalls.done(id);
     this.#outgoing.delete(id);
     this.#assembler.drop(this.peer, id);
     return this.#pending.delete(id);
@@ -333,6 +399,17 @@ function bytesOfBuffer(buffer: unknown): Uint8Array {
 function exact(bytes: Uint8Array): ArrayBuffer {
   const whole = bytes.byteLength === bytes.buffer.byteLength && bytes.buffer instanceof ArrayBuffer;
   return whole ? (bytes.buffer as ArrayBuffer) : (bytes.slice().buffer as ArrayBuffer);
+}
+
+function unanswered(op = ""): RemoteError {
+  const cure = "run the cell again, or restart the kernel and reload the page";
+  return new RemoteError("Unanswered", `the kernel is there, but does not answer "${op}": ${cure}`);
+}
+
+/** Names this page from one load to the next; all widgets in it share it. */
+function loadId(): string {
+  const page = globalThis as { [LOAD]?: string };
+  return (page[LOAD] ??= randomId());
 }
 
 /** Names this tab, also after a reload; empty where the page may store nothing. */

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import traitlets
 
+from .page import pieces
 from .panels import Choices, Panel, choose
 from .preprocess import Preprocess
 from .rpc import Reply, Request
@@ -79,6 +82,29 @@ class Playground(ModelWidget):
         results = {t.name: t.numpy() for t in reply.tensors}
         self.set_trait("value", results)
         return results
+
+    def save_html(self, path: str | os.PathLike[str], *, title: str | None = None, text: str = "") -> Path:
+        """Writes the playground as one page, with the model in it, for anyone to open: from a disk, a mail or any web server.
+
+        The page needs no Python, no server and no network; what its user gives stays in it. It runs in browsers of 2023 and newer.
+
+        Args:
+            path: of the page, ``.html``.
+            title: its heading; by default the playground's title.
+            text: shown below the heading; line breaks are kept.
+        Returns:
+            the path.
+        Raises:
+            ValueError: the playground runs in the kernel only, or the model is too large for a page (1 GiB).
+        """
+        backends = [b for b in self.spec["backends"] if b != KERNEL]
+        if not backends:
+            raise ValueError("a page of its own has no kernel: give the playground 'webgpu' or 'wasm' among its backends")
+        spec = {**self.spec, "backends": backends}
+        with open(path, "w", encoding="utf-8", newline="\n") as out:
+            for piece in pieces(spec, self._blob, self._files, title or self.spec["title"], text):
+                out.write(piece)
+        return Path(path)
 
     async def result(self) -> dict[str, np.ndarray]:
         """The results of what the page shows now; ``value`` holds them too.

@@ -2,12 +2,15 @@
 import ui from "../ui/ui.css";
 import { widget, wire } from "../ui/mount.js";
 import css from "./playground.css";
+import { start } from "./page.js";
 import { Playground } from "./playground.js";
 import type { Rpc } from "../rpc.js";
 import type { Spec } from "./panel.js";
 
 const DISPLAY_MS = 5000;
 const views = new Set<Playground>();
+
+if (globalThis.document?.documentElement.dataset["pyonnxPage"] === "playground") start(ui + css);
 
 export default widget(
   ui + css,

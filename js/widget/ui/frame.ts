@@ -69,6 +69,11 @@ export class Frame {
   /** Loads the model on the first backend that takes it; the badge says which, and why not those before it. */
   async load(host: Host, backends: readonly string[], signal: AbortSignal): Promise<Runnable> {
     const reasons: string[] = [];
+    const stop = host.onStall?.((seconds) => {
+      const waiting = `Waiting for the kernel for ${Math.round(seconds)} s: a cell runs, or it is gone`;
+      this.status.textContent = seconds ? waiting : "";
+    });
+    signal.addEventListener("abort", () => stop?.());
     for (const backend of backends) {
       try {
         const model = await host.load(backend, (progress) => this.#report(progress), signal);
@@ -77,6 +82,7 @@ export class Frame {
           throw signal.reason;
         }
         this.#progress.hidden = true;
+        stop?.();
         this.status.textContent = "";
         const reason = [...reasons, model.reason].filter(Boolean).join(" ");
         this.badge(model.label, "ready", reason);
@@ -87,6 +93,7 @@ export class Frame {
       }
     }
     this.#progress.hidden = true;
+    stop?.();
     this.badge("not loaded", "failed");
     throw new Error(reasons.join(" "));
   }

@@ -33,6 +33,8 @@ export type Report = (progress: {
 export interface Host {
   /** Backends by name, the preferred one first. */
   readonly backends: readonly string[];
+  /** Calls back with the seconds for which the kernel has answered nothing, and with 0 when it does again; returns what ends that. */
+  onStall?(listener: (seconds: number) => void): () => void;
   load(backend: string, report: Report, signal: AbortSignal): Promise<Runnable>;
   /** Gives Python what its trait `value` takes. */
   send?(results: Tensors): Promise<void>;

@@ -2,7 +2,7 @@
 import { arrayOf } from "../../player/dtypes.js";
 import type { Tensor as PlayerTensor } from "../../player/index.js";
 import { engine, type AdapterInfo } from "../engine.js";
-import { Rpc, type AnyModel } from "../rpc.js";
+import { Rpc, type AnyModel, type Caller } from "../rpc.js";
 import type { WireTensor } from "../wire.js";
 import type { Host, Report, Runnable } from "./host.js";
 import { picture } from "./still.js";
@@ -39,8 +39,15 @@ interface Spec {
 /** An anywidget module whose views are made by `make`; `answer` is told of the connection before there is any view. */
 export function widget(css: string, make: (view: View) => HTMLElement, answer: (rpc: Rpc) => void = () => {}) {
   let rpc: Rpc | undefined;
+  const stalled = new Set<(seconds: number) => void>();
+  let silent = false;
+  const tell = (seconds: number): void => {
+    if (!seconds && !silent) return;
+    silent = seconds > 0;
+    for (const listener of stalled) listener(seconds);
+  };
   const connect = (model: AnyModel): Rpc => {
-    if (!rpc) answer((rpc = new Rpc(model)));
+    if (!rpc) answer((rpc = new Rpc(model, { onStall: tell, onAlive: () => tell(0) })));
     return rpc;
   };
   return {
@@ -63,13 +70,20 @@ export function widget(css: string, make: (view: View) => HTMLElement, answer: (
       const connected = connect(model);
       const { model: ref, backends, still } = model.get!("spec") as Spec;
       const settled = still ? stills(connected, css, signal) : () => {};
-      el.append(style, make({ model, rpc: connected, host: hostOf(connected, ref, backends), signal, settled }));
+      const onStall = (listener: (seconds: number) => void): (() => void) => {
+        stalled.add(listener);
+        return () => void stalled.delete(listener);
+      };
+      el.append(
+        style,
+        make({ model, rpc: connected, host: { ...hostOf(connected, ref, backends), onStall }, signal, settled }),
+      );
       return () => controller.abort(new Error("the widget was closed"));
     },
   };
 }
 
-export function hostOf(rpc: Rpc, ref: Ref, backends: readonly string[]): PageHost {
+export function hostOf(rpc: Caller, ref: Ref, backends: readonly string[]): PageHost {
   return {
     backends,
     load: (backend, report, signal) => (backend === "cpu" ? inKernel(rpc) : inPage(rpc, ref, backend, report, signal)),
@@ -83,7 +97,7 @@ export function hostOf(rpc: Rpc, ref: Ref, backends: readonly string[]): PageHos
   };
 }
 
-async function inPage(rpc: Rpc, ref: Ref, backend: string, report: Report, signal: AbortSignal): Promise<Runnable> {
+async function inPage(rpc: Caller, ref: Ref, backend: string, report: Report, signal: AbortSignal): Promise<Runnable> {
   const started = await engine(rpc);
   signal.throwIfAborted();
   const { info, player } = started;
@@ -121,7 +135,7 @@ function where(backend: string, threads: number, adapter: AdapterInfo | null): s
   return threads === 1 ? "one thread" : `${threads} threads`;
 }
 
-async function inKernel(rpc: Rpc): Promise<Runnable> {
+async function inKernel(rpc: Caller): Promise<Runnable> {
   return {
     label: "cpu · in the kernel",
     async run(feeds) {
