@@ -32,7 +32,12 @@ class Bridge {
   constructor(model: AnyModel) {
     this.rpc = new Rpc(model, {
       onRefused: (problem) => status.set({ phase: "failed", problem }),
-      onAlive: () => status.state.phase === "connecting" && status.set({ phase: "ready", problem: "" }),
+      onAlive: () => {
+        if (status.state.phase === "connecting") status.set({ phase: "ready", problem: "" });
+        if (status.state.stalled) status.set({ stalled: 0 });
+      },
+      onActive: (active) => status.set({ standby: !active }),
+      onStall: (seconds) => status.set({ stalled: seconds }),
     });
     this.rpc.handle("open", async ({ json, progress }) => ({
       json: described(await this.#session(modelRef(json), progress)),

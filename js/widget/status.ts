@@ -18,6 +18,10 @@ export interface State {
   readonly fallback: string;
   readonly threads: number;
   readonly runs: number;
+  /** The kernel runs models in another page. */
+  readonly standby: boolean;
+  /** Seconds since the kernel was heard, where it should answer. */
+  readonly stalled: number;
   readonly ms: number;
   readonly info: BrowserInfo | undefined;
 }
@@ -34,6 +38,8 @@ const START: State = {
   fallback: "",
   threads: 0,
   runs: 0,
+  standby: false,
+  stalled: 0,
   ms: 0,
   info: undefined,
 };
@@ -107,8 +113,10 @@ export function renderStatus(el: HTMLElement, status: Status): () => void {
 }
 
 function sentence(state: State): string {
-  const { phase, problem, model, backend, threads, runs, ms, loaded, total } = state;
+  const { phase, problem, model, backend, threads, runs, ms, loaded, total, standby, stalled } = state;
   if (problem) return `${SAYS[phase]}: ${problem}`;
+  if (stalled) return `waiting for the kernel for ${Math.round(stalled)} s: it is busy, or gone`;
+  if (standby && phase === "ready") return "stands by: another page runs the kernel's models";
   if (phase === "loading") return `${model} ${total ? `${size(loaded)} of ${size(total)}` : SAYS.loading}`;
   const where = backend && `${backend}${threads > 1 ? `, ${threads} threads` : ""}`;
   const speed = runs ? `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms` : "";

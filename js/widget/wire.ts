@@ -72,6 +72,7 @@ export function* encode(message: Message, frameBytes = FRAME_BYTES): Generator<F
   if (kind !== "call" && kind !== "result") {
     const header: Record<string, unknown> = { ...head };
     if (kind === "progress" || kind === "hello") header["json"] = json;
+    if ((kind === "ping" || kind === "pong") && json !== null) header["json"] = json;
     if (error) header["error"] = error;
     if (kind === "ack") header["seq"] = seq;
     yield { header, buffers: [] };
@@ -140,6 +141,11 @@ export class Assembler {
   }
 
   /** Forgets what came of a call. */
+  /** Ids of messages of which something came, but not all. */
+  arriving(): string[] {
+    return [...this.#streams.keys()].map((key) => (JSON.parse(key) as [string, string])[1]);
+  }
+
   drop(peer: string, id: string): void {
     this.#streams.delete(keyOf(peer, id, "call"));
     this.#streams.delete(keyOf(peer, id, "result"));

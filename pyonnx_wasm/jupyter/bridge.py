@@ -10,7 +10,8 @@ from typing import Any
 
 from ..program import Compiled
 from . import feed
-from .rpc import Call, Rpc
+from .rpc import STALL_SECONDS, Call, Rpc
+from .subshell import outlive
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "lib" / "widget"
 
@@ -59,6 +60,7 @@ class Bridge:
 
     def __init__(self, widget: Any) -> None:
         self.widget = widget
+        outlive(getattr(widget, "comm", None))
         self.rpc = Rpc(widget)
         feed.serve(self.rpc)
 
@@ -68,16 +70,16 @@ class Bridge:
         peer = self.rpc.active
         return dict(peer.info) if peer is not None and isinstance(peer.info, dict) else None
 
-    def open(self, compiled: Compiled, backends: list[str]) -> RemoteModel:
+    def open(self, compiled: Compiled, backends: list[str], stall: float = STALL_SECONDS) -> RemoteModel:
         """Makes a compiled model known and, if a page is there, lets it load the model ahead of the first run."""
-        return RemoteModel(self, compiled, backends)
+        return RemoteModel(self, compiled, backends, stall)
 
 
 class RemoteModel:
     """A compiled model that pages can run. The page that has it open closes it when this goes."""
 
-    def __init__(self, bridge: Bridge, compiled: Compiled, backends: list[str]) -> None:
-        self.bridge = bridge
+    def __init__(self, bridge: Bridge, compiled: Compiled, backends: list[str], stall: float) -> None:
+        self.bridge, self.stall = bridge, stall
         self.blob = feed.model(compiled)
         name = compiled.provenance.get("source") or "model"
         self.ref = {**self.blob.ref, "providers": backends, "name": name}
@@ -86,7 +88,7 @@ class RemoteModel:
 
     def run(self, feeds: list[Any], wanted: list[str]) -> Call:
         """Starts a run: ``feeds`` are wire tensors with the inputs' names; the reply's tensors are the outputs wanted, in order."""
-        return self.bridge.rpc.call("run", {"model": self.ref, "outputs": wanted}, feeds, repeat=True)
+        return self.bridge.rpc.call("run", {"model": self.ref, "outputs": wanted}, feeds, repeat=True, stall=self.stall)
 
 
 def _ignore(call: Any) -> None:

@@ -18,6 +18,7 @@ from .wire import WINDOW, Assembler, Frame, Message, Tensor, WireError, encode
 
 log = logging.getLogger(__name__)
 MAX_PEERS = 64
+STALL_SECONDS = 600.0  # for a page to go on with what it does
 
 
 class Widget(Protocol):
@@ -73,10 +74,11 @@ class Request(Reply):
 class Call(Future[Reply]):
     """A call to a page, under way. ``cancel`` ends it on both sides."""
 
-    def __init__(self, rpc: Rpc, message: Message, repeat: bool, on_progress: Callable[[Any], None] | None) -> None:
+    def __init__(self, rpc: Rpc, message: Message, repeat: bool, on_progress: Callable[[Any], None] | None, stall: float) -> None:
         super().__init__()
-        self.rpc, self.message, self.repeat, self.on_progress = rpc, message, repeat, on_progress
+        self.rpc, self.message, self.repeat, self.on_progress, self.stall = rpc, message, repeat, on_progress, stall
         self.peer: str | None = None
+        self.sent = 0.0
 
     def cancel(self) -> bool:
         if not super().cancel():
@@ -87,13 +89,20 @@ class Call(Future[Reply]):
 
 @dataclass
 class Peer:
-    """A page: what it said of itself, its tab, when it was last heard (``time.monotonic``), and the bytes sent to it since."""
+    """A page: what it said of itself, when it was last heard (``time.monotonic``), and the bytes sent to it since.
+
+    ``tab`` and ``load`` name its browser tab and what was loaded there. ``serving`` are the calls that it has, with the seconds since they
+    went on, as it said when asked at ``told``; None before that.
+    """
 
     id: str
     info: Any
     seen: float
     tab: str = ""
+    load: str = ""
     owed: int = 0
+    serving: Mapping[str, Any] | None = None
+    told: float = 0.0
 
 
 @dataclass
@@ -148,6 +157,7 @@ class Rpc:
         peer: str | None = None,
         repeat: bool = False,
         on_progress: Callable[[Any], None] | None = None,
+        stall: float = STALL_SECONDS,
     ) -> Call:
         """Calls ``op`` in a page; without one, as soon as one says hello.
 
@@ -155,10 +165,11 @@ class Rpc:
             buffers: bytes, arrays and tensors; not copied, so they must not change before the call is done.
             peer: the page; by default the first.
             repeat: the call may be made again, in another page, when its page is gone.
+            stall: seconds that the page may take from one sign of progress to the next, for who waits.
         Returns:
             a future of a :class:`Reply`; RemoteError, WireError or PageGone when it failed.
         """
-        call = Call(self, Message("call", next(self._ids), "", op, json, [_tensor(b) for b in buffers]), repeat, on_progress)
+        call = Call(self, Message("call", next(self._ids), "", op, json, [_tensor(b) for b in buffers]), repeat, on_progress, stall)
         with self._lock:
             self._calls[call.message.id] = call
             self._dispatch(call, peer)
@@ -178,6 +189,15 @@ class Rpc:
         """Asks the page that is called for a sign of life."""
         if peer := self.active:
             self._send(Message("ping", "ping", peer.id))
+
+    def again(self, call: Call) -> None:
+        """Sends a call that its page never got once more; what came of it until now is dropped on both sides."""
+        with self._lock:
+            if call.peer is not None and call.message.id in self._calls:
+                self._outgoing.pop((call.peer, call.message.id), None)
+                self._assembler.drop(call.peer, call.message.id)
+                self._send(Message("cancel", call.message.id, call.peer))
+                self._dispatch(call, call.peer)
 
     def who(self) -> None:
         """Asks all pages to say hello."""
@@ -200,7 +220,15 @@ class Rpc:
         for call in lost:
             if not call.repeat:
                 self._finish(call, PageGone("the page that ran this was closed or reloaded"))
+        self._tell()
         self.on_peers()
+
+    def _tell(self) -> None:
+        """Says to every page whether it is the one that is called."""
+        with self._lock:
+            active = self.active
+            for peer in self.peers.values():
+                self._send(Message("ping", "ping", peer.id, json={"active": peer is active}))
 
     def close(self) -> None:
         """Ends all calls with an error and stops listening."""
@@ -212,7 +240,7 @@ class Rpc:
 
     def _dispatch(self, call: Call, peer: str | None = None) -> None:
         chosen = peer or (self.active.id if self.active else None)
-        call.peer = chosen
+        call.peer, call.sent = chosen, time.monotonic()
         if chosen is not None:
             m = call.message
             self._post(Message("call", m.id, chosen, m.op, m.json, m.tensors))
@@ -279,25 +307,32 @@ class Rpc:
             if message.peer not in self.peers and (len(self.peers) >= MAX_PEERS or not message.peer):
                 return
             said = message.json if isinstance(message.json, Mapping) else {}
-            tab = str(said.get("tab") or "")[:128]
-            self.peers[message.peer] = Peer(message.peer, said.get("info"), time.monotonic(), tab)
-            before = [p.id for p in self.peers.values() if tab and p.tab == tab and p.id != message.peer]
+            tab, load = (str(said.get(key) or "")[:128] for key in ("tab", "load"))
+            self.peers[message.peer] = Peer(message.peer, said.get("info"), time.monotonic(), tab, load)
+            others = [p for p in self.peers.values() if p.id != message.peer]
+            before = [p.id for p in others if tab and p.tab == tab and not (load and p.load == load)]
             self.greeted, self.refusal = True, ""
             for call in list(self._calls.values()):
                 if call.peer is None:
                     self._dispatch(call)
         for peer in before:
             self.drop(peer)
+        self._tell()
         self.on_peers()
 
     def _on_who(self, message: Message) -> None:
         pass
 
     def _on_pong(self, message: Message) -> None:
-        pass
+        said = message.json.get("serving") if isinstance(message.json, Mapping) else None
+        if isinstance(said, Mapping) and (peer := self.peers.get(message.peer)):
+            peer.serving, peer.told = said, time.monotonic()
 
     def _on_ping(self, message: Message) -> None:
-        self._send(Message("pong", message.id, message.peer))
+        with self._lock:
+            known = {id for peer, id in (*self._requests, *self._outgoing) if peer == message.peer}
+            serving = dict.fromkeys(known | self._assembler.arriving(message.peer), 0)
+        self._send(Message("pong", message.id, message.peer, json={"serving": serving}))
 
     def _on_bye(self, message: Message) -> None:
         self.drop(message.peer)

@@ -12,7 +12,7 @@ from ..options import RunOptions, SessionOptions
 from ..program import Compiled
 from ..session import InferenceSession, paired
 from .bridge import RemoteModel, bridge
-from .rpc import Call, Reply
+from .rpc import STALL_SECONDS, Call, Reply
 from .wait import wait, wait_async
 from .wire import Tensor
 
@@ -28,7 +28,7 @@ class BrowserSession(InferenceSession):
 
     Args:
         providers: ``["browser"]``, or ``[("browser", {"backends": ["wasm"]})]`` to say which backends to try there, in order; by default
-            ``webgpu``, then ``wasm``.
+            ``webgpu``, then ``wasm``; ``stall_seconds`` is how long the page may take from one sign of progress to the next (600).
     """
 
     def __init__(
@@ -39,13 +39,13 @@ class BrowserSession(InferenceSession):
         provider_options: Sequence[Mapping[str, Any]] | None = None,
         **others: Any,
     ) -> None:
-        self._backends = _backends(paired(providers, provider_options))
+        self._backends, self._stall = _options(paired(providers, provider_options))
         self._bridge = bridge()
         self._stats: dict[str, Any] = {}
         super().__init__(path_or_bytes, sess_options, providers, provider_options, **others)
 
     def _executor(self, compiled: Compiled) -> Any:
-        return self._bridge.open(compiled, self._backends)
+        return self._bridge.open(compiled, self._backends, self._stall)
 
     @property
     def bridge(self) -> Any:
@@ -103,7 +103,7 @@ class BrowserSession(InferenceSession):
         return list(interface.to_values(given, [t.numpy() for t in reply.tensors]).values())
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "provider": ("browser", {"backends": self._backends})}
+        return {**super().__getstate__(), "provider": ("browser", {"backends": self._backends, "stall_seconds": self._stall})}
 
 
 class Results:
@@ -141,9 +141,13 @@ class Results:
             self._calls.popleft().cancel()
 
 
-def _backends(providers: Sequence[str | tuple[str, Any]] | None) -> list[str]:
+def _options(providers: Sequence[str | tuple[str, Any]] | None) -> tuple[list[str], float]:
     options: dict[str, Any] = next((p[1] for p in providers or () if not isinstance(p, str) and p[0] == "browser"), {})
-    chosen = list(options.get("backends", BACKENDS))
+    if unknown := set(options) - {"backends", "stall_seconds"}:
+        raise ValueError(f"the browser has no option {', '.join(sorted(unknown))}; it has backends and stall_seconds")
+    chosen, stall = list(options.get("backends", BACKENDS)), options.get("stall_seconds", STALL_SECONDS)
     if not chosen or not set(chosen) <= set(BACKENDS):
         raise ValueError(f"backends of the browser are {', '.join(BACKENDS)}, not {chosen}")
-    return chosen
+    if not isinstance(stall, (int, float)) or not stall > 0:
+        raise ValueError(f"stall_seconds is a number of seconds above 0, not {stall!r}")
+    return chosen, float(stall)

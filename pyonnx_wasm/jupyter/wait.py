@@ -32,6 +32,8 @@ RELOAD_SECONDS = 15.0  # for a page that said goodbye to come back
 CRASH_SECONDS = 4.0  # for another page, after one fell silent
 SILENCE_SECONDS = 8.0  # without a sign of life although asked for one
 IMPATIENT_SECONDS = 3.0  # the same, where another page could do it
+LOST_SECONDS = 2.0  # after which a page that says that it has not got a call is believed
+TRIES = 3  # for a call that gets lost on the way
 SLOWEST = 4 << 20  # bytes per second that a line is expected to carry
 COMM = frozenset(("comm_open", "comm_msg", "comm_close"))
 GREETINGS = frozenset(("kernel_info_request", "comm_info_request"))
@@ -41,6 +43,10 @@ class NoBrowser(ConnectionError):
     """No page is there to run the model."""
 
 
+class Unanswered(NoBrowser):
+    """A page is there, but does not answer a call."""
+
+
 class Watch:
     """Tells whether a call can still be answered. ``check`` is called often while somebody waits for it."""
 
@@ -48,6 +54,7 @@ class Watch:
         self.call, self.rpc = call, call.rpc
         self.since = self.checked = self.asked = time.monotonic()
         self.peer: str | None = call.peer
+        self.lost, self.tries = 0.0, 0
         self.patience = RELOAD_SECONDS if self.rpc.greeted else HELLO_SECONDS
 
     def check(self) -> None:
@@ -55,6 +62,7 @@ class Watch:
 
         Raises:
             NoBrowser: there is no page, or none any more.
+            Unanswered: the page lives, but does not go on with the call.
         """
         now = time.monotonic()
         if now - self.checked > 1:  # nothing was read meanwhile, so silence means nothing
@@ -70,9 +78,32 @@ class Watch:
         elif now - max(page.seen, self.since) > self._limit(page):
             self.patience = CRASH_SECONDS
             self.rpc.drop(page.id)
-        elif now - self.asked > 0.5:
-            self.asked = now
-            self.rpc.ping()
+        else:
+            if now - self.asked > 0.5:
+                self.asked = now
+                self.rpc.ping()
+            self._served(page, now)
+
+    def _served(self, page: Peer, now: float) -> None:
+        """Sends the call again if the page says that it never got it, and gives up what does not go on."""
+        call = self.call
+        if page.serving is None or page.told < call.sent + LOST_SECONDS + page.owed / SLOWEST or call.done():
+            return
+        idle = page.serving.get(call.message.id)
+        if isinstance(idle, (int, float)):
+            self.lost = 0.0
+            if idle > call.stall:
+                raise Unanswered(
+                    f"the browser lives, but has not gone on with {call.message.op!r} for {call.stall:.0f} s: reload the page and run "
+                    'this again; ("browser", {"stall_seconds": ...}) among the providers allows it more time'
+                )
+        elif not self.lost:
+            self.lost = page.told
+        elif page.told > self.lost + 1:  # its answer was not on the way, either
+            self.lost, self.tries = 0.0, self.tries + 1
+            if self.tries > TRIES:
+                raise Unanswered(f"the browser is there, but {call.message.op!r} does not reach it: reload the page and run this again")
+            self.rpc.again(call)
 
     def _limit(self, page: Peer) -> float:
         return (IMPATIENT_SECONDS if len(self.rpc.peers) > 1 else SILENCE_SECONDS) + page.owed / SLOWEST

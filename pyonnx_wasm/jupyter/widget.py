@@ -22,6 +22,7 @@ from . import feed
 from .bridge import script
 from .channel import channel
 from .rpc import Reply, Request, Rpc
+from .subshell import outlive
 from .wire import Tensor
 
 BACKENDS = ("webgpu", "wasm")
@@ -64,6 +65,7 @@ class ModelWidget(anywidget.AnyWidget):
         }
         line = channel()
         super().__init__(_esm=script(module), _channel=line.name if line else "")
+        outlive(self.comm)
         self.set_trait("spec", full)
         self._rpc = Rpc(self, line)
         feed.serve(self._rpc)

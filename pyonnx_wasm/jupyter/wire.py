@@ -93,6 +93,8 @@ def encode(message: Message, frame_bytes: int = FRAME_BYTES) -> Iterator[Frame]:
     if message.kind not in CARRIERS:
         if message.kind in ("progress", "hello"):
             head["json"] = message.json
+        if message.kind in ("ping", "pong") and message.json is not None:
+            head["json"] = message.json
         if message.error is not None:
             head["error"] = {"name": message.error[0], "message": message.error[1]}
         if message.kind == "ack":
@@ -161,6 +163,10 @@ class Assembler:
             return stream.message()
         self._streams[key] = stream
         return None
+
+    def arriving(self, peer: str) -> set[str]:
+        """Ids of calls of which something came, but not all."""
+        return {key[1] for key in self._streams if key[0] == peer}
 
     def drop(self, peer: str, id: str | None = None) -> None:
         """Forgets what came of a call, or of everything from a page."""

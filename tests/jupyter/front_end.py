@@ -156,6 +156,11 @@ class FrontEnd:
         self.client.control_channel.send(self.client.session.msg("create_subshell_request", {}))
         return str(self.client.get_control_msg(timeout=10)["content"]["subshell_id"])
 
+    def delete_subshell(self) -> None:
+        """Deletes the subshell in the kernel; messages go on naming it."""
+        self.client.control_channel.send(self.client.session.msg("delete_subshell_request", {"subshell_id": self._subshell}))
+        assert self.client.get_control_msg(timeout=10)["content"]["status"] == "ok"
+
     def _serve(self) -> None:
         session, shell = self.client.session, self.client.shell_channel.socket
         iopub = self.client.iopub_channel.socket

@@ -261,3 +261,96 @@ test("a file that breaks off ends its stream", async () => {
   line.rpc.close("the kernel was restarted");
   await assert.rejects(pending, /the kernel was restarted/);
 });
+
+/** A page whose clock the test sets: seconds that pass without a timer. */
+class Slow extends Line {
+  constructor(t, options) {
+    t.mock.timers.enable({ apis: ["setInterval"] });
+    let now = 0;
+    t.mock.method(performance, "now", () => now);
+    super(options);
+    this.pass = (seconds) => {
+      for (let s = 0; s < seconds; s++) {
+        now += 1000;
+        t.mock.timers.tick(1000);
+      }
+    };
+  }
+  kinds() {
+    return this.sent.splice(0).map(({ header }) => header.kind);
+  }
+}
+
+test("a call that got lost is sent again, and given up in the end", async (t) => {
+  const line = new Slow(t);
+  const answer = line.rpc.call("read", { start: 0 }, [bytes(10)]);
+  const { id } = line.take().header;
+  for (let tries = 0; tries < 3; tries++) {
+    line.pass(3);
+    const { header } = line.take();
+    assert.equal(header.kind, "ping");
+    line.give({ kind: "pong", id: header.id, json: { serving: {} } });
+    assert.equal(line.take().header.kind, "cancel");
+    const again = line.take();
+    assert.deepEqual([again.header.id, again.header.op, again.header.json], [id, "read", { start: 0 }]);
+    assert.equal(hex(again.buffers[0]), hex(bytes(10)));
+  }
+  line.pass(3);
+  line.give({ kind: "pong", id: line.take().header.id, json: { serving: {} } });
+  await assert.rejects(answer, /the kernel is there, but does not answer "read": run the cell again/);
+  line.pass(10);
+  assert.deepEqual(line.sent, []);
+});
+
+test("a call that the kernel has, or makes progress with, is left alone", async (t) => {
+  const line = new Slow(t);
+  const answer = line.rpc.call("run");
+  const { id } = line.take().header;
+  line.pass(3);
+  line.give({ kind: "pong", id: line.take().header.id, json: { serving: { [id]: 0 } } });
+  assert.deepEqual(line.kinds(), []);
+  line.pass(1);
+  line.give({ kind: "pong", id: line.take().header.id }); // an older kernel says nothing
+  for (let k = 0; k < 10; k++) {
+    line.give({ kind: "progress", id, json: k });
+    line.pass(2);
+  }
+  assert.deepEqual(line.kinds(), []);
+  line.give({ kind: "result", id, json: "done" });
+  assert.equal((await answer).json, "done");
+});
+
+test("a kernel that answers nothing is told of, not given up", async (t) => {
+  const told = [];
+  const line = new Slow(t, { onStall: (seconds) => told.push(seconds), onActive: (active) => told.push(active) });
+  const answer = line.rpc.call("f");
+  const { id } = line.take().header;
+  line.pass(8);
+  assert.deepEqual(told, [6, 7, 8]);
+  assert.deepEqual(line.kinds(), ["ping", "ping"]);
+  line.give({ kind: "ping", id: "ping", json: { active: false } });
+  assert.deepEqual(told.at(-1), false);
+  assert.deepEqual(line.take().header.json, { serving: {} });
+  line.give({ kind: "result", id });
+  await answer;
+});
+
+test("what a page serves, it says", async (t) => {
+  const line = new Slow(t);
+  let end;
+  line.rpc.handle("run", ({ progress }) => new Promise((done) => (end = { done, progress })));
+  line.give({ kind: "call", id: "k1", op: "run" });
+  line.pass(4);
+  const ask = () => {
+    line.give({ kind: "ping", id: "ping" });
+    return line.sent.findLast(({ header }) => header.kind === "pong").header.json.serving;
+  };
+  assert.deepEqual(ask(), { k1: 4 });
+  end.progress(0.5);
+  assert.deepEqual(ask(), { k1: 0 });
+  end.done();
+  await Promise.resolve().then(() => {}).then(() => {});
+  t.mock.timers.reset();
+  await tick();
+  assert.deepEqual(ask(), {});
+});

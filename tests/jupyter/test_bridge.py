@@ -199,7 +199,7 @@ def test_two_tabs_and_a_closed_one(desk: Desk, expected: Callable[[int], str]) -
     first.save()
     second = desk.tab(first.name)
     assert second.run(1) == expected(3)
-    expect(badge(second)).to_contain_text("connect")  # the first tab ran it, and only it
+    expect(badge(second)).to_contain_text("stands by")  # the first tab ran it, and only it
     first.close()
     begin = time.monotonic()
     assert second.run(2) == expected(4)

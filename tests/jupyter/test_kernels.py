@@ -173,6 +173,19 @@ def test_pages_come_and_go(front_end: FrontEnd, expected: Callable[[int], str]) 
     assert front_end.run("print(show(await session.run_async(None, feed(2))))") == expected(2)
 
 
+def test_a_subshell_that_is_deleted_takes_no_message_with_it(handlers: dict[str, Callable[[Request], Any]]) -> None:
+    """As JupyterLab does after a restart: it goes on naming the subshell."""
+    with FrontEnd([install("7.4.0")], True, handlers) as front_end:
+        assert front_end.run(SETUP) == ""
+        page = front_end.pages[0]
+        asked = page.call("asset", {"name": "core.wasm"})  # answered by the subshell, which is where the next would go
+        asked.result(10)
+        front_end.delete_subshell()
+        for _ in range(3):
+            assert page.call("asset", {"name": "core.wasm"}).result(10).json["bytes"] > 0
+        assert front_end.run("print(len(session.run(None, feed(1))))") == "1"
+
+
 def test_no_page_at_all() -> None:
     with FrontEnd([install("7.4.0")], True, {}) as front_end:
         assert front_end.run(SETUP) == ""

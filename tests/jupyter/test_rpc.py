@@ -22,10 +22,14 @@ class Line:
 
     def __init__(self) -> None:
         self.sent: deque[tuple[dict[str, Any], list[bytes]]] = deque()
+        self.active: dict[str, bool] = {}
         self.rpc = Rpc(self)
         assert self.take()["kind"] == "who"
 
     def send(self, content: Any, buffers: Any = None) -> None:
+        if content["kind"] == "ping" and "json" in content:
+            self.active[content["peer"]] = content["json"]["active"]
+            return
         self.sent.append((content, [bytes(b) for b in buffers or ()]))
 
     def on_msg(self, callback: Any, remove: bool = False) -> None:
@@ -42,8 +46,8 @@ class Line:
     def raw(self, header: Any, buffers: list[bytes] = []) -> None:  # noqa: B006
         self.callback(self, header, buffers)
 
-    def hello(self, peer: str = "p", tab: str = "") -> None:
-        self.give(Message("hello", "hello", peer, json={"tab": tab, "info": {"name": peer}}))
+    def hello(self, peer: str = "p", tab: str = "", load: str = "") -> None:
+        self.give(Message("hello", "hello", peer, json={"tab": tab, "load": load, "info": {"name": peer}}))
 
     def answer(self, json: Any = None, tensors: list[Tensor] = [], peer: str = "p") -> None:  # noqa: B006
         """Answers the call whose only frame is next."""
