@@ -77,7 +77,8 @@ def to_tensors(faces: Faces, feed: Mapping[str, Any]) -> dict[str, Any]:
             rows, run = _packed(face, () if given is None and face.optional else given)
             found |= {face.name: run, f"{face.name}/shapes": rows}
         elif given is None:
-            found[face.name] = np.zeros([d if isinstance(d, int) else 0 for d in face.shape or ()], to_numpy(face.dtype))
+            blank = ("", object) if face.dtype is DType.string else (0, to_numpy(face.dtype))
+            found[face.name] = np.full([d if isinstance(d, int) else 0 for d in face.shape or ()], *blank)
         else:
             found[face.name] = given
     return found
@@ -111,8 +112,9 @@ def _packed(face: Face, given: Any) -> tuple[np.ndarray, np.ndarray]:
         if array.ndim >= ROW:
             raise ValueError(f"input {face.name!r}, element {i}, has rank {array.ndim}; at most {ROW - 1} are supported")
         row[0], row[1 : 1 + array.ndim] = array.ndim, array.shape
-    run = np.concatenate([a.reshape(-1) for a in arrays]) if arrays else np.empty(0, to_numpy(face.dtype))
-    return rows, run.astype(to_numpy(face.dtype), copy=False) if run.dtype.kind != "V" else run
+    kind = np.dtype(object) if face.dtype is DType.string else to_numpy(face.dtype)
+    run = np.concatenate([a.reshape(-1) for a in arrays]) if arrays else np.empty(0, kind)
+    return rows, run.astype(kind, copy=False) if run.dtype.kind != "V" else run
 
 
 def to_values(faces: Faces, arrays: Sequence[np.ndarray]) -> dict[str, Any]:

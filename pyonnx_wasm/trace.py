@@ -13,7 +13,25 @@ import numpy as np
 from . import ops, registry, tensor
 from .dtypes import DType, from_numpy
 from .fold import evaluate
-from .ir import COMPOUND, Face, Form, Graph, IRError, Map, Maps, NeedsShape, Single, Storage, Strings, Value, dims, face_of, form_of, parts
+from .ir import (
+    COMPOUND,
+    Face,
+    Form,
+    Graph,
+    IRError,
+    Map,
+    Maps,
+    NeedsShape,
+    Single,
+    Storage,
+    Strings,
+    Value,
+    dims,
+    face_of,
+    form_of,
+    members,
+    parts,
+)
 from .ir.dims import DimLike
 from .onnxfile import reader
 from .ops.ragged import formed, of_each_rank, ranked, shaped
@@ -154,7 +172,8 @@ class Tracer:
         shape = tuple(f"{name}[{a}]" for a in range(next(iter(form.ranks or ())))) if one else None
         face = Face(name, bool(form.sequence), form.optional, form.dtype, shape)
         self.graph.faces[1].append(face)
-        self.graph.outputs += [(spec[0], tensor) for spec, tensor in zip(face.tensors(), parts(whole), strict=True)]
+        for spec, member in zip(face.tensors(), members(whole), strict=True):
+            self.graph.outputs += self.output(spec[0], member)
 
     def add_input(self, info: reader.ValueInfo, shape: Sequence[int | str | None] | None, fixed: np.ndarray | None) -> None:
         kind = info.type

@@ -5,7 +5,7 @@ and ``kernels/cpp/core``; what can be said of a graph is added in ``graph`` and 
 """
 
 from . import dims
-from .compound import COMPOUND, ROW, Face, Form, Items, Map, Maps, Maybe, Packed, Single, face_of, form_of, parts, rebuilt
+from .compound import COMPOUND, ROW, Face, Form, Items, Map, Maps, Maybe, Packed, Single, face_of, form_of, members, parts, rebuilt
 from .graph import (
     Content,
     Graph,
@@ -50,6 +50,7 @@ __all__ = [
     "face_of",
     "flatten",
     "form_of",
+    "members",
     "parts",
     "reachable",
     "rebuilt",

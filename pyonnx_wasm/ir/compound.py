@@ -25,7 +25,7 @@ class Items:
         whole: gives the same as a :class:`Packed`, where one need not be made of the values.
     """
 
-    values: tuple[Value, ...]
+    values: tuple[Value | Strings, ...]
     dtype: DType | None = None
     whole: Callable[[], Packed] | None = field(default=None, compare=False)
 
@@ -44,12 +44,14 @@ class Packed:
         shapes: int64 [length, :data:`ROW`]; a row holds the tensor's rank and its sizes, 1 beyond them.
         ranks: those that the tensors may have; None: any.
         unranked: the input of the model that would have to declare its rank.
+        grew: the sequence that it was made of, and the tensors that were put behind that.
     """
 
-    elements: Value
+    elements: Value | Strings
     shapes: Value
     ranks: Ranks | None = None
     unranked: str = ""
+    grew: tuple[Packed, tuple[Value | Strings, ...]] | None = None
 
     @property
     def dtype(self) -> DType:
@@ -171,11 +173,20 @@ def parts(x: Any) -> list[Value]:
     if isinstance(x, Maybe):
         return [x.present, *parts(x.value)]
     if isinstance(x, Packed):
-        return [x.elements, x.shapes]
+        return [*parts(x.elements), x.shapes]
     if isinstance(x, Items):
         return [part for v in x.values for part in parts(v)]
     if isinstance(x, Strings):
         return [x.spans, x.pool]
+    return [x.value if isinstance(x, Single) else x]
+
+
+def members(x: Any) -> list[Value | Strings]:
+    """The same, where a tensor of strings is one."""
+    if isinstance(x, Maybe):
+        return [x.present, *members(x.value)]
+    if isinstance(x, Packed):
+        return [x.elements, x.shapes]
     return [x.value if isinstance(x, Single) else x]
 
 
@@ -184,7 +195,7 @@ def rebuilt(x: Any, tensors: Iterator[Value]) -> Any:
     if isinstance(x, Maybe):
         return Maybe(next(tensors), rebuilt(x.value, tensors))
     if isinstance(x, Packed):
-        return replace(x, elements=next(tensors), shapes=next(tensors))
+        return replace(x, elements=rebuilt(x.elements, tensors), shapes=next(tensors), grew=None)
     if isinstance(x, Items):
         return Items(tuple(rebuilt(v, tensors) for v in x.values), x.dtype)
     if isinstance(x, Strings):

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..dtypes import DType, to_numpy
-from ..ir import COMPOUND, Form, Graph, IRError, Items, Packed, Shape, Storage, Strings, Value, dims, form_of, parts, rebuilt
+from ..ir import COMPOUND, Form, Graph, IRError, Items, Packed, Shape, Storage, Strings, Value, dims, parts, rebuilt
 from ..ir.dims import Dim, DimLike
 from ..registry import Context, Control, Notation
 from ..tensor import constant, content, contiguous, literal, reshape
-from .ragged import formed, pack, shaped, tensors
+from .ragged import formed, pack, tensors
 
 ANY_TRIPS = (1 << 63) - 1
 FOLDED = 4096  # elements of a computed constant that the body has as it is
@@ -81,7 +81,7 @@ class Outline:
                         made.append(self.take_whole(pack(x)))
                 return made[0]
 
-            return Items(tuple(self.take(v) for v in x.values), x.dtype, whole)
+            return Items(tuple(rebuilt(v, iter([self.take(part) for part in parts(v)])) for v in x.values), x.dtype, whole)
         return rebuilt(x, iter([self.take(v) for v in parts(x)]))
 
     def _named(self, name: str, x: Value, named: Value) -> Value:
@@ -202,100 +202,3 @@ def emit(
                 value.producer.outs[spec] = whole
         found.append(whole)
     return found
-
-
-Trace = Callable[[Outline, Value, Value, Sequence[Any]], Sequence[Any]]
-
-
-def run_loop(
-    ctx: Context,
-    body: Any,
-    trips: DimLike,
-    condition: DimLike,
-    initial: Sequence[Any],
-    trace: Trace,
-    ranks: Sequence[int],
-    appended: int = 0,
-) -> tuple[Any, ...]:
-    """A loop that the core runs. Sizes of carried values that change from step to step become symbols, one after the other.
-
-    Args:
-        body: of the model; None where ``trace`` makes its own.
-        trace: gives the condition and the results of a step from its number, its condition and the carried values.
-        ranks: of the step's number and of its condition.
-        appended: so many of the results, the last ones, lie one behind the other along their first axis.
-    """
-    forms = [form_of(v) for v in initial]
-    changing: set[tuple[int, int]] = set()
-    while True:
-        first = list(tensors([v if _plain(f) else formed(v, f) for v, f in zip(initial, forms, strict=True)]))
-        outline = Outline(ctx, body)
-        step, going = (outline.input(t, [1] * r) for t, r in zip((DType.int64, DType.bool), ranks, strict=True))
-        carried = []
-        for k, value in enumerate(first):
-            shape = [outline.graph.fresh() if (k, a) in changing else outline.size(s) for a, s in enumerate(value.shape)]
-            carried.append(outline.take(value, shape))
-        inside = iter(carried)
-        go, *results = trace(outline, step, going, [None if _plain(f) else shaped(f, inside) for f in forms])
-        if any(isinstance(v, Strings) for v in results[len(forms) :]):
-            raise IRError("strings that the steps of a loop give are not stacked; carry them, or join them in the body")
-        wider = [f | form_of(now) for f, now in zip(forms, results, strict=False)]
-        if wider != forms:
-            forms, changing = wider, set()
-            continue
-        every = [None if _plain(f) else f for f in forms] + [None] * (len(results) - len(forms))
-        go, *given = outline.give([go, *results], [None, *every])
-        before = len(changing)
-        for k, (was, now) in enumerate(zip(carried, given, strict=False)):
-            if was.dtype is not now.dtype or was.rank != now.rank:
-                raise IRError(f"a loop carries {first[k]}, its body gives {now}: dtype and rank must stay")
-            changing.update((k, a) for a, (s, t) in enumerate(zip(was.shape, now.shape, strict=True)) if not dims.same(s, t))
-        if len(changing) == before:
-            break
-    if go.dtype is not DType.bool:
-        raise IRError(f"the condition that a loop's body gives is {go}, it must be bool")
-    outs: list[tuple[DType, list[DimLike | None]]] = []
-    for k, value in enumerate(first):
-        outs.append((value.dtype, [None if (k, a) in changing else s for a, s in enumerate(value.shape)]))
-    stacked = len(given) - appended
-    outs += [(v.dtype, [None, *map(outline.back, v.shape)]) for v in given[len(first) : stacked]]
-    outs += [(v.dtype, [None, *map(outline.back, v.shape[1:])]) for v in given[stacked:]]
-    steer: dict[str, Any] = {"first": len(first), "condition": condition, "trips": trips if isinstance(trips, int) else dims.dmax(trips, 0)}
-    made = iter(emit("loop", [outline], outline.taken, outs, **steer, stacked=stacked) if outs else [])
-    return (*[None if _plain(f) else shaped(f, made) for f in forms], *made)
-
-
-def _plain(form: Form) -> bool:
-    """Whether a form is that of no value at all."""
-    return form.optional and form.sequence is None
-
-
-Cell = Callable[[Sequence[Value], Sequence[Value], Sequence[Value | None]], tuple[list[Value], list[Value]]]
-
-
-def run_steps(
-    ctx: Context,
-    steps: DimLike,
-    state: Sequence[Value],
-    scanned: Sequence[tuple[Value, int]],
-    fixed: Sequence[Value | None],
-    cell: Cell,
-) -> tuple[list[Value], list[Value]]:
-    """A recurrence that the core runs: the last state, and what the steps gave, stacked along a new first axis.
-
-    Args:
-        scanned: values and the axis of each that a step takes its part along.
-        fixed: what every step takes whole.
-        cell: given the state, the parts of the scanned and the fixed values, the next state and what the step gives.
-    """
-    from .gather import Gather
-
-    def trace(outline: Outline, step: Value, going: Value, carried: Sequence[Any]) -> list[Any]:
-        wholes, operands = [outline.take(x) for x, _ in scanned], [None if v is None else outline.bring(v) for v in fixed]
-        with outline.graph:
-            parts = [Gather(whole, step, axis=axis) for whole, (_, axis) in zip(wholes, scanned, strict=True)]
-            fresh, given = cell(carried, parts, operands)
-            return [constant(np.array(True)), *fresh, *given]
-
-    made = run_loop(ctx, None, steps, 1, state, trace, [0, 0])
-    return list(made[: len(state)]), list(made[len(state) :])

@@ -27,9 +27,10 @@ from ..tensor import (
     transpose,
     unsqueeze,
 )
-from .bodies import ANY_TRIPS, Outline, emit, run_loop
+from .bodies import ANY_TRIPS, Outline, emit
 from .gather import Gather
-from .ragged import at, pack, row_of, shaped
+from .loops import run_loop
+from .ragged import at, flat, pack, row_of, shaped
 
 STEPS = 1024  # most that are settled one after another
 FEW = 8  # settled where they could be run by the core as well
@@ -123,7 +124,7 @@ def Loop(
 
 def map_sequences(ctx: Context, body: Any, count: DimLike, inputs: Sequence[Any]) -> tuple[Packed, ...]:
     """A body on the elements of sequences, one after the other; other values are the same for all."""
-    known: list[Value] = []
+    known: list[Value | Strings] = []
 
     def trace(outline: Outline, step: Value, going: Value, carried: Sequence[Any]) -> list[Any]:
         taken = [outline.take_whole(pack(v)) if isinstance(v, (Items, Packed)) else outline.take_whole(v) for v in inputs]
@@ -133,7 +134,7 @@ def map_sequences(ctx: Context, body: Any, count: DimLike, inputs: Sequence[Any]
         known[:] = outline.trace(items)
         with outline.graph:
             rows = [literal([*row_of(v)]) for v in known]
-            return [constant(np.array(True)), *rows, *(reshape(v, [v.size]) for v in known)]
+            return [constant(np.array(True)), *rows, *map(flat, known)]
 
     made = run_loop(ctx, body, count, 1, [], trace, [0, 0], len(body.outputs))
     rows, runs = made[: len(known)], made[len(known) :]
@@ -180,7 +181,7 @@ def _none_of(value: Value | Strings) -> Value | Strings:
 
 @op(since=9)
 def Scan(
-    *inputs: Value,
+    *inputs: Value | Strings,
     body: Any,
     num_scan_inputs: int,
     scan_input_axes: Sequence[int] | None = None,
@@ -188,7 +189,7 @@ def Scan(
     scan_output_axes: Sequence[int] | None = None,
     scan_output_directions: Sequence[int] | None = None,
     ctx: Context,
-) -> tuple[Value, ...]:
+) -> tuple[Value | Strings, ...]:
     count = len(inputs) - num_scan_inputs
     state, scanned = list(inputs[:count]), inputs[count:]
     axes = [axis_of(a, x.rank) for a, x in zip(scan_input_axes or [0] * num_scan_inputs, scanned, strict=True)]
@@ -204,9 +205,10 @@ def Scan(
     outputs = []
     for k, row in enumerate(rows):
         if (scan_output_directions or [0] * len(rows))[k]:
-            row = between(row, 0, -1, -dims.MAX_SIZE, -1)
+            row = strings.moved(lambda v: between(v, 0, -1, -dims.MAX_SIZE, -1), row)
         axis = axis_of((scan_output_axes or [0] * len(rows))[k], row.rank)
-        outputs.append(transpose(row, [*range(1, axis + 1), 0, *range(axis + 1, row.rank)]))
+        order = [*range(1, axis + 1), 0, *range(axis + 1, row.rank)]
+        outputs.append(strings.moved(lambda v, order=order: transpose(v, order), row))
     return (*state, *outputs)
 
 
@@ -214,18 +216,19 @@ def _run_scan(
     ctx: Context,
     body: Any,
     steps: DimLike,
-    state: Sequence[Value],
-    scanned: Sequence[Value],
+    state: Sequence[Value | Strings],
+    scanned: Sequence[Value | Strings],
     axes: Sequence[int],
     backwards: Sequence[int],
-) -> tuple[Value, ...]:
-    def trace(outline: Outline, step: Value, going: Value, carried: Sequence[Value]) -> list[Value]:
+) -> tuple[Any, ...]:
+    def trace(outline: Outline, step: Value, going: Value, carried: Sequence[Any]) -> list[Any]:
         slices = []
         for x, axis, back in zip(scanned, axes, backwards, strict=True):
-            whole = outline.take(x)
+            whole = outline.take_whole(x)
             with outline.graph:
                 last = reshape(literal([whole.shape[axis] - 1]), ())
-                slices.append(Gather(whole, map_("sub", last, step) if back else step, axis=axis))
+                place = map_("sub", last, step) if back else step
+                slices.append(strings.moved(lambda v, place=place, axis=axis: Gather(v, place, axis=axis), whole))
         results = outline.trace([*carried, *slices])
         with outline.graph:
             return [constant(np.array(True)), *results]
@@ -237,21 +240,21 @@ def _settled_scan(
     ctx: Context,
     body: Any,
     steps: int,
-    state: Sequence[Value],
-    scanned: Sequence[Value],
+    state: Sequence[Value | Strings],
+    scanned: Sequence[Value | Strings],
     axes: Sequence[int],
     backwards: Sequence[int],
-) -> tuple[list[Value], list[Value]]:
+) -> tuple[list[Any], list[Any]]:
     count = len(state)
-    stacked: list[list[Value]] = [[] for _ in body.outputs[count:]]
+    stacked: list[list[Value | Strings]] = [[] for _ in body.outputs[count:]]
     for step in range(steps):
         at = [steps - 1 - step if back else step for back in backwards]
-        slices = [squeeze(slice_(x, a, i, 1), [a]) for x, a, i in zip(scanned, axes, at, strict=True)]
+        slices = [strings.moved(lambda v, a=a, i=i: squeeze(slice_(v, a, i, 1), [a]), x) for x, a, i in zip(scanned, axes, at, strict=True)]
         results = subgraph(ctx, body, [*state, *slices])
         state = results[:count]
         for row, value in zip(stacked, results[count:], strict=True):
-            row.append(unsqueeze(value, [0]))
-    return list(state), [concat(row, 0) for row in stacked]
+            row.append(value)
+    return list(state), [_stack(row) for row in stacked]
 
 
 def _length(size: Any) -> int:

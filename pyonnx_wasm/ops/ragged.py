@@ -14,6 +14,7 @@ import numpy as np
 from ..dtypes import DType
 from ..ir import ROW, Form, Graph, IRError, Items, Maybe, NeedsShape, Packed, Single, Strings, Value, dims, parts
 from ..ir.dims import DimLike
+from ..onnxfile.strings import MAX_BYTES
 from ..tensor import (
     COPY,
     MAX_RANK,
@@ -47,16 +48,42 @@ def pack(x: Sequential, dtype: DType | None = None) -> Packed:
     if x.whole is not None:
         return x.whole()
     dtype = x.values[0].dtype if x.values else x.dtype or dtype or DType.float32
-    if dtype.bits < 8:
+    if 0 < dtype.bits < 8:
         raise IRError(f"sequences of {dtype.name} whose length is data are not supported: cast the tensors to a whole byte per element")
     if not x.values:
-        return Packed(fill([0], 0, dtype), fill([0, ROW], 0, DType.int64), frozenset())
-    runs = [reshape(v, [v.size]) for v in x.values]
+        return Packed(_nothing(dtype, 1), fill([0, ROW], 0, DType.int64), frozenset())
+    runs = [flat(v) for v in x.values]
     rows = literal([n for v in x.values for n in row_of(v)])
-    return Packed(concat(runs, 0), reshape(rows, [len(runs), ROW]), frozenset(v.rank for v in x.values))
+    return Packed(side_by_side(*runs), reshape(rows, [len(runs), ROW]), frozenset(v.rank for v in x.values))
 
 
-def row_of(x: Value) -> list[DimLike]:
+def _nothing(dtype: DType, rank: int) -> Value | Strings:
+    """A tensor without elements."""
+    if dtype is DType.string:
+        return Strings(fill([0] * rank, 0, DType.int64), fill([0], 0, DType.uint8), True)
+    return fill([0] * rank, 0, dtype)
+
+
+def flat(x: Value | Strings) -> Any:
+    """All elements in one run."""
+    return strings.moved(lambda v: reshape(v, [v.size]), x)
+
+
+def side_by_side(*runs: Value | Strings) -> Any:
+    """Tensors one behind the other along their first axis."""
+    return strings.moved(lambda *parts: concat(parts, 0), *runs)
+
+
+def laid(lengths: Value, pool: Value) -> Strings:
+    """Strings of these lengths, one behind the other in a pool."""
+    Graph.current().check(dims.le(pool.shape[0], MAX_BYTES), f"strings that come together take more than {MAX_BYTES} bytes")
+    run = reshape(lengths, [lengths.size])
+    start = map_("sub", CumSum(run, constant(np.int64(0))), run)
+    spans = map_("add", map_("mul", start, constant(np.int64(1 << 32))), run)
+    return Strings(reshape(spans, lengths.shape), pool, True)
+
+
+def row_of(x: Value | Strings) -> list[DimLike]:
     """A tensor's row in the table of shapes."""
     if x.rank > MAX_RANK:
         raise IRError(f"sequences of tensors of rank {x.rank} are not supported, at most {MAX_RANK}")
@@ -116,26 +143,29 @@ def _told(x: Packed, position: DimLike) -> list[DimLike]:
     return dims_of(reshape(row, [ROW]), "a shape")
 
 
-def at(x: Packed, position: DimLike) -> Value:
+def at(x: Packed, position: DimLike) -> Value | Strings:
     """The tensor at a position."""
     rank = the_rank(x)
     row = _told(x, position)
     Graph.current().check(dims.eq(row[0], rank), _named(f"the tensor has another rank than {rank}, the declared one"))
     shape = row[1 : 1 + rank]
-    return reshape(slice_(x.elements, 0, _start(x, position), dims.product(shape)), shape)
+    start = _start(x, position)
+    return strings.moved(lambda run: reshape(slice_(run, 0, start, dims.product(shape)), shape), x.elements)  # type: ignore[no-any-return]
 
 
-def insert(x: Packed, value: Value, position: DimLike | None) -> Packed:
+def insert(x: Packed, value: Value | Strings, position: DimLike | None) -> Packed:
     """With a tensor more: behind the last, or before the one at a position."""
     if value.dtype is not x.dtype:
         raise IRError(f"a sequence of {x.dtype.name} cannot take {value.dtype.name}")
-    run, row = reshape(value, [value.size]), reshape(literal(row_of(value)), [1, ROW])
+    run, row = flat(value), reshape(literal(row_of(value)), [1, ROW])
     ranks = None if x.ranks is None else x.ranks | {value.rank}
     if position is None or dims.same(position, length(x)):
-        return replace(x, elements=concat([x.elements, run], 0), shapes=concat([x.shapes, row], 0), ranks=ranks)
+        root, put = x.grew or (x, ())
+        shapes = concat([x.shapes, row], 0)
+        return replace(x, elements=side_by_side(x.elements, run), shapes=shapes, ranks=ranks, grew=(root, (*put, value)))
     head, tail = _halves(x.elements, _start(x, position), 0)
     above, below = _halves(x.shapes, position, 0)
-    return replace(x, elements=concat([head, run, tail], 0), shapes=concat([above, row, below], 0), ranks=ranks)
+    return replace(x, elements=side_by_side(head, run, tail), shapes=concat([above, row, below], 0), ranks=ranks, grew=None)
 
 
 def erase(x: Packed, position: DimLike) -> Packed:
@@ -144,16 +174,26 @@ def erase(x: Packed, position: DimLike) -> Packed:
     size = _number(slice_(_sizes(x), 0, position, 1))
     head, tail = _halves(x.elements, start, size)
     above, below = _halves(x.shapes, position, 1)
-    return replace(x, elements=concat([head, tail], 0), shapes=concat([above, below], 0))
+    return replace(x, elements=side_by_side(head, tail), shapes=concat([above, below], 0), grew=None)
 
 
-def _halves(x: Value, start: DimLike, size: DimLike) -> tuple[Value, Value]:
+def _halves(x: Value | Strings, start: DimLike, size: DimLike) -> tuple[Any, Any]:
     """What lies before and behind a part of axis 0."""
-    return slice_(x, 0, 0, start), slice_(x, 0, start + size, x.shape[0] - start - size)
+    return (
+        strings.moved(lambda v: slice_(v, 0, 0, start), x),
+        strings.moved(lambda v: slice_(v, 0, start + size, v.shape[0] - start - size), x),
+    )
 
 
-def joined(x: Packed, axis: int, new_axis: bool) -> Value:
+def joined(x: Packed, axis: int, new_axis: bool) -> Value | Strings:
     """All tensors side by side along an axis, or along a new one."""
+    if isinstance(x.elements, Strings):
+        spans = _joined(replace(x, elements=x.elements.spans, grew=None), axis, new_axis)
+        return Strings(spans, x.elements.pool)
+    return _joined(x, axis, new_axis)
+
+
+def _joined(x: Packed, axis: int, new_axis: bool) -> Value:
     rank, count = the_rank(x), length(x)
     where = axis_of(axis, rank + new_axis)
     graph = Graph.current()
@@ -161,6 +201,7 @@ def joined(x: Packed, axis: int, new_axis: bool) -> Value:
     first = _told(x, 0)
     _demand_alike(x, None if new_axis else where)
     shape = first[1 : 1 + rank]
+    assert isinstance(x.elements, Value)
     if new_axis:
         stacked = reshape(x.elements, [count, *shape])
         return transpose(stacked, [*range(1, where + 1), 0, *range(where + 1, rank + 1)])
@@ -199,8 +240,11 @@ def _places(sizes: Value, total: DimLike, outer: DimLike) -> Value:
     return map_("add", begin, row)
 
 
-def divided(x: Value, axis: int, sizes: Value, keep: bool = True) -> Packed:
+def divided(x: Value | Strings, axis: int, sizes: Value, keep: bool = True) -> Packed:
     """An axis in pieces of these sizes, int64 [n], which together are the axis; without ``keep`` each is 1 and the axis goes."""
+    if isinstance(x, Strings):
+        spans = divided(x.spans, axis, sizes, keep)
+        return replace(spans, elements=Strings(spans.elements, x.pool))  # type: ignore[arg-type]
     count, length = sizes.shape[0], x.shape[axis]
     fits = map_("eq", reduce("sum", sizes, [0]), constant(np.int64(0)) if length == 0 else reshape(literal([length]), []))
     positive = map_("le", constant(np.int64(0)), reduce("min", concat([sizes, constant(np.zeros(1, np.int64))], 0), [0]))
@@ -213,12 +257,12 @@ def divided(x: Value, axis: int, sizes: Value, keep: bool = True) -> Packed:
     columns += [1] * (ROW - len(columns))
     shapes = concat([broadcast_to(c if isinstance(c, Value) else literal([c]), [count]) for c in columns], 0)
     table = transpose(reshape(shapes, [ROW, count]), [1, 0])
-    flat = reshape(x, [x.size])
+    run = reshape(x, [x.size])
     if outer != 1:
         rows = reshape(x, [outer * length, inner])
         where = reshape(_places(sizes, length, outer), [outer * length, 1])
-        flat = reshape(ScatterND(fill(rows.shape, 0, x.dtype), where, rows), [x.size])
-    return Packed(contiguous(flat), contiguous(table), frozenset([x.rank - (not keep)]))
+        run = reshape(ScatterND(fill(rows.shape, 0, x.dtype), where, rows), [x.size])
+    return Packed(contiguous(run), contiguous(table), frozenset([x.rank - (not keep)]))
 
 
 def even(x: Value, axis: int, each: DimLike) -> Value:
@@ -253,7 +297,9 @@ def formed(x: Any, form: Form) -> Any:
     if form.sequence:
         if not isinstance(x, Sequential):
             raise IRError("a tensor stands where a sequence is needed")
-        return replace(pack(x, form.dtype), ranks=form.ranks, unranked=form.unranked)
+        whole = pack(x, form.dtype)
+        elements = strings.join(whole.elements) if isinstance(whole.elements, Strings) else whole.elements
+        return replace(whole, elements=elements, ranks=form.ranks, unranked=form.unranked)
     if isinstance(x, Strings):
         return strings.join(x)  # so that what is carried does not grow by what is dropped
     if isinstance(x, Single):
@@ -271,9 +317,7 @@ def _blank(form: Form) -> Any:
     """What stands for the value of an optional that has none."""
     if form.sequence:
         return formed(Items((), form.dtype), form)
-    if form.dtype is DType.string:
-        return Strings(fill([0] * one_rank(form), 0, DType.int64), fill([0], 0, DType.uint8), True)
-    return fill([0] * one_rank(form), 0, form.dtype or DType.float32)
+    return _nothing(form.dtype or DType.float32, one_rank(form))
 
 
 def one_rank(form: Form) -> int:
@@ -288,7 +332,8 @@ def shaped(form: Form, made: Iterator[Value]) -> Any:
     if form.optional:
         return Maybe(next(made), shaped(replace(form, optional=False), made))
     if form.sequence:
-        return Packed(next(made), next(made), form.ranks, form.unranked)
+        run: Any = shaped(Form(False, False, form.dtype, frozenset([1])), made)
+        return Packed(run, next(made), form.ranks, form.unranked)
     if form.dtype is DType.string:
         return Strings(next(made), next(made), True)
     value = next(made)

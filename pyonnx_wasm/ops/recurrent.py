@@ -12,8 +12,8 @@ from ..ir import IRError, Value
 from ..ir.dims import DimLike
 from ..registry import Context, op
 from ..tensor import HALVES, cast, concat, constant, fill, index, like, map_, reshape, sized, slice_, split, swap, transpose, unsqueeze
-from .bodies import run_steps
 from .gather import ReverseSequence
+from .loops import run_steps
 from .matmul import matmul
 
 STEPS = 1024

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import Graph, IRError, Items, Maybe, Packed, Value, dims
+from ..ir import Graph, IRError, Items, Maybe, Packed, Strings, Value, dims
 from ..registry import Context, op
-from ..tensor import axis_of, cast, concat, constant, content, dims_of, literal, reshape, slice_, squeeze, unsqueeze
+from ..tensor import axis_of, cast, concat, constant, content, dims_of, literal, reshape, slice_, squeeze, strings, unsqueeze
 from ..tensor import split as pieces_of
 from . import ragged
 from .control import map_sequences, subgraph
@@ -23,7 +24,7 @@ def SequenceEmpty(*, dtype: int = 1) -> Items:
 
 
 @op()
-def SequenceConstruct(*inputs: Value) -> Items:
+def SequenceConstruct(*inputs: Value | Strings) -> Items:
     return Items(inputs)
 
 
@@ -33,7 +34,7 @@ def SequenceLength(input_sequence: Items | Packed) -> Value:
 
 
 @op()
-def SequenceAt(input_sequence: Items | Packed, position: Value) -> Value:
+def SequenceAt(input_sequence: Items | Packed, position: Value) -> Value | Strings:
     sequence = _sequence(input_sequence)
     index = ragged.place(position, ragged.length(sequence))
     if isinstance(sequence, Items) and isinstance(index, int):
@@ -42,7 +43,7 @@ def SequenceAt(input_sequence: Items | Packed, position: Value) -> Value:
 
 
 @op()
-def SequenceInsert(input_sequence: Items | Packed, tensor: Value, position: Value | None = None) -> Items | Packed:
+def SequenceInsert(input_sequence: Items | Packed, tensor: Value | Strings, position: Value | None = None) -> Items | Packed:
     sequence = _sequence(input_sequence)
     count = ragged.length(sequence)
     index = count if position is None else ragged.place(position, count, 1)
@@ -67,7 +68,7 @@ def _sequence(x: Any) -> Items | Packed:
 
 
 @op()
-def ConcatFromSequence(input_sequence: Items | Packed, *, axis: int, new_axis: int = 0) -> Value:
+def ConcatFromSequence(input_sequence: Items | Packed, *, axis: int, new_axis: int = 0) -> Value | Strings:
     sequence = _sequence(input_sequence)
     if isinstance(sequence, Packed):
         return ragged.joined(sequence, axis, bool(new_axis))
@@ -75,27 +76,34 @@ def ConcatFromSequence(input_sequence: Items | Packed, *, axis: int, new_axis: i
     if not values:
         raise IRError("the sequence is empty")
     at = axis_of(axis, values[0].rank + new_axis)
-    return concat([unsqueeze(v, [at]) for v in values] if new_axis else values, at)
+    return strings.moved(lambda *vs: concat([unsqueeze(v, [at]) for v in vs] if new_axis else vs, at), *values)  # type: ignore[no-any-return]
 
 
 @op()
-def SplitToSequence(input: Value, split: Value | None = None, *, axis: int = 0, keepdims: int = 1) -> Items | Packed:
+def SplitToSequence(input: Value | Strings, split: Value | None = None, *, axis: int = 0, keepdims: int = 1) -> Items | Packed:
     at = axis_of(axis, input.rank)
+    x, pool = (input.spans, input.pool) if isinstance(input, Strings) else (input, None)
+
+    def settled(pieces: Sequence[Value]) -> Items:
+        return Items(tuple(p if pool is None else Strings(p, pool) for p in pieces), input.dtype)
+
     size, keep = input.shape[at], split is not None or bool(keepdims)
     if split is not None and split.rank == 1:
         known = content(split)
         if known is not None and len(known) <= MANY:
-            return Items(tuple(pieces_of(input, at, dims_of(split, "split"))), input.dtype)
+            return settled(pieces_of(x, at, dims_of(split, "split")))
         return ragged.divided(input, at, cast(split, DType.int64))
     each = 1 if split is None else dims_of(reshape(split, [1]), "split")[0]
     if isinstance(size, int) and isinstance(each, int) and each >= 1 and size <= MANY * each:
-        pieces = [slice_(input, at, start, min(each, size - start)) for start in range(0, size, each)]
-        return Items(tuple(pieces) if keep else tuple(squeeze(p, [at]) for p in pieces), input.dtype)
-    return ragged.divided(input, at, ragged.even(input, at, each), keep)
+        pieces = [slice_(x, at, start, min(each, size - start)) for start in range(0, size, each)]
+        return settled(pieces if keep else [squeeze(p, [at]) for p in pieces])
+    return ragged.divided(input, at, ragged.even(x, at, each), keep)
 
 
 @op()
-def SequenceMap(input_sequence: Items | Packed, *additional_inputs: Value | Items | Packed, body: Any, ctx: Context) -> tuple[Any, ...]:
+def SequenceMap(
+    input_sequence: Items | Packed, *additional_inputs: Value | Strings | Items | Packed, body: Any, ctx: Context
+) -> tuple[Any, ...]:
     """The body on each element; further sequences go along, tensors are the same for all."""
     count = ragged.length(_sequence(input_sequence))
     inputs = [input_sequence, *additional_inputs]
@@ -110,17 +118,17 @@ def SequenceMap(input_sequence: Items | Packed, *additional_inputs: Value | Item
 
 
 @op()
-def Optional(input: Value | Items | Packed | None = None, *, type: Any = None) -> Any:
+def Optional(input: Value | Strings | Items | Packed | None = None, *, type: Any = None) -> Any:
     return input
 
 
 @op()
-def OptionalHasElement(input: Value | Items | Packed | None = None) -> Value:
+def OptionalHasElement(input: Value | Strings | Items | Packed | None = None) -> Value:
     return input.present if isinstance(input, Maybe) else constant(np.array(input is not None))
 
 
 @op()
-def OptionalGetElement(input: Value | Items | Packed | None = None) -> Any:
+def OptionalGetElement(input: Value | Strings | Items | Packed | None = None) -> Any:
     if input is None:
         raise IRError("the optional has no value")
     return ragged.there(input) if isinstance(input, Maybe) else input

@@ -251,7 +251,14 @@ def Split(input: Moved, split: Value | None = None, *, axis: int = 0, num_output
     return _split(input, None if split is None else dims_of(split, "split"), axis, num_outputs or len(ctx.outputs))
 
 
-@op("Split", since=1, until=12)
+@op("Split", since=1, until=1)
+def Split_with_sizes(
+    input: Moved, sizes: Value | None = None, *, axis: int = 0, split: Sequence[int] | None = None, ctx: Context
+) -> list[Moved]:
+    return _split(input, split if sizes is None else dims_of(sizes, "split"), axis, len(ctx.outputs))
+
+
+@op("Split", since=2, until=12)
 def Split_1(input: Moved, *, axis: int = 0, split: Sequence[int] | None = None, ctx: Context) -> list[Moved]:
     return _split(input, split, axis, len(ctx.outputs))
 

@@ -33,9 +33,9 @@ from ..tensor import (
     unsqueeze,
 )
 from .attention import attention
-from .bodies import run_steps
 from .control import subgraph
 from .gather import Gather, GatherElements
+from .loops import run_steps
 from .matmul import matmul
 from .normalization import softmax
 from .shape import pad

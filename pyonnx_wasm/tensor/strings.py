@@ -5,7 +5,8 @@ Kernels read and write spans and pools. Moving strings is moving spans, which ar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -49,6 +50,14 @@ def common(*xs: Strings) -> tuple[list[Value], Value]:
         start = starts[pools[x.pool.storage.id][0]]
         spans.append(x.spans if start == 0 else map_("add", x.spans, reshape(literal([start * (1 << 32)]), ())))
     return spans, concat(every, 0)
+
+
+def moved(fn: Callable[..., Value], *xs: Value | Strings) -> Any:
+    """A function that only moves elements on tensors: on the spans of strings, which share a pool."""
+    if not isinstance(xs[0], Strings):
+        return fn(*xs)
+    spans, pool = common(*xs)  # type: ignore[arg-type]
+    return Strings(fn(*spans), pool)
 
 
 def lengths(x: Strings) -> Value:

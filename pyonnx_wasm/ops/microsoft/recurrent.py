@@ -11,9 +11,9 @@ from ...ir import IRError, Value, dims
 from ...ir.dims import DimLike
 from ...registry import Context, op
 from ...tensor import cast, concat, constant, fill, index, like, map_, reshape, slice_, split, swap, unsqueeze
-from ..bodies import run_steps
 from ..conv import Conv
 from ..gather import ReverseSequence
+from ..loops import run_steps
 from ..recurrent import gates_of
 from ..transformer import LinearAttention
 from . import MICROSOFT

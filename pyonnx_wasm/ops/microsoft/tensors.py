@@ -30,8 +30,8 @@ from ...tensor import (
     unsqueeze,
 )
 from ...tensor.packed import bitcast
-from ..bodies import run_steps
 from ..gather import Gather, GatherElements, GatherND, ScatterElements
+from ..loops import run_steps
 from ..matmul import matmul
 from ..reduction import ArgMax
 from ..select import Unique, positions
