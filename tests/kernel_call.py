@@ -56,8 +56,11 @@ def words(kernel: str, params: dict[str, Any]) -> list[int]:
 def run(
     kernel: str, outs: Sequence[tuple[Any, Sequence[int]] | None], ins: Sequence[Array | None], threads: int = 1, /, **params: Any
 ) -> Any:
-    """One call. ``outs`` holds (dtype, shape), ``"bfloat16"`` included; None leaves a buffer absent. Checks what surrounds the outputs."""
+    """One call. ``outs`` holds (dtype, shape), ``"bfloat16"`` included; None leaves a buffer absent, as are those behind ``ins``. Checks
+    what surrounds the outputs."""
     a = Asm()
+    inputs = KERNELS[kernel].inputs
+    ins = [*ins, *[None] * sum(b.optional for b in inputs[len(ins) :])]
     arrays = [x if isinstance(x, BF16) else np.ascontiguousarray(x).reshape(np.shape(x)) for x in ins if x is not None]
     bufs, results, raws, before = [], [], [], []
     for out in outs:

@@ -132,11 +132,11 @@ def convolution(rest: str, out: str = "float", zero: int = 120, stride: int = 1)
 
 QUANTISED = "y = QuantizeLinear(c, sy, zy)"
 CHAINS = [
-    (QUANTISED, "uint8", ["map", "qconv"]),
-    ("r = Relu(c)  y = QuantizeLinear(r, sy, zy)", "uint8", ["map", "qconv"]),
-    ("y = QuantizeLinear(c, sy, zs)", "int8", ["map", "qconv"]),
-    ("y = Relu(c)", "float", ["map", "qconv"]),
-    ("e = QuantizeLinear(c, sy, zy)  y = DequantizeLinear(e, sy, zy)", "float", ["map", "qconv", "map"]),
+    (QUANTISED, "uint8", ["map", "qconv_last", "copy"]),
+    ("r = Relu(c)  y = QuantizeLinear(r, sy, zy)", "uint8", ["map", "qconv_last", "copy"]),
+    ("y = QuantizeLinear(c, sy, zs)", "int8", ["map", "qconv_last", "copy"]),
+    ("y = Relu(c)", "float", ["map", "qconv_last", "copy"]),
+    ("e = QuantizeLinear(c, sy, zy)  y = DequantizeLinear(e, sy, zy)", "float", ["map", "qconv_last", "map"]),
     ("e = Add(c, c)  y = QuantizeLinear(e, sy, zy)", "uint8", None),
     ("e = QuantizeLinear(c, sy, zy)  g = DequantizeLinear(e, sy, zy)  y = Add(g, c)", "float", None),
     ("e = Sigmoid(c)  g = Sigmoid(e)  y = QuantizeLinear(g, sy, zy)", "uint8", None),

@@ -213,7 +213,8 @@ void run(Call& call) {
     return r;
   };
   const isize extra = s.pointwise() ? 0 : gemm::round_up(s.depth * gemm::NR, 64);
-  qgemm::run(call, p.n * groups, q, extra, at, [&](const qgemm::Product& r, char* memory) {
+  auto rows = [](const qgemm::Product&, char*) { return qgemm::PackRows{}; };
+  qgemm::run(call, p.n * groups, q, extra, at, rows, [&](const qgemm::Product& r, char* memory) {
     return PackWindows{s, r.b, r.zb ? *r.zb : uint8_t(0), uint8_t(r.b_signed ? 0 : 0x80), reinterpret_cast<uint8_t*>(memory)};
   });
 }

@@ -11,42 +11,68 @@ constexpr isize GROUP = 8 * NR;       // columns of one item of work
 constexpr i64 MAX_DEPTH = i64(1) << 24;  // terms of a sum, so that packed panels have an index of 32 bits
 
 // Rows [i0, i1) by columns [j0, j1).
-template <class Pack> void range(const Product& p, const Pack& pack, const Layout& s, isize i0, isize i1, isize j0, isize j1, char* scratch) {
-  const bool by_quads = s.kind != Quads::NONE;
-  char* a = scratch;
+template <class PackA, class PackB>
+void range(const Product& p, const PackA& pack_a, const PackB& pack_b, const Layout& s, isize i0, isize i1, isize j0, isize j1, char* scratch) {
+  const bool by_quads = s.kind != Quads::NONE, started = by_quads && p.za_s == 0;
   uint8_t* b = reinterpret_cast<uint8_t*>(scratch + s.a_bytes);
   i32 *row_sums = reinterpret_cast<i32*>(scratch + s.a_bytes + s.b_bytes), *column_sums = row_sums + s.rows;
   int8_t* halves = reinterpret_cast<int8_t*>(scratch + s.a_bytes + s.b_bytes + s.sums_bytes);
   i32* halves_at = reinterpret_cast<i32*>(halves + s.b_bytes);
-  char* ones = a + s.rows * s.a_rs;
-  if (by_quads) __builtin_memset(ones, 1, size_t(s.depth));
-  alignas(64) i32 sums[ROWS * NR];
+  char* ones = scratch + s.rows * s.a_rs;
+  if (by_quads && !p.packed) __builtin_memset(ones, 1, size_t(s.depth));
+  const Coder coder(p);
+  const i32 zero = started ? p.zero_a(0) + p.shift_a(s.kind) : 0;
+  alignas(64) i32 sums[ROWS * NR], start[NR];
+  alignas(64) float scale[NR], bias[NR];
+  const bool coded = coder.fits && !p.zeros_b() && (started || !by_quads);
   for (isize block = i0; block < i1; block += s.rows) {
     const isize end = least(block + s.rows, i1);
-    pack_rows(p, s, block, end, a, row_sums, p.zeros_b());
+    const Rows rows = pack_a(p, s, block, end, scratch, row_sums, p.zeros_b());
     for (isize j = j0, n; j < j1; j += n) {
-      n = gemm::panel_columns(j1 - j);
+      n = gemm::panel_columns(least(j1, (j / GROUP + 1) * GROUP) - j);
       const isize width = round_up(n, W), vectors = width / W;
-      pack(j, n, width, s.unit, b);
-      Tile t{ones, s.a_rs, reinterpret_cast<int8_t*>(b), s.depth / s.unit, column_sums, halves, halves_at, 0};
-      if (s.kind == Quads::SATURATING) t.n_halves = halve(reinterpret_cast<int8_t*>(b), t.steps, width, halves, halves_at);
-      if (by_quads) vectors == 3 ? tile_rows<3>(t, s.kind, 1) : vectors == 2 ? tile_rows<2>(t, s.kind, 1) : tile_rows<1>(t, s.kind, 1);
+      Tile t{};
+      t.a_rs = rows.step, t.steps = s.depth / s.unit, t.halves = halves, t.halves_at = halves_at;
+      t.b = reinterpret_cast<int8_t*>(b);
+      const i32* columns = column_sums;
+      if (p.packed) {
+        columns = p.packed_sums + j;
+        const int8_t* panel = p.packed + j * s.depth;
+        if (s.kind == Quads::SATURATING) __builtin_memcpy(b, panel, size_t(width * s.depth));
+        else t.b = panel;
+      } else {
+        pack_b(j, n, width, s.unit, b);
+        Tile ones_by_b = t;
+        ones_by_b.a = ones, ones_by_b.out = column_sums;
+        if (s.kind == Quads::SATURATING) t.n_halves = ones_by_b.n_halves = halve(reinterpret_cast<int8_t*>(b), t.steps, width, halves, halves_at);
+        if (by_quads) vectors == 3 ? tile_rows<3>(ones_by_b, s.kind, 1) : vectors == 2 ? tile_rows<2>(ones_by_b, s.kind, 1) : tile_rows<1>(ones_by_b, s.kind, 1);
+      }
+      if (s.kind == Quads::SATURATING && p.packed) t.n_halves = halve(reinterpret_cast<int8_t*>(b), t.steps, width, halves, halves_at);
+      if (zero) {
+        for (isize c = 0; c < width; c++) start[c] = i32(-uint32_t(zero) * uint32_t(columns[c]));
+        t.start = start;
+      }
+      if (coded) coder.columns(p, j, n, scale, bias);
       t.out = sums;
       for (isize i = block; i < end;) {
-        t.a = a + (i - block) * s.a_rs;
-        const isize rows = vectors == 3   ? tile_rows<3>(t, s.kind, end - i)
-                           : vectors == 2 ? tile_rows<2>(t, s.kind, end - i)
-                                          : tile_rows<1>(t, s.kind, end - i);
-        for (isize r = 0; r < rows; r++) finish(p, i + r, j, n, sums + r * width, p.zeros_b() ? row_sums[i + r - block] : 0, s.kind, column_sums);
-        i += rows;
+        t.a = rows.at + (i - block) * rows.step;
+        const isize count = vectors == 3   ? tile_rows<3>(t, s.kind, end - i)
+                            : vectors == 2 ? tile_rows<2>(t, s.kind, end - i)
+                                           : tile_rows<1>(t, s.kind, end - i);
+        for (isize r = 0; r < count; r++) {
+          if (coded) coder.row(sums + r * width, scale, bias, n, static_cast<uint8_t*>(p.y) + (i + r) * p.y_rs + j);
+          else finish(p, i + r, j, n, sums + r * width, p.zeros_b() ? row_sums[i + r - block] : 0, started ? Quads::NONE : s.kind, columns);
+        }
+        i += count;
       }
     }
   }
 }
 
-// Runs `batches` products on the pool: product_at(batch) and pack_at(product, memory) give each, the latter with `extra` bytes for packing.
-template <class At, class PackAt>
-void run(Call& call, i64 batches, const Product& size, isize extra, const At& product_at, const PackAt& pack_at) {
+// Runs `batches` products on the pool: product_at(batch) gives each, pack_a(product, memory) and pack_b(product, memory) what packs its
+// operands, with `extra` bytes of memory to do so.
+template <class At, class PackA, class PackB>
+void run(Call& call, i64 batches, const Product& size, isize extra, const At& product_at, const PackA& pack_a, const PackB& pack_b) {
   const Layout s = layout(size.m, size.k);
   const int threads = pool_threads(call.pool), wanted = threads == 1 ? 1 : 4 * threads;
   const isize groups = (size.n + GROUP - 1) / GROUP;
@@ -58,8 +84,10 @@ void run(Call& call, i64 batches, const Product& size, isize extra, const At& pr
     char* scratch = call.scratch + thread * (s.bytes + extra);
     for (i64 i = begin; i < end;) {
       const isize g = proven(i % groups), run = proven(std::min<i64>(end - i, groups - g)), row = proven(i / groups % splits * part);
-      const Product p = product_at(i / groups / splits);
-      range(p, pack_at(p, scratch + s.bytes), s, row, least(row + part, p.m), g * GROUP, least((g + run) * GROUP, p.n), scratch);
+      Product p = product_at(i / groups / splits);
+      p.drop_zeros();
+      char* memory = scratch + s.bytes;
+      range(p, pack_a(p, memory), pack_b(p, memory), s, row, least(row + part, p.m), g * GROUP, least((g + run) * GROUP, p.n), scratch);
       i += run;
     }
   });

@@ -38,6 +38,7 @@ bool is_byte(int32_t dtype) { return dtype == U8 || dtype == I8; }
 const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
   if (!is_byte(b.a.dtype) || !is_byte(b.b.dtype)) return "the operands must be int8 or uint8";
+  if (b.sums && b.sums.dtype != I32) return "the sums of packed columns are int32";
   if ((b.azero && b.azero.dtype != b.a.dtype) || (b.bzero && b.bzero.dtype != b.b.dtype))
     return "a zero point must have the operand's element type";
   const bool sum = b.y.dtype == I32;
@@ -53,7 +54,13 @@ const char* check(const Call& call, Proof& proof) {
   if (p.m < 0 || p.n < 0 || p.k < 0) return "a size is negative";
   if (!fits(p, p.ybatch, p.m, p.y_rs, p.n, 1, p.yoff, b.y.count())) return "y does not fit its buffer";
   if (!fits(p, p.abatch, p.m, p.a_rs, p.k, p.a_cs, p.aoff, b.a.count())) return "a does not fit its buffer";
-  if (!fits(p, p.bbatch, p.k, p.b_rs, p.n, p.b_cs, p.boff, b.b.count())) return "b does not fit its buffer";
+  if (b.sums) {
+    for (i64 d = 0; d < p.nb; d++)
+      if (p.bbatch[d]) return "a packed operand is the same for the whole batch";
+    if (!qgemm::packed_bytes(p.k, p.n).within(b.b.count()) || !qgemm::whole_columns(p.n).within(b.sums.count())) return "b does not fit its buffer";
+  } else if (!fits(p, p.bbatch, p.k, p.b_rs, p.n, p.b_cs, p.boff, b.b.count())) {
+    return "b does not fit its buffer";
+  }
   if (b.azero && !fits(p, nullptr, p.m, p.azero_ms, 1, 0, 0, b.azero.count())) return "azero does not fit its buffer";
   if (b.bzero && !fits(p, nullptr, 1, 0, p.n, p.bzero_ns, 0, b.bzero.count())) return "bzero does not fit its buffer";
   if (b.scale && !fits(p, nullptr, p.m, p.scale_ms, p.n, p.scale_ns, 0, b.scale.count())) return "scale does not fit its buffer";
@@ -81,9 +88,11 @@ void run(Call& call) {
   q.m = proven(p.m), q.n = proven(p.n), q.k = proven(p.k);
   // Steps that are never made may be any.
   auto step = [](i64 size, i64 stride, i64 instead) { return size > 1 ? proven(stride) : proven(instead); };
-  if (p.k) q.a = b.a.as<uint8_t>() + p.aoff, q.b = b.b.as<uint8_t>() + p.boff;
+  if (p.k) q.a = b.a.as<uint8_t>() + p.aoff;
+  if (b.sums) q.packed = b.b.as<int8_t>(), q.packed_sums = b.sums.as<int32_t>();
+  else if (p.k) q.b = b.b.as<uint8_t>() + p.boff;
   q.a_rs = step(p.k ? p.m : 0, p.a_rs, p.k), q.a_cs = step(p.k, p.a_cs, 1);
-  q.b_rs = step(p.k, p.b_rs, p.n), q.b_cs = step(p.k ? p.n : 0, p.b_cs, p.b_rs == 1 ? p.k : 1);
+  if (!b.sums) q.b_rs = step(p.k, p.b_rs, p.n), q.b_cs = step(p.k ? p.n : 0, p.b_cs, p.b_rs == 1 ? p.k : 1);
   q.a_signed = b.a.dtype == I8, q.b_signed = b.b.dtype == I8;
   if (b.azero) q.za = b.azero.as<uint8_t>(), q.za_s = step(p.m, p.azero_ms, 0);
   if (b.bzero) q.zb = b.bzero.as<uint8_t>(), q.zb_s = step(p.n, p.bzero_ns, 0);
@@ -100,13 +109,15 @@ void run(Call& call) {
     qgemm::Product r = q;
     for (i64 d = p.nb, rest = batch; d-- > 0; rest /= p.batch[d]) {
       const i64 c = rest % p.batch[d];
-      if (p.k) r.a += c * p.abatch[d], r.b += c * p.bbatch[d];
+      if (p.k) r.a += c * p.abatch[d];
+      if (p.k && !b.sums) r.b += c * p.bbatch[d];
       r.y = static_cast<char*>(r.y) + c * p.ybatch[d] * each;
       if (r.e.res) r.e.res += c * p.resbatch[d];
     }
     return r;
   };
-  qgemm::run(call, count, q, 0, at, [](const qgemm::Product& r, char*) { return qgemm::PackMatrix{r.b, r.b_rs, r.b_cs, r.k, r.b_signed}; });
+  qgemm::run(call, count, q, 0, at, [](const qgemm::Product&, char*) { return qgemm::PackRows{}; },
+             [](const qgemm::Product& r, char*) { return qgemm::PackMatrix{r.b, r.b_rs, r.b_cs, r.k, r.b_signed}; });
 }
 
 }  // namespace

@@ -9,7 +9,7 @@ from ..dtypes import DType
 from ..ir import Graph, IRError, Node, Value, dims
 from ..registry import Kernel, op
 from ..tensor import broadcast_shapes, broadcast_to, cast, contiguous, expand, map_, reshape, squeeze, unsqueeze
-from .conv import window_params, windows
+from .conv import spatial, window_params, windows
 from .convert import QuantizeLinear
 from .matmul import ACTIVATIONS, activation_params, batch_of, matmul
 
@@ -19,6 +19,8 @@ BYTES = (DType.uint8, DType.int8)
 def _params(node: Node) -> dict[str, Any]:
     a, b, y = node.ins["a"], node.ins["b"], node.out
     residual = node.ins.get("residual")
+    if node.ins.get("sums") is not None:  # packed: no matrix
+        b = b.view([*y.shape[:-2], a.shape[-1], y.shape[-1]], 0, [0] * y.rank)
     batch, strides = batch_of(y, [a, b, y, *([residual] if residual is not None else [])])
 
     def steps(name: str, axis: int) -> Any:
@@ -38,7 +40,7 @@ def _params(node: Node) -> dict[str, Any]:
 
 QMATMUL = Kernel(
     "qmatmul",
-    ">y a b azero? bzero? scale? bias? residual? yscale? yzero?",
+    ">y a b azero? bzero? scale? bias? residual? yscale? yzero? sums?",
     "nb batch[6] abatch[6] bbatch[6] ybatch[6] m n k aoff a_rs a_cs boff b_rs b_cs yoff y_rs azero_ms bzero_ns scale_ms scale_ns"
     " bias_ms bias_ns res_off res_rs resbatch[6] act alpha:f act_a:f act_b:f",
     _params,
@@ -138,6 +140,31 @@ QCONV = Kernel(
     (),
     {"act": ACTIVATIONS},
 )
+
+
+def _last_params(node: Node) -> dict[str, Any]:
+    return _conv_params(node) | {"kernel": spatial(node.params["kernel"])}
+
+
+#: A convolution in two axes whose input, result and residual have their channels side by side, ``[n, h, w, c]`` in memory, of one group
+#: or depthwise; ``w`` and ``sums`` are what ``QPACK`` made of the weights, zero points of depthwise ones included.
+QCONV_LAST = Kernel(
+    "qconv_last",
+    ">y x w sums xzero? wzero? scale bias? residual? yscale? yzero?",
+    "n c m group in[3] kernel[3] stride[3] dilation[3] pad[3] out[3] wzero_ms scale_ms act act_a:f act_b:f",
+    _last_params,
+    ("strided",),
+    {"act": ACTIVATIONS},
+)
+#: Weights [k, n] as the products of the machine that runs this read them, or with ``taps`` as its depthwise convolutions do, which are
+#: int16; and the sums of the columns. Of :func:`packed_size` on any machine.
+QPACK = Kernel("qpack", ">y >sums w zero?", "taps k n off rs cs zero_ns", None, ("inplace", "strided"))
+
+
+def packed_size(k: int, n: int, taps: bool = False) -> tuple[int, int]:
+    """Elements of packed weights and of their sums."""
+    columns = -(-n // 16) * 16
+    return columns * (-(-k // 2) * 2 if taps else -(-k // 4) * 4), columns
 
 
 @op()

@@ -53,7 +53,8 @@ def _convolution(node: Node) -> Node | None:
     wzero, wscale = _along(w.zero, 0), _along(w.scale, 0)
     if xscale is None or wscale is None or (x.zero is not None and xzero is None) or (w.zero is not None and wzero is None):
         return None
-    ins = {"x": x.codes, "w": w.codes, "xzero": xzero, "wzero": wzero, "scale": map_("mul", wscale, xscale)}
+    scale: Value = map_("mul", wscale, xscale)
+    ins = {"x": x.codes, "w": w.codes, "xzero": xzero, "wzero": wzero, "scale": scale.view(scale.shape, 0, [_step(scale)])}
     y = QCONV({"y": (DType.float32, node.out.shape)}, ins | _rest(node), **node.params)
     return y.producer  # type: ignore[no-any-return]
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..ir import Graph, IRError, Node, Storage, Value, reachable
-from ..passes import write_through
+from ..passes import channels_last, pack_weights, write_through
 from ..tensor import COPY
 from ..tensor.packed import bytes_of
 from .assemble import Assembler
@@ -79,16 +79,28 @@ def _weight(storage: Storage, index: int) -> Weight:
 
 def lower(parts: Parts, optimise: bool = True) -> Lowered:
     """Assembles the Programs of the core; with ``optimise`` memory is used in place."""
-    graph, main = parts.graph, parts.main
+    graph, main, init = parts.graph, parts.main, list(parts.init)
     bodies = parts.bodies
     if optimise:
+        inner = {v.storage for nodes in bodies.values() for node in nodes for v in node.inputs()}
+        main = channels_last(main, inner | graph.output_storages() | {r.value.storage for r in graph.reads.values()}, init)
+        main = pack_weights(main, init)
+        bodies = {body: pack_weights(nodes, init) for body, nodes in bodies.items()}
+        _enlist(parts, init[len(parts.init) :])
         bodies = {body: write_through(nodes, body.output_storages(), body.reads) for body, nodes in bodies.items()}
         main = write_through(main, graph.output_storages(), graph.reads)
-        inner = {v.storage for nodes in bodies.values() for node in nodes for v in node.inputs()}
-        _take_over(parts.init, main, inner | {r.value.storage for r in graph.reads.values()}, parts.weights, parts.table)
-    first = Assembler("init", parts.init, [], [], parts.weights, False).assemble() if parts.init else None
+        _take_over(init, main, inner | {r.value.storage for r in graph.reads.values()}, parts.weights, parts.table)
+    first = Assembler("init", init, [], [], parts.weights, False).assemble() if init else None
     second = Assembler("main", main, graph.inputs, graph.outputs, parts.weights, optimise, graph.checks, graph.reads, bodies).assemble()
     return Lowered(second, first, parts.table)
+
+
+def _enlist(parts: Parts, nodes: Sequence[Node]) -> None:
+    """Gives rows to what nodes of init write."""
+    for node in nodes:
+        for value in node.outs.values():
+            parts.weights[value.storage] = len(parts.table)
+            parts.table.append(_weight(value.storage, len(parts.table)))
 
 
 def normalise_outputs(graph: Graph) -> None:

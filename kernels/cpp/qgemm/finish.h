@@ -33,6 +33,72 @@ inline void store_codes(const Product& p, VF rounded, uint8_t* y, isize n) {
     for (isize l = 0; l < n; l++) y[l] = code[l];
 }
 
+// Quantises what one scale and one bias per column make of sums. Rounding is monotonous, so the bounds of an activation are codes.
+struct Coder {
+  bool fits = false;
+  VF reciprocal, low, high;
+
+  explicit Coder(const Product& p) : by(p.y_scale), zero(p.y_zero) {
+    const Epilogue& e = p.e;
+    if ((p.dtype != U8 && p.dtype != I8) || e.alpha != 1 || e.res || e.act > Act::CLIP || !(p.y_scale > 0) || p.y_reciprocal > 0x1p126f) return;
+    if ((p.scale_ns & ~1) || p.scale_ms || (e.bias && (e.bias_ns != 1 || e.bias_ms))) return;
+    if (e.act != Act::NONE && (e.low() != e.low() || e.high() != e.high())) return;
+    fits = true;
+    const float first = float((p.dtype == I8 ? -128 : 0) - p.y_zero);
+    auto code = [&](float bound) { return __builtin_fminf(__builtin_fmaxf(__builtin_roundevenf(bound / p.y_scale), first), first + 255); };
+    low = splat(e.act == Act::NONE ? first : code(e.low())), high = splat(e.act == Act::NONE ? first + 255 : code(e.high()));
+    reciprocal = splat(p.y_reciprocal);
+  }
+
+  // Scale and bias of columns [j, j + n), and 0 behind them up to a whole vector.
+  static void columns(const Product& p, isize j, isize n, float* scale, float* bias) {
+    for (isize c = 0; c < n; c++) scale[c] = p.scale[(j + c) * p.scale_ns], bias[c] = p.e.bias ? p.e.bias[j + c] : 0;
+    for (isize c = n; c < round_up(n, W); c++) scale[c] = bias[c] = 0;
+  }
+
+  // n sums of a row, and 0 to W more that nobody wants.
+  void row(const i32* sums, const float* scale, const float* bias, isize n, uint8_t* y) const {
+    constexpr float ONES = 0x1.8p23f;  // so large that adding it rounds to integers, ties to even
+    const VF near = splat(0.4999f);    // further from an integer, the quotient itself has to be rounded
+    const VI less = splat_i(__builtin_bit_cast(i32, ONES) - zero);
+    VI far = splat_i(0);
+    auto scaled = [&](isize c) { return __builtin_convertvector(load_i(sums + c), VF) * load(scale + c) + load(bias + c); };
+    auto code = [&](isize c) {
+      const VF t = vmin(vmax(scaled(c) * reciprocal, low), high), s = t + splat(ONES);
+      far |= (VI)(__builtin_elementwise_abs(t - (s - splat(ONES))) > near);
+      return as_i(s) - less;
+    };
+    isize c = 0;
+    for (; c + W <= n; c += W) put(code(c), y + c);
+    if (c < n) put_part(code(c), y + c, n - c);
+    if (any(far)) again(sums, scale, bias, n, y);
+  }
+
+ private:
+  float by;
+  i32 zero;
+
+  [[gnu::noinline]] void again(const i32* sums, const float* scale, const float* bias, isize n, uint8_t* y) const {
+    for (isize c = 0; c < n; c += W) {
+      const VF v = __builtin_convertvector(load_i(sums + c), VF) * load(scale + c) + load(bias + c);
+      const VF r = vmin(vmax(__builtin_elementwise_roundeven(v / splat(by)), low), high);
+      put_part(__builtin_convertvector(r, VI) + splat_i(zero), y + c, least(n - c, W));
+    }
+  }
+  static void put(VI codes, uint8_t* y) {
+    const BW bytes = __builtin_convertvector(codes, BW);
+    __builtin_memcpy(y, &bytes, W);
+  }
+  static void put_part(VI codes, uint8_t* y, isize n) {
+    uint8_t bytes[W];
+    put(codes, bytes);
+    if constexpr (W > 8)
+      if (n & 8) __builtin_memcpy(y, bytes, 8);
+    if (n & 4) __builtin_memcpy(y + (n & 8), bytes + (n & 8), 4);
+    for (isize l = n - n % 4; l < n; l++) y[l] = bytes[l];
+  }
+};
+
 // What follows n sums of a row, for which `plain_rows` holds.
 template <class Sums> inline void finish_plain(const Product& p, isize i, isize j, isize n, const Sums& sums) {
   const VF scale = splat(p.scale[i * p.scale_ms]), bias = splat(p.e.bias ? p.e.bias[i * p.e.bias_ms] : 0), reciprocal = splat(p.y_reciprocal);

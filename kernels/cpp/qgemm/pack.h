@@ -46,6 +46,21 @@ inline void pack_rows(const Product& p, const Layout& s, isize i0, isize i1, cha
   }
 }
 
+struct Rows {
+  const char* at;
+  isize step;
+};
+
+// Packs rows of a matrix, or reads them where they lie if that is how the machine multiplies them.
+struct PackRows {
+  Rows operator()(const Product& p, const Layout& s, isize i0, isize i1, char* out, i32* sums, bool sum) const {
+    const bool as_it_is = s.unit == 4 && p.k % 4 == 0 && p.a_cs == 1 && p.a_signed == (s.kind == Quads::SIGNED);
+    if (as_it_is && !sum) return {reinterpret_cast<const char*>(p.a + i0 * p.a_rs), p.a_rs};
+    pack_rows(p, s, i0, i1, out, sums, sum);
+    return {out, s.a_rs};
+  }
+};
+
 typedef uint8_t B4 __attribute__((ext_vector_type(4)));
 typedef uint8_t B8 __attribute__((ext_vector_type(8)));
 typedef uint8_t B16 __attribute__((ext_vector_type(16)));
@@ -123,6 +138,11 @@ struct PackMatrix {
   void operator()(isize j, isize columns, isize width, isize unit, uint8_t* out) const {
     pack_panel(b + j * cs, rs, cs, k, columns, width, unit, is_signed ? 0 : 0x80, out);
   }
+};
+
+// Of weights that were packed before.
+struct Packed {
+  void operator()(isize, isize, isize, isize, uint8_t*) const {}
 };
 
 // Whether no two neighbours add up to more than 128 in size.

@@ -22,6 +22,8 @@ struct Product {
   float y_scale, y_reciprocal;
   i32 y_zero;
   Epilogue e;
+  const i32* packed_sums;  // where b was packed before: the sums of its columns, and its panels; else nullptr
+  const int8_t* packed;
 
   void set_result(const float* to_scale, i32 zero) { y_scale = *to_scale, y_reciprocal = 1 / y_scale, y_zero = zero; }
   // Bytes that follow from a sum by one scale, one bias and a clamp for the whole row.
@@ -35,6 +37,13 @@ struct Product {
   // Panels hold b as int8: an unsigned b less 128, and its zero point likewise.
   i32 zero_b(isize j) const { return (!zb ? 0 : b_signed ? int8_t(zb[j * zb_s]) : zb[j * zb_s]) - (b_signed ? 0 : 128); }
   bool zeros_b() const { return zb || !b_signed; }
+  // Zero points of b that are all 0, as weights have them, are none.
+  void drop_zeros() {
+    if (!zb || !b_signed) return;
+    for (isize j = 0; j < (zb_s ? n : 1); j++)
+      if (zb[j * zb_s]) return;
+    zb = nullptr;
+  }
 };
 
 struct Layout {
@@ -56,6 +65,10 @@ inline Layout layout(isize m, isize k) {
   s.bytes = s.a_bytes + s.b_bytes + s.sums_bytes + halves;
   return s;
 }
+// Weights that were packed before (qpack.cpp): panels, each at its first column times the depth, and the sums of the columns. No vectors
+// or products of a machine need more room.
+inline Size whole_columns(i64 n) { return round_up(Size(n), 16); }
+inline Size packed_bytes(i64 k, i64 n) { return whole_columns(n) * round_up(Size(k), 4); }
 inline Size scratch_bytes(isize m, isize k, int threads) { return Size(layout(m, k).bytes) * threads; }
 
 }  // namespace qgemm

@@ -25,23 +25,28 @@ constexpr int ROWS = 4;
 constexpr int ROWS = 3;
 #endif
 
-// Two rows of b, W columns, side by side as int16; and a step that adds a[0] * b[0][j] + a[1] * b[1][j], the pair of `a` given as one word.
+// Two rows of b, W columns, side by side as int16; a step that adds a[0] * b[0][j] + a[1] * b[1][j], the pair of `a` given as one word;
+// and one of which each column has a pair of its own.
 #if defined(__wasm__)
 using Pairs = v128_t;
 inline Pairs widen(const int8_t* b) { return wasm_i16x8_load8x8(b); }
 inline VI dot(VI acc, i32 a, Pairs b) { return acc + (VI)wasm_i32x4_dot_i16x8(wasm_i32x4_splat(a), b); }
+inline VI dot(VI acc, Pairs a, Pairs b) { return acc + (VI)wasm_i32x4_dot_i16x8(a, b); }
 #elif defined(__AVX512F__)
 using Pairs = __m512i;
 inline Pairs widen(const int8_t* b) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)b)); }
 inline VI dot(VI acc, i32 a, Pairs b) { return acc + (VI)_mm512_madd_epi16(_mm512_set1_epi32(a), b); }
+inline VI dot(VI acc, Pairs a, Pairs b) { return acc + (VI)_mm512_madd_epi16(a, b); }
 #elif defined(__AVX2__)
 using Pairs = __m256i;
 inline Pairs widen(const int8_t* b) { return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)b)); }
 inline VI dot(VI acc, i32 a, Pairs b) { return acc + (VI)_mm256_madd_epi16(_mm256_set1_epi32(a), b); }
+inline VI dot(VI acc, Pairs a, Pairs b) { return acc + (VI)_mm256_madd_epi16(a, b); }
 #elif defined(__x86_64__)
 using Pairs = __m128i;
 inline Pairs widen(const int8_t* b) { return _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i*)b)); }
 inline VI dot(VI acc, i32 a, Pairs b) { return acc + (VI)_mm_madd_epi16(_mm_set1_epi32(a), b); }
+inline VI dot(VI acc, Pairs a, Pairs b) { return acc + (VI)_mm_madd_epi16(a, b); }
 #else
 typedef int16_t Pairs __attribute__((ext_vector_type(2 * W)));
 typedef int8_t PairBytes __attribute__((ext_vector_type(2 * W)));
@@ -53,6 +58,10 @@ inline Pairs widen(const int8_t* b) {
 inline VI dot(VI acc, i32 a, Pairs b) {
   return acc + splat_i(int16_t(a)) * __builtin_convertvector(b.even, VI) + splat_i(a >> 16) * __builtin_convertvector(b.odd, VI);
 }
+inline VI dot(VI acc, Pairs a, Pairs b) {
+  return acc + __builtin_convertvector(a.even, VI) * __builtin_convertvector(b.even, VI) +
+         __builtin_convertvector(a.odd, VI) * __builtin_convertvector(b.odd, VI);
+}
 #endif
 
 struct Tile {
@@ -61,6 +70,7 @@ struct Tile {
   const int8_t* b;  // one packed panel
   isize steps;      // groups of `unit` rows of b
   i32* out;         // [M, V * W]
+  const i32* start;  // what each column's sum begins with; nullptr: 0
   // Steps whose weights are halved lest sums of two products saturate: the other halves, and which steps.
   const int8_t* halves;
   const i32* halves_at;
@@ -70,7 +80,7 @@ struct Tile {
 template <int M, int V> [[gnu::noinline]] void tile_pairs(const Tile& t) {
   VI acc[M][V];
   for (int i = 0; i < M; i++)
-    for (int v = 0; v < V; v++) acc[i][v] = splat_i(0);
+    for (int v = 0; v < V; v++) acc[i][v] = t.start ? load_i(t.start + v * W) : splat_i(0);
   const int8_t* b = t.b;
   const char* a[M];
   for (int i = 0; i < M; i++) a[i] = t.a + i * t.a_rs;
@@ -149,7 +159,7 @@ inline Quads quads() {
 template <int M, int V, bool IN_TWO> [[gnu::noinline]] PWX_QUADS void tile_quads(const Tile& t) {
   VI acc[M][V];
   for (int i = 0; i < M; i++)
-    for (int v = 0; v < V; v++) acc[i][v] = VI{};
+    for (int v = 0; v < V; v++) acc[i][v] = t.start ? load_i(t.start + v * W) : VI{};
   const char* a[M];
   for (int i = 0; i < M; i++) a[i] = t.a + i * t.a_rs;
   auto step = [&](const int8_t* b, isize at) PWX_QUADS {
