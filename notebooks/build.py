@@ -22,7 +22,7 @@ from pyonnx_wasm.testing import pyodide
 
 HERE = Path(__file__).resolve().parent
 MODELS = (HERE.parent / "js" / "pages" / "digits" / "digits.onnx",)
-ELSEWHERE = ("custom_operators.ipynb", "semantic_search.ipynb")  # needs packages that Pyodide lacks
+ELSEWHERE = ("custom_operators.ipynb", "semantic_search.ipynb", "torch_to_page.ipynb")  # need packages that Pyodide lacks
 CORE = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "package.json")
 CARRIED = ("micropip", "numpy", "packaging", "six", "typing-extensions")
 # What IPython and the widgets need, besides what the distribution carries; in the versions of its lock file, where that names them.

@@ -12,7 +12,8 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def test_there_are_notebooks() -> None:
-    assert {p.stem for p in NOTEBOOKS} == {"custom_operators", "digits", "first_steps", "parity_and_profile", "semantic_search"}
+    names = {"custom_operators", "digits", "first_steps", "parity_and_profile", "semantic_search", "torch_to_page"}
+    assert {p.stem for p in NOTEBOOKS} == names
 
 
 @pytest.mark.filterwarnings("default")
@@ -32,5 +33,10 @@ def test_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert "image/png" in kinds
         answers = next(out.data["text/plain"] for out in shown if "(0." in out.get("data", {}).get("text/plain", ""))
         assert "bird" in answers.lower() or "fly" in answers.lower() or "migrat" in answers.lower(), answers
-    if path.stem in ("digits", "parity_and_profile"):
+    if path.stem == "torch_to_page":
+        page = path.with_name("shapes.html")
+        assert '<script type="application/octet-stream" data-file="core.wasm"' in page.read_text("utf-8")
+        page.unlink()
+        path.with_name("shapes.onnx").unlink()
+    if path.stem in ("digits", "parity_and_profile", "torch_to_page"):
         assert "application/vnd.jupyter.widget-view+json" in kinds

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -61,8 +61,9 @@ class Text(Panel):
     """Text in, or out.
 
     Attributes:
-        tokenizer: path of a Hugging Face ``tokenizer.json``, or its contents as bytes or dict.
-        value: the text to begin with.
+        tokenizer: path of a Hugging Face ``tokenizer.json`` or of its folder, its contents as bytes or dict, or a tokenizer of
+            ``tokenizers`` or ``transformers``.
+        value: the text to begin with. examples: texts to choose from.
         max_length: tokens beyond it are cut, but for the last.
         pad: id that fills up inputs of fixed length.
     """
@@ -70,6 +71,7 @@ class Text(Panel):
     kind = "text"
     tokenizer: Any = None
     value: str = ""
+    examples: Sequence[str] = ()
     max_length: int = 512
     pad: int | None = None
 
@@ -81,11 +83,16 @@ class Text(Panel):
 
 @dataclass(frozen=True)
 class Table(Panel):
-    """A table of numbers, in or out: ``columns`` are names; ``rows`` what an input begins with."""
+    """A table of numbers, in or out: ``columns`` are names; ``rows`` what an input begins with. A pandas data frame may be its ``rows``."""
 
     kind = "table"
     columns: Sequence[str] = ()
     rows: Sequence[Sequence[float]] = ()
+
+    def __post_init__(self) -> None:
+        if hasattr(self.rows, "columns"):
+            object.__setattr__(self, "columns", self.columns or [str(c) for c in self.rows.columns])
+            object.__setattr__(self, "rows", self.rows.to_numpy().tolist())  # type: ignore[attr-defined]
 
     def spec(self, keep: Keep) -> dict[str, Any]:
         rows = [[float(v) for v in row] for row in self.rows]
@@ -148,19 +155,22 @@ class Boxes(Panel):
     """What a detector finds, drawn on the picture; boxes of a class that overlap a better one by more than ``iou`` are left out.
 
     Attributes:
-        layout: ``yolo``: [1, 4 + classes, n]; ``rows``: [1, n, 4 + score + class] or [1, n, 4 + classes]; ``split``: [1, n, 4].
+        layout: ``yolo``: [1, 4 + classes, n]; ``rows``: [1, n, 4 + score + class] or [1, n, 4 + classes]; ``objectness``: [1, n, 4 +
+            objectness + classes], whose product is the score; ``split``: [1, n, 4]. Without the first axis, too.
         format: what the four numbers are: ``cxcywh`` has the centre first.
         scores, classes: for ``split``, the outputs that hold them: [1, n] or [1, n, classes], and [1, n].
-        normalized: from 0 to 1, rather than pixels of the model's input.
+        background: for scores [1, n, classes] that have a class for nothing, where it is; they go through softmax unless they are shares.
+        normalized: from 0 to 1, rather than pixels of the model's input; None: told from the numbers.
         threshold: least score shown at first; limit: most boxes shown.
     """
 
     kind = "boxes"
-    layout: Literal["yolo", "rows", "split"] = "yolo"
-    format: Literal["xyxy", "xywh", "cxcywh"] = "cxcywh"
+    layout: Literal["yolo", "rows", "objectness", "split"] = "yolo"
+    format: Literal["xyxy", "xywh", "cxcywh", "yxyx"] = "cxcywh"
     scores: str | None = None
     classes: str | None = None
-    normalized: bool = False
+    background: Literal["first", "last"] | None = None
+    normalized: bool | None = False
     threshold: float = 0.25
     iou: float = 0.5
     limit: int = 100
@@ -171,12 +181,16 @@ class Boxes(Panel):
 class Choices:
     """What :func:`choose` is given: panels by name, and what fills in the others."""
 
-    inputs: Mapping[str, Panel] = field(default_factory=dict)
+    inputs: Mapping[str, Any] = field(default_factory=dict)
     outputs: Mapping[str, Panel | Sequence[Panel]] = field(default_factory=dict)
     preprocess: Preprocess | None = None
     labels: Sequence[str] = ()
     tokenizer: Any = None
     examples: Mapping[str, Any] | Sequence[Any] = ()
+    boxes: Mapping[str, Boxes] = field(default_factory=dict)
+    """By output, where a detector was recognised."""
+    hidden: Collection[str] = ()
+    """Outputs that others show."""
 
 
 def choose(inputs: Sequence[Signature], outputs: Sequence[Signature], given: Choices, keep: Keep) -> tuple[list[Any], list[Any]]:
@@ -196,7 +210,8 @@ def choose(inputs: Sequence[Signature], outputs: Sequence[Signature], given: Cho
         if s.name not in taken:
             panels.append({**_input(s, given).spec(keep), "inputs": [s.name], **_extra(s)})
     images = any(p["kind"] == "image" for p in panels)
-    shows = [{**p.spec(keep), "output": s.name} for s in outputs for p in _outputs(s, given, images)]
+    shown = [s for s in outputs if s.name in given.outputs or s.name not in given.hidden]
+    shows = [{**p.spec(keep), "output": s.name} for s in shown for p in _outputs(s, given, images)]
     return panels, shows
 
 
@@ -208,6 +223,8 @@ def _input(s: Signature, given: Choices) -> Panel:
         return replace(chosen, preprocess=_preprocess(s, chosen.preprocess or given.preprocess))
     if panel is None:
         panel = _guess(s)
+    elif not isinstance(panel, Panel) and hasattr(panel, "to_numpy"):
+        panel = Table(rows=panel)
     if isinstance(panel, Table) and not panel.columns:
         width = s.shape[1] if len(s.shape) == 2 else None
         if not isinstance(width, int):
@@ -224,7 +241,13 @@ def _guess(s: Signature) -> Panel:
         return Slider() if s.dtype.name in FLOATS else Slider(max=1 if s.dtype.name == "bool" else 10, step=1)
     if len(s.shape) == 2 and s.dtype.name in FLOATS and isinstance(s.shape[1], int) and 0 < s.shape[1] <= WIDEST_TABLE:
         return Table()
-    return Tensor(fill="random" if s.dtype.name in FLOATS else "zeros")
+    role = role_of(s.name)
+    return Tensor(fill="ones" if role == "mask" else "random" if s.dtype.name in FLOATS or role == "ids" else "zeros")
+
+
+def role_of(name: str) -> str | None:
+    """What an input of a language model is for, by its name: a key of ``ROLES``."""
+    return next((role for role, names in ROLES.items() if name.rsplit(".", 1)[-1] in names), None)
 
 
 def picture_layout(s: Signature) -> str | None:
@@ -269,14 +292,15 @@ def _text(inputs: Sequence[Signature], given: Choices) -> list[tuple[Text, dict[
     """Text panels with the inputs that each serves, and what each of those takes."""
     declared = {name: p for name, p in given.inputs.items() if isinstance(p, Text)}
     integers = [s for s in inputs if s.dtype.name in ("int64", "int32") and len(s.shape) in (1, 2) and s.name not in given.inputs]
-    roles = {s.name: role for s in integers for role, names in ROLES.items() if s.name.rsplit(".", 1)[-1] in names}
+    roles = {s.name: role for s in integers if (role := role_of(s.name)) is not None}
     if not declared and given.tokenizer is not None:
         ids = next((name for name, role in roles.items() if role == "ids"), None)
         if ids is None:
             raise ValueError(
                 f"a tokenizer was given, but no input is called {' or '.join(ROLES['ids'])}: declare which, as inputs={{name: Text(...)}}"
             )
-        declared = {ids: Text(given.tokenizer)}
+        texts = [e for e in given.examples if isinstance(e, str)] if not isinstance(given.examples, Mapping) else []
+        declared = {ids: Text(given.tokenizer, value=texts[0] if texts else "", examples=texts)}
     if not declared:
         return []
     first, *others = [
@@ -291,12 +315,16 @@ def _outputs(s: Signature, given: Choices, images: bool) -> list[Panel]:
     if declared is not None:
         panels = [declared] if isinstance(declared, Panel) else list(declared)
         return [_with_tokenizer(p, given) for p in panels]
+    if s.name in given.boxes:
+        return [given.boxes[s.name]]
     width = s.shape[-1] if s.shape else None
     if s.dtype.name in FLOATS and len(s.shape) in (1, 2) and isinstance(width, int) and width > 1 and (images or given.labels):
         return [TopK(labels=given.labels, k=min(5, width))]
     if picture_layout(s) and images:
         layout = picture_layout(s)
         return [HeatMap() if layout == "NCHW" and s.shape[1] == 1 else Picture(layout=layout)]  # type: ignore[arg-type]
+    if images and len(s.shape) == 4 and s.dtype.name in FLOATS and isinstance(s.shape[1], int):
+        return [HeatMap(overlay=True, labels=given.labels)]
     if len(s.shape) == 2 and isinstance(width, int) and width <= WIDEST_TABLE:
         return [Table(columns=given.labels if len(given.labels) == width else ())]
     return [Tensor()]
@@ -313,6 +341,13 @@ def _name(example: Any, index: int) -> str:
 
 
 def _contents(source: Any) -> bytes:
+    source = getattr(source, "backend_tokenizer", source)  # transformers' fast tokenizers
+    if hasattr(source, "to_str"):  # tokenizers' own
+        return str(source.to_str()).encode()
+    if hasattr(source, "vocab_size") or hasattr(source, "convert_tokens_to_ids"):
+        raise ValueError(f"{type(source).__name__} is written in Python, which the page cannot run: load its fast form (use_fast=True)")
+    if isinstance(source, (str, Path)) and Path(source).is_dir():
+        source = Path(source) / "tokenizer.json"
     if isinstance(source, Mapping):
         return json.dumps(source).encode()
     return bytes(source) if isinstance(source, (bytes, bytearray, memoryview)) else Path(source).read_bytes()

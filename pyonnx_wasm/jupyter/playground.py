@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import traitlets
 
+from ..session import InferenceSession
+from .detect import completed
+from .hints import look
 from .page import pieces
 from .panels import Choices, Panel, choose
 from .preprocess import Preprocess
 from .rpc import Reply, Request
 from .wait import wait_async
 from .widget import BACKENDS, KERNEL, Model, ModelWidget
+from .wire import Tensor
 
 
 class Playground(ModelWidget):
@@ -29,10 +33,14 @@ class Playground(ModelWidget):
 
     Args:
         model: path or bytes of an ``.onnx`` or ``.ponnx`` file, a compiled model, or a session.
-        inputs: panels by input name; others are chosen: pictures for rank 4 with 1 or 3 channels, tables for [rows, few], sliders for one
-            number, else tensors.
+        inputs: panels by input name, or a pandas data frame for a table; others are chosen: pictures for rank 4 with 1 or 3 channels,
+            tables for [rows, few], sliders for one number, else tensors.
         outputs: a panel, or several, by output name.
-        preprocess: for pictures. labels: of classes. tokenizer: makes token ids an input of text. examples: pictures to choose from.
+        preprocess: for pictures. labels: of classes. tokenizer: makes token ids an input of text. examples: pictures or texts to choose
+            from. What is not given is looked for in the model's metadata and beside its file, in ``config.json``,
+            ``preprocessor_config.json``, ``tokenizer.json``, ``labels.txt``; the widget says what was found.
+        before: ``before(feeds)`` changes the inputs in Python ahead of each run. after: ``after(results)`` changes the results, a dict of
+            arrays, or gives a text to show. Both run in the kernel.
         dims: sizes of open dims to begin with.
         backends: where to run, in order of preference: ``webgpu`` and ``wasm`` in the browser, ``cpu`` in the kernel.
         sync: see below.
@@ -53,12 +61,14 @@ class Playground(ModelWidget):
         self,
         model: Model,
         *,
-        inputs: Mapping[str, Panel] | None = None,
+        inputs: Mapping[str, Panel | Any] | None = None,
         outputs: Mapping[str, Panel | Sequence[Panel]] | None = None,
         preprocess: Preprocess | None = None,
         labels: Sequence[str] = (),
         tokenizer: Any = None,
         examples: Mapping[str, Any] | Sequence[Any] = (),
+        before: Callable[[dict[str, np.ndarray]], Mapping[str, Any] | None] | None = None,
+        after: Callable[[dict[str, np.ndarray]], Mapping[str, Any] | str | None] | None = None,
         dims: Mapping[str, int] | None = None,
         backends: Sequence[str] = BACKENDS,
         sync: bool = False,
@@ -68,12 +78,35 @@ class Playground(ModelWidget):
         unknown = set(backends) - {*BACKENDS, KERNEL}
         if unknown or not backends:
             raise ValueError(f"backends {list(backends)}: choose from 'webgpu', 'wasm' and 'cpu'")
-        self._choices = Choices(inputs or {}, outputs or {}, preprocess, [str(v) for v in labels], tokenizer, examples)
-        super().__init__(model, "playground", {"dims": dict(dims or {})}, tuple(backends), title, still)
+        given = Choices(inputs or {}, outputs or {}, preprocess, [str(v) for v in labels], tokenizer, examples)
+        functions = {"before": before is not None, "after": after is not None}
+        super().__init__(model, "playground", {"dims": dict(dims or {}), **functions}, tuple(backends), title, still)
+        source = model._source if isinstance(model, InferenceSession) else model
+        path = Path(source) if isinstance(source, (str, os.PathLike)) else None
+        metadata = self._compiled.provenance.get("model", {}).get("metadata", {})
+        self._choices, found = completed(given, look(path, metadata), *self._signature())
         panels, shows = choose(*self._signature(), self._choices, self._keep)
-        self.set_trait("spec", {**self.spec, "panels": panels, "shows": shows})
+        self.set_trait("spec", {**self.spec, "panels": panels, "shows": shows, "found": found})
         self.sync = sync
+        self._functions = {"before": before, "after": after}
+        for name in ("before", "after"):
+            self._rpc.handle(name, self._changed)
         self._rpc.handle("value", self._take)
+
+    def _changed(self, request: Request) -> Reply:
+        """Inputs or results as the user's function changes them."""
+        dtypes = {s.name: s.dtype for s in self._signature()[0 if request.op == "before" else 1]}
+        function = self._functions[request.op]
+        if function is None:
+            raise LookupError(f"the playground has no function {request.op!r}")
+        arrays = {t.name: t.numpy() for t in request.tensors}
+        changed = function(arrays)
+        if isinstance(changed, str) and request.op == "after":
+            return Reply({"text": changed}, request.tensors)
+        changed = arrays if changed is None else changed
+        if not isinstance(changed, Mapping) or set(changed) - set(dtypes):
+            raise TypeError(f"{request.op} gives a dict of arrays by {', '.join(map(repr, dtypes))}, not {type(changed).__name__}")
+        return Reply(None, [Tensor.of(np.asarray(a), name, dtypes[name]) for name, a in changed.items()])
 
     def _take(self, request: Request) -> None:
         self._set(request)
@@ -95,8 +128,11 @@ class Playground(ModelWidget):
         Returns:
             the path.
         Raises:
-            ValueError: the playground runs in the kernel only, or the model is too large for a page (1 GiB).
+            ValueError: the playground needs the kernel, for all it runs or for ``before`` or ``after``, or the model is too large for a
+                page (1 GiB).
         """
+        if any(self._functions.values()):
+            raise ValueError("a page of its own has no Python: make a playground without `before` and `after` for it")
         backends = [b for b in self.spec["backends"] if b != KERNEL]
         if not backends:
             raise ValueError("a page of its own has no kernel: give the playground 'webgpu' or 'wasm' among its backends")

@@ -13,13 +13,14 @@ export interface Box {
   readonly label: number;
 }
 
-const TINTS = ["#2f7de1", "#e2574c", "#21a179", "#c77d0a", "#8f5bd6", "#d6539b", "#00919c", "#7a8a1e"];
+export const TINTS = ["#2f7de1", "#e2574c", "#21a179", "#c77d0a", "#8f5bd6", "#d6539b", "#00919c", "#7a8a1e"];
 
 /**
  * The boxes of a result, best first, without those that overlap a better one of their class by more than `iou`.
  *
- * Layouts: "yolo" [1, 4 + classes, n]; "rows" [1, n, 4 + score + class] or [1, n, 4 + classes]; "split" boxes [1, n, 4] with scores
- * [1, n] or [1, n, classes] and perhaps classes [1, n] in outputs of their own. `width` and `height` are of the model's input.
+ * Layouts: "yolo" [1, 4 + classes, n]; "rows" [1, n, 4 + score + class] or [1, n, 4 + classes]; "objectness" [1, n, 5 + classes];
+ * "split" boxes [1, n, 4] with scores [1, n] or [1, n, classes] and perhaps classes [1, n] in outputs of their own. `width` and `height`
+ * are of the model's input.
  */
 export function boxes(results: Tensors, output: string, spec: BoxesOutput, width: number, height: number): Box[] {
   const main = results[output]!;
@@ -33,14 +34,17 @@ export function boxes(results: Tensors, output: string, spec: BoxesOutput, width
   const scores = spec.scores ? results[spec.scores] : undefined;
   const classes = spec.classes ? results[spec.classes] : undefined;
   const judge = judgement(spec, element, parts, scores, classes, count);
-  const [fx, fy] = spec.normalized ? [width, height] : [1, 1];
+  const shares = spec.normalized ?? isShares(count, element);
+  const [fx, fy] = shares ? [width, height] : [1, 1];
 
   const found: Box[] = [];
   for (let i = 0; i < count; i++) {
     const { score, label } = judge(i);
     if (!(score >= spec.threshold)) continue;
-    const [a, b, c, d] = [element(i, 0) * fx, element(i, 1) * fy, element(i, 2) * fx, element(i, 3) * fy];
-    const [w, hi] = spec.format === "xyxy" ? [c - a, d - b] : [c, d];
+    const four = [element(i, 0), element(i, 1), element(i, 2), element(i, 3)] as [number, number, number, number];
+    if (spec.format === "yxyx") [four[0], four[1], four[2], four[3]] = [four[1], four[0], four[3], four[2]];
+    const [a, b, c, d] = [four[0] * fx, four[1] * fy, four[2] * fx, four[3] * fy];
+    const [w, hi] = spec.format === "xyxy" || spec.format === "yxyx" ? [c - a, d - b] : [c, d];
     const [x, y] = spec.format === "cxcywh" ? [a - w / 2, b - hi / 2] : [a, b];
     if ([x, y, w, hi].every(Number.isFinite) && w > 0 && hi > 0)
       found.push({ x, y, width: w, height: hi, score, label });
@@ -52,6 +56,12 @@ export function boxes(results: Tensors, output: string, spec: BoxesOutput, width
     if (kept.every((better) => better.label !== box.label || overlap(better, box) <= spec.iou)) kept.push(box);
   }
   return kept;
+}
+
+/** Whether all boxes lie within a unit or so: pixels would not. */
+function isShares(count: number, element: (i: number, part: number) => number): boolean {
+  for (let i = 0; i < count; i++) for (let part = 0; part < 4; part++) if (Math.abs(element(i, part)) > 2) return false;
+  return true;
 }
 
 type Judge = (i: number) => { score: number; label: number };
@@ -76,6 +86,7 @@ function judgement(
     const at = reader(scores);
     const width = count ? scores.data.length / count : 0;
     const label = classes && reader(classes);
+    if (spec.background) return judged(width, spec.background, at);
     return (i) => {
       const found = best(width, (c) => at(i * width + c));
       return label ? { score: found.score, label: label(i) } : found;
@@ -83,7 +94,34 @@ function judgement(
   }
   if (spec.layout === "rows" && parts <= 6)
     return (i) => ({ score: element(i, 4), label: parts > 5 ? element(i, 5) : 0 });
-  return (i) => best(parts - 4, (c) => element(i, 4 + c));
+  if (spec.layout === "objectness") {
+    const alone = parts === 5;
+    return (i) => {
+      const { score, label } = alone ? { score: 1, label: 0 } : best(parts - 5, (c) => element(i, 5 + c));
+      return { score: score * element(i, 4), label };
+    };
+  }
+  // Behind the classes there may be coefficients of masks.
+  const known = Math.min(parts - 4, spec.labels.length || parts - 4);
+  return (i) => best(known, (c) => element(i, 4 + c));
+}
+
+/** Of classes with one for nothing: shares as they are, others through softmax. */
+function judged(width: number, background: "first" | "last", at: (i: number) => number): Judge {
+  const [from, to] = background === "first" ? [1, width] : [0, width - 1];
+  return (i) => {
+    const row = Array.from({ length: width }, (_, c) => at(i * width + c));
+    const sum = row.reduce((a, b) => a + b, 0);
+    const shares = Math.abs(sum - 1) < 0.01 && row.every((v) => v >= 0);
+    const top = Math.max(...row);
+    const total = shares ? 1 : row.reduce((a, b) => a + Math.exp(b - top), 0);
+    let [label, score] = [0, -Infinity];
+    for (let c = from; c < to; c++) {
+      const share = shares ? row[c]! : Math.exp(row[c]! - top) / total;
+      if (share > score) [label, score] = [c - from, share];
+    }
+    return { score, label };
+  };
 }
 
 function overlap(a: Box, b: Box): number {

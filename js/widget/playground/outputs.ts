@@ -1,5 +1,6 @@
 /** Results shown: likeliest labels, pictures, maps, tables and tensors. */
 import { canvas, h, icon } from "../ui/dom.js";
+import { TINTS } from "./boxes.js";
 import { histogram, paintMap, slice } from "../ui/plot.js";
 import {
   elements,
@@ -23,6 +24,8 @@ import {
   type TopK,
 } from "./panel.js";
 
+/** Classes that a legend names at most. */
+const SHOWN = 12;
 const EMPTY = "Nothing to show yet";
 
 /** Shared by panels of one output: title, warning, and the tensor by name. */
@@ -184,13 +187,14 @@ export class HeatShow extends Show {
   readonly #canvas = canvas("Heat map of the result", "pwx-stage");
   readonly #map = document.createElement("canvas");
   readonly #scale = h("div", { class: "pwx-scale" }, h("span"), h("i", { "aria-hidden": "true" }), h("span"));
+  readonly #legend = h("ul", { class: "pwx-classes" });
 
   constructor(
     value: Value,
     readonly spec: HeatMap,
   ) {
     super(value);
-    this.content.append(this.#canvas, this.#scale);
+    this.content.append(this.#canvas, this.#scale, this.#legend);
     this.clear();
   }
 
@@ -208,7 +212,8 @@ export class HeatShow extends Show {
     };
     const classes = planes > 1;
     const [low, high] = classes ? [0, planes - 1] : (this.spec.range ?? [summary.min, summary.max]);
-    paintMap(this.#map, height, width, classes ? likeliest : (r, c) => at(r * width + c), [low, high]);
+    if (classes) this.#classes(height, width, likeliest);
+    else paintMap(this.#map, height, width, (r, c) => at(r * width + c), [low, high]);
     const target = this.#canvas;
     const context = target.getContext("2d")!;
     if (this.spec.overlay && picture) {
@@ -224,16 +229,44 @@ export class HeatShow extends Show {
       context.drawImage(this.#map, 0, 0);
       target.classList.toggle("pwx-coarse", Math.max(target.width, target.height) < 100);
     }
-    target.hidden = this.#scale.hidden = false;
-    const name = (v: number) => (classes ? (this.spec.labels[v] ?? `class ${v}`) : short(v));
-    this.#scale.firstElementChild!.textContent = name(low);
-    this.#scale.lastElementChild!.textContent = name(high);
+    target.hidden = false;
+    this.#scale.hidden = classes;
+    this.#legend.hidden = !classes;
+    this.#scale.firstElementChild!.textContent = short(low);
+    this.#scale.lastElementChild!.textContent = short(high);
     return trouble(summary);
+  }
+
+  /** Paints a colour for each class, and lists those that are there with the share of the picture that they take. */
+  #classes(height: number, width: number, classAt: (r: number, c: number) => number): void {
+    [this.#map.width, this.#map.height] = [width, height];
+    const context = this.#map.getContext("2d")!;
+    const counts = new Map<number, number>();
+    const image = new ImageData(width, height);
+    for (let i = 0; i < width * height; i++) {
+      const found = classAt(Math.floor(i / width), i % width);
+      counts.set(found, (counts.get(found) ?? 0) + 1);
+      const tint = TINTS[found % TINTS.length]!;
+      for (let c = 0; c < 3; c++) image.data[4 * i + c] = parseInt(tint.slice(1 + 2 * c, 3 + 2 * c), 16);
+      image.data[4 * i + 3] = 255;
+    }
+    context.putImageData(image, 0, 0);
+    const most = [...counts].sort((a, b) => b[1] - a[1]).slice(0, SHOWN);
+    this.#legend.replaceChildren(
+      ...most.map(([found, count]) =>
+        h(
+          "li",
+          {},
+          h("i", { style: `background: ${TINTS[found % TINTS.length]!}`, "aria-hidden": "true" }),
+          `${this.spec.labels[found] ?? `class ${found}`} ${((100 * count) / (width * height)).toFixed(0)} %`,
+        ),
+      ),
+    );
   }
 
   override clear(): void {
     super.clear();
-    this.#canvas.hidden = this.#scale.hidden = true;
+    this.#canvas.hidden = this.#scale.hidden = this.#legend.hidden = true;
   }
 }
 

@@ -55,6 +55,7 @@ export type TextInput = {
   readonly roles: Readonly<Record<string, "ids" | "mask" | "types" | "positions">>;
   readonly tokenizer: string;
   readonly value: string;
+  readonly examples: readonly string[];
   readonly max_length: number;
   readonly pad: number | null;
 };
@@ -100,11 +101,13 @@ export type HeatMap = {
 };
 export type BoxesOutput = {
   readonly kind: "boxes";
-  readonly layout: "yolo" | "rows" | "split";
-  readonly format: "xyxy" | "xywh" | "cxcywh";
+  readonly layout: "yolo" | "rows" | "objectness" | "split";
+  readonly format: "xyxy" | "xywh" | "cxcywh" | "yxyx";
   readonly scores: string | null;
   readonly classes: string | null;
-  readonly normalized: boolean;
+  readonly background: "first" | "last" | null;
+  /** null: told from the numbers. */
+  readonly normalized: boolean | null;
   readonly threshold: number;
   readonly iou: number;
   readonly limit: number;
@@ -125,6 +128,11 @@ export interface Spec {
   readonly panels: readonly InputSpec[];
   readonly shows: readonly OutputSpec[];
   readonly dims: Readonly<Record<string, number>>;
+  /** What was taken from files and metadata, for people. */
+  readonly found?: readonly string[];
+  /** Whether Python changes the inputs and the results. */
+  readonly before?: boolean;
+  readonly after?: boolean;
   readonly backends: readonly string[];
 }
 

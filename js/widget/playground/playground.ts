@@ -42,6 +42,8 @@ export class Playground {
   readonly #runner: Runner;
   readonly #sync: HTMLInputElement;
   readonly #send: HTMLButtonElement;
+  /** What Python says of the results. */
+  readonly #said = h("output", { class: "pwx-panel pwx-text", hidden: true });
   #model: Runnable | undefined;
   #results: Tensors | undefined;
   #failed = false;
@@ -79,8 +81,11 @@ export class Playground {
         "div",
         { class: "pwx-column", role: "group", "aria-label": "Results" },
         ...this.#outputs.map(({ element }) => element),
+        spec.after ? this.#said : null,
       ),
     );
+    if (spec.found?.length)
+      this.element.insertBefore(h("div", { class: "pwx-found" }, `Taken: ${spec.found.join("; ")}`), this.#frame.body);
     this.#sync = h("input", {
       type: "checkbox",
       checked: options.sync,
@@ -132,7 +137,8 @@ export class Playground {
   async #job(): Promise<Timing | undefined> {
     if (!this.#model) return undefined;
     const start = performance.now();
-    const feeds: Record<string, Tensors[string]> = {};
+    const { spec, host } = this.options;
+    let feeds: Record<string, Tensors[string]> = {};
     for (const panel of this.#inputs) {
       const given = panel.feeds();
       if (!given) {
@@ -142,9 +148,16 @@ export class Playground {
       Object.assign(feeds, given);
     }
     const picture = this.#inputs.find((panel) => panel.picture)?.picture?.();
+    if (spec.before && host.change) feeds = { ...feeds, ...(await host.change("before", feeds)).tensors };
     const prepared = performance.now();
-    const results = await this.#model.run(feeds);
+    let results = await this.#model.run(feeds);
     const ran = performance.now();
+    if (spec.after && host.change) {
+      const { tensors, text } = await host.change("after", results);
+      results = { ...results, ...tensors };
+      this.#said.textContent = text;
+      this.#said.hidden = !text;
+    }
     if (this.options.signal.aborted) return undefined;
     this.#results = results;
     this.#failed = false;

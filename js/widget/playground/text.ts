@@ -1,6 +1,6 @@
 /** Text in and out, by a tokenizer in the Hugging Face format. */
 import { Tokenizer } from "@huggingface/tokenizers";
-import { h, messageOf } from "../ui/dom.js";
+import { button, h, messageOf } from "../ui/dom.js";
 import { isFloat, reader, store, whole, type Tensor, type Tensors, type Value } from "../ui/tensor.js";
 import { arrayOf } from "../../player/dtypes.js";
 import {
@@ -53,7 +53,16 @@ export class TextPanel implements InputPanel {
       onkeydown: (event: KeyboardEvent) => event.stopPropagation(),
     });
     context.signal.addEventListener("abort", () => clearTimeout(timer));
-    this.element = panel("Text", spec.inputs.join(", "), this.#area, this.#count);
+    const choices = spec.examples.map((text) =>
+      button(text.length > 40 ? `${text.slice(0, 39)}…` : text, () => {
+        this.#area.value = text;
+        context.change();
+      }),
+    );
+    const examples = choices.length
+      ? h("div", { class: "pwx-row", role: "group", "aria-label": "Examples" }, ...choices)
+      : null;
+    this.element = panel("Text", spec.inputs.join(", "), this.#area, ...(examples ? [examples] : []), this.#count);
     tokenizer(context, spec.tokenizer)
       .then((loaded) => (this.#tokenizer = loaded))
       .catch((error: unknown) => (this.#failed = error))

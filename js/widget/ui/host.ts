@@ -36,6 +36,8 @@ export interface Host {
   /** Calls back with the seconds for which the kernel has answered nothing, and with 0 when it does again; returns what ends that. */
   onStall?(listener: (seconds: number) => void): () => void;
   load(backend: string, report: Report, signal: AbortSignal): Promise<Runnable>;
+  /** What Python makes of inputs or of results; `text` is for people. */
+  change?(op: "before" | "after", tensors: Tensors): Promise<{ readonly tensors: Tensors; readonly text: string }>;
   /** Gives Python what its trait `value` takes. */
   send?(results: Tensors): Promise<void>;
 }

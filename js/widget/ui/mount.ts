@@ -91,6 +91,11 @@ export function hostOf(rpc: Caller, ref: Ref, backends: readonly string[]): Page
       const { buffers } = await rpc.call("file", { name });
       return new Uint8Array(buffers[0]!);
     },
+    async change(op, given) {
+      const { json, tensors } = await rpc.call(op, null, wire(given));
+      const { text = "" } = (json ?? {}) as { text?: string };
+      return { tensors: Object.fromEntries(tensors.map((tensor) => [tensor.name, unwire(tensor)])), text };
+    },
     async send(results) {
       await rpc.call("value", null, wire(results));
     },
