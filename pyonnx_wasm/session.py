@@ -18,7 +18,7 @@ import numpy as np
 from . import interface
 from .elsewhere import SESSIONS
 from .feeds import Outputs, execute, fed
-from .ir import Face, NeedsShape, face_of
+from .ir import Face, NeedsShape, NeedsSizes, face_of
 from .onnxfile import reader
 from .options import ModelMetadata, RunOptions, SessionOptions
 from .program import Compiled, Signature
@@ -92,10 +92,12 @@ class InferenceSession:
         self._lock = threading.Lock()
         self._variants: dict[Any, Runtime] = {}
         self._unranked: tuple[str, ...] = ()
+        self._symbols: tuple[str, ...] = ()  # whose sizes decide ranks: each run is compiled for its own
         try:
-            compiled = self._compile({})
-        except NeedsShape as need:
-            self._unranked = need.inputs
+            compiled = self._compile({}, {})
+        except (NeedsShape, NeedsSizes) as need:
+            self._unranked = need.inputs if isinstance(need, NeedsShape) else ()
+            self._symbols = need.symbols if isinstance(need, NeedsSizes) else ()
             self._faces = declared(path_or_bytes)
             self._inputs, self._outputs = (interface.signatures(faces) for faces in self._faces)
         else:
@@ -105,7 +107,7 @@ class InferenceSession:
             del compiled
             _forget()
 
-    def _compile(self, shapes: Mapping[str, Sequence[int | str | None]]) -> Compiled:
+    def _compile(self, shapes: Mapping[str, Sequence[int | str | None]], sizes: Mapping[str, int]) -> Compiled:
         if is_compiled(self._source):
             compiled = ponnx.load(self._source)
             self._model = compiled.provenance
@@ -115,7 +117,7 @@ class InferenceSession:
         options, gpu = self._options, self._provider in ("gpu", "webgpu", "browser")
         compiled = compile(
             self._source, shapes=shapes, optimise=options.enable_optimisation, gpu=gpu,
-            sizes=options.free_dimension_overrides, initializers=plain(options.initializers),
+            sizes={**options.free_dimension_overrides, **sizes}, initializers=plain(options.initializers),
         )  # fmt: skip
         self._model = compiled.provenance
         return compiled
@@ -323,18 +325,36 @@ class InferenceSession:
         return [by_name[n] for n in wanted]
 
     def _variant(self, arrays: Sequence[np.ndarray]) -> Runtime:
-        """The executor for these inputs: one for all, unless ranks are not declared, or axes of one name differ."""
+        """The executor for these inputs: one for all, unless ranks are not declared or hang on sizes, or axes of one name differ."""
         shapes = {} if is_compiled(self._source) else self._shapes(arrays)
-        key = tuple(shapes.items())
+        sizes = self._sizes(arrays, shapes)
+        key = (*shapes.items(), *sizes.items())
         if key not in self._variants:
             while len(self._variants) >= VARIANTS:
                 del self._variants[next(iter(self._variants))]
-            compiled = self._compile(shapes)
+            try:
+                compiled = self._compile(shapes, sizes)
+            except NeedsSizes as need:
+                if not set(need.symbols) - set(self._symbols):
+                    raise
+                self._symbols += need.symbols
+                return self._variant(arrays)
             self._outputs = [replace(s, dtype=c.dtype) for s, c in zip(self._outputs, compiled.outputs, strict=True)]
             self._variants[key] = self._executor(compiled)
             del compiled
             _forget()
         return self._variants[key]
+
+    def _sizes(self, arrays: Sequence[np.ndarray], shapes: Mapping[str, Sequence[int | str | None]]) -> dict[str, int]:
+        """The sizes of these inputs that decide ranks, by the names of their axes."""
+        found: dict[str, int] = {}
+        for s, array in zip(self._inputs, arrays, strict=True) if self._symbols else ():
+            for axis, size in enumerate(array.shape):
+                own = shapes.get(s.name, (None,) * array.ndim)[axis]
+                name = s.shape[axis] if own is None else own
+                if name in self._symbols:
+                    found[str(name)] = size
+        return found
 
     def _shapes(self, arrays: Sequence[np.ndarray]) -> dict[str, tuple[int | str | None, ...]]:
         """What these inputs ask for beyond what is declared: ranks, and names of their own for axes that differ from others so named."""

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 from pyonnx_wasm import InferenceSession, compiler
-from pyonnx_wasm.ir import NeedsShape
+from pyonnx_wasm.ir import NeedsShape, NeedsSizes
 from pyonnx_wasm.runtimes.core import CoreError
 
 
@@ -130,3 +130,59 @@ def test_one_program_runs_both_branches() -> None:
     session.run(None, feed | {"use": np.array([False]), "cache": ones(2, 0, 5)})
     session.run(None, feed | {"use": np.array([True]), "cache": ones(2, 4, 5)})
     assert list(session._variants) == [()]
+
+
+def squeezed(x: str, axis: int, y: str, held: dict[str, Any]) -> list[onnx.NodeProto]:
+    """``squeeze`` of an axis that may have more than one element, as PyTorch's TorchScript exporter writes it."""
+    held |= {"one": np.array([1]), f"{y}.axis": np.array([axis]), f"{y}.next": np.array([axis + 1])}
+    branches = [
+        helper.make_graph(
+            [helper.make_node(kind, [x, *more], [f"{y}.{kind}"])], kind, [], [helper.make_empty_tensor_value_info(f"{y}.{kind}")]
+        )
+        for kind, *more in (("Squeeze", f"{y}.axis"), ("Identity",))
+    ]
+    return [
+        helper.make_node("Shape", [x], [f"{y}.shape"]),
+        helper.make_node("Slice", [f"{y}.shape", f"{y}.axis", f"{y}.next"], [f"{y}.size"]),
+        helper.make_node("ReduceMax", ["one"], [f"{y}.one"], keepdims=1),
+        helper.make_node("Equal", [f"{y}.size", f"{y}.one"], [f"{y}.is"]),
+        helper.make_node("If", [f"{y}.is"], [y], then_branch=branches[0], else_branch=branches[1]),
+    ]
+
+
+@pytest.mark.parametrize("name", ["n", None])
+@pytest.mark.parametrize("computed", [False, True])
+def test_ranks_that_hang_on_sizes(name: str | None, computed: bool) -> None:
+    """Each size is compiled for; who compiles without a session is told which size to give."""
+    held: dict[str, Any] = {}
+    nodes = [*squeezed("x", 0, "y", held), helper.make_node("Neg", ["y"], ["z"])]
+    if not computed:
+        nodes[3].input[1] = "one"
+    data = model(nodes, [("x", F, [name, "m"])], ["z"], held)
+    session = InferenceSession(data)
+    for shape in ((1, 4), (3, 4), (1, 7), (2, 2), (1, 1)):
+        agree(data, {"x": ones(*shape)}, session)
+    symbol = name or "x[0]"
+    with pytest.raises(NeedsSizes, match=r"node 'If_4' \(If\): the branches give .* give the size") as told:
+        compiler.compile(data)
+    assert told.value.symbols == (symbol,)
+    assert len(compiler.compile(data, sizes={symbol: 1}).outputs[0].shape) == 1
+    assert len(compiler.compile(data, sizes={symbol: 5}).outputs[0].shape) == 2
+
+
+def test_ranks_that_hang_on_sizes_of_several_inputs() -> None:
+    held: dict[str, Any] = {}
+    nodes = [*squeezed("a", 1, "x", held), *squeezed("b", 0, "y", held), helper.make_node("Mul", ["x", "y"], ["z"])]
+    data = model(nodes, [("a", F, ["m", "n"]), ("b", F, ["k", "m"])], ["z"], held)
+    session = InferenceSession(data)
+    for a, b in (((4, 1), (1, 4)), ((4, 4), (4, 4)), ((4, 4), (1, 4)), ((4, 1), (4, 4))):
+        agree(data, {"a": ones(*a), "b": ones(*b)}, session)
+
+
+def test_ranks_that_hang_on_contents_are_refused() -> None:
+    held: dict[str, Any] = {}
+    nodes = squeezed("x", 0, "y", held)
+    nodes[-1].input[0] = "c"
+    data = model(nodes, [("x", F, ["n", "m"]), ("c", B, [1])], ["y"], held)
+    with pytest.raises(ValueError, match="rank must agree where the condition is data"):
+        InferenceSession(data)

@@ -42,6 +42,15 @@ class NeedsShape(IRError):
         super().__init__(f"input {first!r} has no declared shape; give one: shapes={{{first!r}: (...)}}")
 
 
+class NeedsSizes(IRError):
+    """Sizes must be known before the graph can be built: they decide ranks, not only shapes."""
+
+    def __init__(self, symbols: Iterable[str], why: str) -> None:
+        self.symbols = tuple(symbols)
+        given = ", ".join(f"{name!r}: ..." for name in self.symbols)
+        super().__init__(f"{why}: give the size on which it depends: sizes={{{given}}}")
+
+
 class Storage:
     """A flat run of ``size`` elements.
 

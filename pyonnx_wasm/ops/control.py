@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import Form, Graph, IRError, Items, Packed, Single, Strings, Value, dims, form_of, type_text
+from ..ir import Form, Graph, IRError, Items, NeedsSizes, Packed, Single, Strings, Value, dims, form_of, type_text
 from ..ir.dims import DimLike
 from ..registry import Context, op
 from ..tensor import (
@@ -80,6 +80,7 @@ def If(cond: Value, *, then_branch: Any, else_branch: Any, ctx: Context) -> tupl
     found = [outline.trace([]) for outline in outlines]
     if len(found[0]) != len(found[1]):
         raise IRError(f"one branch gives {len(found[0])} values, the other {len(found[1])}")
+    _demand_sizes(ctx, condition, found)
     forms = [_common(a, b, "the branches give") for a, b in zip(*found, strict=True)]
     given = [outline.give(values, forms) for outline, values in zip(outlines, found, strict=True)]
     outs: list[tuple[DType, list[DimLike | None]]] = []
@@ -89,6 +90,16 @@ def If(cond: Value, *, then_branch: Any, else_branch: Any, ctx: Context) -> tupl
     first = len(outlines[0].taken)
     made = emit("if", outlines, [*outlines[0].taken, *outlines[1].taken], outs, first=first, condition=condition) if outs else []
     return tuple(_like(found[0], forms, iter(made)))
+
+
+def _demand_sizes(ctx: Context, condition: DimLike, found: Sequence[Sequence[Any]]) -> None:
+    """Branches of different ranks are settled where sizes of inputs alone choose: PyTorch writes ``squeeze`` of a symbolic axis so."""
+    for a, b in zip(*found, strict=True):
+        if isinstance(a, (Value, Strings)) and isinstance(b, (Value, Strings)) and a.rank != b.rank:
+            sizes = {name for size in ctx.tracer.symbols.values() for name in dims.symbols(size)}
+            if sizes.issuperset(dims.symbols(condition)):
+                both = " and ".join(type_text(v.dtype, v.shape) for v in (a, b))
+                raise NeedsSizes(dims.symbols(condition), f"the branches give {both}")
 
 
 def _common(a: Any, b: Any, what: str) -> Form | None:

@@ -12,7 +12,7 @@ import numpy as np
 from ..ir import Content, Graph, IRError, Node, Value, dims
 from ..ir.dims import DimLike
 from ..registry import Kernel
-from .content import CONTENT_LIMIT, content
+from .content import CONTENT_LIMIT, together
 from .views import MAX_RANK, ints, show
 
 
@@ -36,8 +36,8 @@ def concat(xs: Sequence[Value], axis: int) -> Value:
     if fixed is not None and math.prod(fixed) <= CONTENT_LIMIT:
 
         def known() -> Content | None:
-            parts = [content(x) for x in xs]
-            return None if any(p is None for p in parts) else np.concatenate(parts, axis)  # type: ignore[arg-type]
+            parts = together(xs)
+            return None if parts is None else np.concatenate(parts, axis)
 
         y._content = known
     return y

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..dtypes import DType, from_numpy, to_numpy
-from ..ir import Content, Storage, Value
+from ..ir import Content, Graph, Storage, Value
 from ..ir.dims import Dim
 from . import scalar
 
@@ -40,6 +40,15 @@ def content(x: Value) -> Content | None:
         if placed and isinstance(x.storage.size, int) and x.storage.size <= LOAD_LIMIT and math.prod(shape) <= LOAD_LIMIT:
             x._content = _load(x).astype(object)
     return x.content
+
+
+def together(xs: Sequence[Value]) -> list[Content] | None:
+    """What is known of all operands of one operation: beside those with sizes in them, those made of constants are computed."""
+    found = [content(x) for x in xs]
+    if any(c is not None for c in found):
+        found = [Graph.current().fold(x) if c is None else c for x, c in zip(xs, found, strict=True)]
+    known = [c for c in found if c is not None]
+    return known if len(known) == len(found) else None
 
 
 def _load(x: Value) -> np.ndarray:

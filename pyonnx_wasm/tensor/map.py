@@ -13,7 +13,7 @@ from ..ir import Content, IRError, Node, Shape, Value
 from ..ir.dims import Dim, DimLike
 from ..registry import Kernel
 from . import expression, scalar
-from .content import CONTENT_LIMIT, constant, content, single
+from .content import CONTENT_LIMIT, constant, single, together
 from .views import MAX_RANK, broadcast, coalesced, ints, same_view
 
 HALVES = (DType.float16, DType.bfloat16)
@@ -109,12 +109,12 @@ def _mapped(name: str, args: Sequence[Value], result: DType, shape: Shape) -> Ca
     dtype = args[-1].dtype if name == "where" else args[0].dtype
 
     def compute() -> Content | None:
-        known = [content(a) for a in args]
-        if any(k is None for k in known):
+        known = together(args)
+        if known is None:
             return None
         out = np.empty(fixed, object)
         for at in np.ndindex(*fixed):
-            items = [k[at] for k in known]  # type: ignore[index]
+            items = [k[at] for k in known]
             if name == "cast":
                 out[at] = None if items[0] is None else scalar.cast(items[0], result)
             else:
