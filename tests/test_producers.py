@@ -59,6 +59,17 @@ def test_a_pipeline(zipmap: bool, backend: str) -> None:
     assert producers.judged(pipeline(zipmap), [feed(4), feed(31)], backend, 1e-5, 1e-5) == ("passes", "")
 
 
+PRODUCED = Path(__file__).parent / "data" / "produced"  # copies from build/producers/models
+
+
+@pytest.mark.parametrize("backend", ["cpu", "wasmtime"])
+@pytest.mark.parametrize("name", [row["name"] for row in json.loads((PRODUCED / "index.json").read_text())])
+def test_an_export_as_its_tool_wrote_it(name: str, backend: str) -> None:
+    """Of those that no test here can make without its tool: control flow, sizes from data, detection, recurrence."""
+    [outcome] = producers.outcomes(PRODUCED, backend, f"^{name}$")
+    assert outcome[2:] == ("passes", "")
+
+
 PAGE = """
 import * as ort from %(player)s;
 import { readFileSync } from "node:fs";

@@ -185,7 +185,7 @@ FUNCTIONS = {
     "distances": lambda x: (torch.cdist(x, x + 1), torch.cdist(x, x, p=1.0), F.cosine_similarity(x[:, None], x[None], dim=-1),
         torch.cross(x[:, :3], x[:, 3:], dim=-1)),
     "losses": lambda x: (F.cross_entropy(x, x.argmin(-1)), F.smooth_l1_loss(x, x * 2), F.binary_cross_entropy_with_logits(x, x.sigmoid()),
-        F.kl_div(x.log_softmax(-1), x.softmax(-1), reduction="sum")),
+        F.kl_div(x.log_softmax(-1), (-x).softmax(-1), reduction="sum")),
     "bucketed": lambda x: torch.bucketize(x, torch.tensor([-1.0, 0.0, 1.0])),
 }  # fmt: skip
 DYNAMO, SCRIPT = (
