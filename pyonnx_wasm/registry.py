@@ -93,7 +93,7 @@ class Kernel:
         traits: what passes may ask: ``"epilogue"`` (takes ``bias``, ``residual``, ``act`` and the factor ``alpha``; with ``"channels"``
             the bias is per axis 1 and the weights ``w`` scale it), ``"strided"`` (takes any view), ``"elementwise"`` (all views have the
             output's shape), ``"inplace"`` (may write over an input of the same layout), ``"dequantize"`` (takes a ``scale`` per column and
-            gives float32 then), ``"strings"`` (of strings, which GPUs do not know).
+            gives float32 then), ``"strings"`` (of strings, which GPUs do not know), ``"shader"`` (GPUs alone run it).
         enums: which parameters, or entries of the tail, are members of which enumeration.
         notation: how parameters by meaning are written and read in the IR's text, where that is not as lists.
     """
@@ -203,7 +203,7 @@ class Control(Kernel):
         self._names = (
             {b.name for b in self.outputs},
             set(self.input_names),
-            {"bodies", "first", "condition", "trips", "stacked", "callback"},
+            {"bodies", "first", "condition", "trips", "stacked", "callback", "shader"},
         )
 
     @property

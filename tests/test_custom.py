@@ -189,12 +189,12 @@ def test_what_a_callback_gives_is_checked(result: Any, text: str) -> None:
 
 def test_what_cannot_be_asked_of_a_callback_is_said_when_compiling() -> None:
     @ort.callback("Given", domain=DOMAIN)
-    def given(x: np.ndarray, *, table: Any = None) -> np.ndarray:
+    def given(x: np.ndarray, *, body: Any = None) -> np.ndarray:
         return x
 
-    table = helper.make_tensor("t", TensorProto.FLOAT, [1], [1.0])
-    with pytest.raises(IRError, match="attribute 'table' of a callback must be"):
-        ort.compile(model([node("Given", ["x"], ["y"], domain=DOMAIN, table=table)], {"x": ["n"]}, ["y"]))
+    body = helper.make_graph([node("Neg", ["x"], ["z"])], "body", [], [helper.make_empty_tensor_value_info("z")])
+    with pytest.raises(IRError, match="attribute 'body' of a callback must be"):
+        ort.compile(model([node("Given", ["x"], ["y"], domain=DOMAIN, body=body)], {"x": ["n"]}, ["y"]))
     with pytest.raises(IRError, match=r"test.ops.Nobody is not supported.*pyonnx_wasm.op"):
         ort.compile(model([node("Nobody", ["x"], ["y"], domain=DOMAIN)], {"x": ["n"]}, ["y"]))
 

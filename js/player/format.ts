@@ -1,5 +1,5 @@
 /** The header of a `.ponnx` file, checked. PROGRAM.md specifies the format. */
-import type { Callback } from "./asked.js";
+import type { Callback, Kind, WasmInfo } from "./asked.js";
 import { bytesOf, elements, isType } from "./dtypes.js";
 import { tensorsOf, type Face, type Faces } from "./faces.js";
 import { partsOf } from "./strings.js";
@@ -46,6 +46,11 @@ export interface GpuInfo {
   readonly bytes: number;
 }
 
+export interface Blob {
+  readonly start: number;
+  readonly bytes: number;
+}
+
 export interface Header {
   readonly inputs: readonly ValueInfo[];
   readonly outputs: readonly ValueInfo[];
@@ -59,6 +64,8 @@ export interface Header {
   readonly slots: number;
   readonly weights: readonly WeightInfo[];
   readonly files: readonly string[];
+  /** WebAssembly modules that operators are in. */
+  readonly modules: readonly Blob[];
   /** The Program for GPUs and the range of its section, if the model was compiled for them. */
   readonly gpu: GpuInfo | undefined;
   /** Why the core runs it where a GPU is wanted. */
@@ -121,7 +128,11 @@ export function parseHeader(bytes: Uint8Array): Header {
   const inputs = list(header, "inputs").map(valueInfo("inputs"));
   const outputs = list(header, "outputs").map(valueInfo("outputs"));
   const faces = header["faces"] === undefined ? undefined : facesOf(list(header, "faces"), inputs, outputs);
-  const programs = list(header, "programs").map(programInfo);
+  const modules = (header["wasm"] === undefined ? [] : list(header, "wasm")).map((row, i): Blob => {
+    const [start, bytes] = list({ wasm: row }, "wasm").map((n) => integer(n, `wasm[${i}]`));
+    return { start: integer(start, `wasm[${i}]`), bytes: integer(bytes, `wasm[${i}]`) };
+  });
+  const programs = list(header, "programs").map((row, i) => programInfo(row, i, modules.length));
   const weights = list(header, "weights").map(weightInfo);
   const files = header["files"] === undefined ? [] : list(header, "files").map((f, i) => string(f, `files[${i}]`));
   for (const { name, source, bytes } of weights) {
@@ -160,7 +171,7 @@ export function parseHeader(bytes: Uint8Array): Header {
   const onCore = header["on_core"] === undefined ? undefined : string(header["on_core"], "on_core");
   const ends = [
     ...(gpu ? [gpu.start + gpu.bytes] : []),
-    ...programs.map((p) => p.start + p.bytes),
+    ...[...programs, ...modules].map(({ start, bytes }) => start + bytes),
     ...weights.map((w) => (w.source.kind === "data" ? w.source.start + w.bytes : 0)),
   ];
   const dataBytes = ends.reduce((a, b) => Math.max(a, b), 0);
@@ -175,6 +186,7 @@ export function parseHeader(bytes: Uint8Array): Header {
     slots,
     weights,
     files,
+    modules,
     gpu,
     onCore,
     dataBytes,
@@ -260,7 +272,7 @@ function facesOf(given: readonly unknown[], inputs: readonly ValueInfo[], output
   return { inputs: side(given[0], inputs), outputs: side(given[1], outputs) };
 }
 
-function programInfo(value: unknown, i: number): ProgramInfo {
+function programInfo(value: unknown, i: number, modules: number): ProgramInfo {
   const where = `programs[${i}]`;
   const p = object(value, where);
   if (p["target"] !== "core" && p["target"] !== "gpu")
@@ -275,20 +287,55 @@ function programInfo(value: unknown, i: number): ProgramInfo {
     messages: texts(p, "messages"),
     origins: texts(p, "origins"),
     callbacks: (p["callbacks"] === undefined ? [] : list(p, "callbacks")).map((c, k) =>
-      callbackOf(c, `${where}.callbacks[${k}]`),
+      callbackOf(c, `${where}.callbacks[${k}]`, modules),
     ),
   };
 }
 
-function callbackOf(value: unknown, where: string): Callback {
+/** A row of callbacks, of a file with so many modules. */
+export function callbackOf(value: unknown, where: string, modules: number): Callback {
   const row = object(value, where);
   const [domain, op, node] = ["domain", "op", "node"].map((key) => string(row[key], `${where}.${key}`)) as [
     string,
     string,
     string,
   ];
-  const attributes = object(row["attributes"], `${where}.attributes`);
-  return { domain, op, node, present: list(row, "present").map(Boolean), attributes };
+  const given = Object.entries(object(row["attributes"], `${where}.attributes`));
+  return {
+    domain,
+    op,
+    node,
+    present: list(row, "present").map(Boolean),
+    attributes: Object.fromEntries(given.map(([name, each]) => [name, attributeOf(each)])),
+    tensors: texts(row, "tensors"),
+    outputs: (row["outputs"] === undefined ? [] : list(row, "outputs")).map((kind) => kindOf(kind, where)),
+    wasm: row["wasm"] === undefined ? undefined : wasmOf(row, where, modules),
+    wgsl: row["wgsl"] === true,
+  };
+}
+
+/** Numbers that JSON does not hold, or JavaScript not exactly, are texts there. */
+function attributeOf(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(attributeOf);
+  if (typeof value !== "object" || value === null) return value;
+  const { float, int } = value as { float?: string; int?: string };
+  return int === undefined ? Number(String(float).replace("inf", "Infinity")) : BigInt(int);
+}
+
+function kindOf(value: unknown, where: string): Kind {
+  const [type, rank] = list({ outputs: value }, "outputs");
+  if (!isType(type)) fail(`${where}: unknown dtype "${String(type)}"`);
+  return { type, rank: integer(rank, `${where}: rank`) };
+}
+
+function wasmOf(row: Record<string, unknown>, where: string, modules: number): WasmInfo {
+  const [module, name, attributes] = list(row, "wasm");
+  if (integer(module, `${where}.wasm`) >= modules) fail(`${where}: there is no module ${String(module)}`);
+  return {
+    module: module as number,
+    name: string(name, `${where}.wasm`),
+    attributes: texts({ attributes }, "attributes"),
+  };
 }
 
 function gpuInfo(value: unknown, programs: number): GpuInfo {

@@ -1,6 +1,6 @@
 /** A compiled model in core memory: streamed in, initialised, run step by step of its script. */
 import type { Core } from "./core.js";
-import type { Answers, Asked } from "./asked.js";
+import { missing, type Answers, type Asked } from "./asked.js";
 import type { Type } from "./dtypes.js";
 import {
   BINDING_BYTES,
@@ -13,6 +13,7 @@ import {
   type ProgramInfo,
   type ValueInfo,
 } from "./format.js";
+import { messageOf } from "./errors.js";
 import type { Gpu } from "./gpu/device.js";
 import type { Pipelines } from "./gpu/pipelines.js";
 import type { GpuProgram } from "./gpu/program.js";
@@ -20,6 +21,7 @@ import type { Section } from "./gpu/section.js";
 import { messageOf } from "./errors.js";
 import { loadGpu } from "./gpu-module.js";
 import { externalSource, progressOf, range, sourceFiles, stream, type Range } from "./loader.js";
+import { Operators } from "./operators.js";
 import { Program, Staging, type Limits, type Slot } from "./program.js";
 import { Reader, type Source } from "./source.js";
 import { partsOf, placesOf } from "./strings.js";
@@ -147,6 +149,9 @@ export class Model {
     const codes = header.programs.flatMap(({ start, bytes }, i) =>
       wanted[i] ? [this.#into(dataStart + start, bytes, code[i] as number)] : [],
     );
+    const modules = header.modules.map(({ bytes }) => new Uint8Array(bytes));
+    for (const [i, { start, bytes }] of header.modules.entries())
+      codes.push(range(dataStart + start, bytes, (chunk, at) => modules[i]!.set(chunk, at)));
     const gpu = device && (await this.#beginGpu(device, reader, codes, code, dataStart, options.gpuOptional));
     if (!gpu) this.#allocate(undefined);
     const ranges = device ? this.#dataRanges(dataStart) : [...this.#dataRanges(dataStart), ...codes];
@@ -162,6 +167,7 @@ export class Model {
       before += end;
     }
     progress("init", total);
+    if (modules.length) this.#answer = await answering(modules, options);
     this.#runInit(code);
     if (gpu) await this.#finishGpu(gpu, code);
     if (!gpu)
@@ -443,4 +449,23 @@ export class Model {
 /** The name of the value that input `slot` of a Program is, or is part of. */
 function nameAt(values: readonly ValueInfo[], slot: number): string {
   return values[placesOf(values).filter((place) => place <= slot).length - 1]?.name ?? "";
+}
+
+/** What a run asks of the host, by the modules of the file and else by the host itself. */
+async function answering(
+  modules: readonly Uint8Array<ArrayBuffer>[],
+  { answer, limits }: LoadOptions,
+): Promise<(asked: Asked) => Promise<Answers>> {
+  const compiled = modules.map((bytes, i) =>
+    WebAssembly.compile(bytes).catch((error: unknown) => {
+      throw new Error(`WebAssembly module ${i} of the file does not compile: ${messageOf(error)}`);
+    }),
+  );
+  const operators = new Operators(await Promise.all(compiled), limits);
+  return async (asked) => {
+    const found = operators.answer(asked);
+    if (found) return found;
+    if (!answer) throw missing(asked.callback);
+    return answer(asked);
+  };
 }

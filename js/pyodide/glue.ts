@@ -6,7 +6,10 @@
 import type { Answers, Asked, Callback } from "../player/asked.js";
 import { Core } from "../player/core.js";
 import { bytesOf, elements, typeOfCode, type Type } from "../player/dtypes.js";
+import { messageOf } from "../player/errors.js";
+import { callbackOf } from "../player/format.js";
 import { hasRelaxedSimd } from "../player/module.js";
+import { Operators } from "../player/operators.js";
 import { GpuSession, type Result } from "./gpu.js";
 import { Program, Staging, type Limits, type Slot } from "../player/program.js";
 import type { StepTime } from "../player/types.js";
@@ -32,9 +35,11 @@ interface ProgramSpec {
   readonly name: string;
   readonly messages: readonly string[];
   readonly origins: readonly string[];
-  readonly callbacks: readonly Callback[];
+  readonly callbacks: readonly unknown[];
 }
 interface Spec {
+  /** How many WebAssembly modules operators are in. */
+  readonly modules: number;
   readonly weights: readonly WeightSpec[];
   readonly main: ProgramSpec;
   readonly init: ProgramSpec | null;
@@ -89,12 +94,16 @@ export class Executor {
   #inputs: Staging[] = [];
   #results: readonly Slot[] = [];
   #at = 0;
+  readonly #modules: WebAssembly.Module[] = [];
+  readonly #callbacks: readonly Callback[];
   #answer: ((asked: Asked) => Answers) | undefined;
   #frame: PythonArray | undefined;
   #view: Buffer | undefined;
 
   constructor(spec: string, threads: number) {
     this.#spec = JSON.parse(spec) as Spec;
+    const { main, modules } = this.#spec;
+    this.#callbacks = main.callbacks.map((row, k) => callbackOf(row, `callbacks[${k}]`, modules));
     this.#core = coreOf(threads || defaultThreads());
     try {
       for (const [k, { name, bytes, home }] of this.#spec.weights.entries())
@@ -140,11 +149,28 @@ export class Executor {
     this.#inputs = this.#main.inputs.map(() => new Staging(this.#core));
   }
 
-  /** Takes the function that does what a run asks of the host. */
+  /** Takes the bytes of the next WebAssembly module. */
+  module(bytes: PythonArray): void {
+    const { data, release } = viewOf(bytes);
+    const copy = data.slice();
+    release();
+    try {
+      this.#modules.push(new WebAssembly.Module(copy));
+    } catch (error) {
+      throw new Error(`WebAssembly module ${this.#modules.length} does not compile: ${messageOf(error)}`);
+    }
+  }
+
+  /** Takes the function that does what a run asks of the host, by the callback's number. */
   answerWith(answer: (asked: string, inputs: readonly Uint8Array[]) => Answers): void {
-    this.#answer = ({ callback, inputs, outputs }) => {
+    const operators = new Operators(this.#modules, this.#spec.limits);
+    this.#answer = (asked) => {
+      const found = operators.answer(asked);
+      if (found) return found;
+      const { callback, inputs, outputs } = asked;
       const types = inputs.map(({ type, dims }) => ({ type, dims }));
-      const text = JSON.stringify({ callback, inputs: types, outputs: outputs.map((output) => output ?? null) });
+      const number = this.#callbacks.indexOf(callback);
+      const text = JSON.stringify({ number, inputs: types, outputs: outputs.map((output) => output ?? null) });
       return answer(
         text,
         inputs.map(({ data }) => data),
@@ -246,7 +272,8 @@ export class Executor {
       this.#core.bytes.set(data, code);
       release();
       const bytes = this.#spec.weights.map((w) => sign * w.bytes);
-      const info = { ...spec, start: 0, bytes: data.length };
+      const callbacks = spec === this.#spec.main ? this.#callbacks : [];
+      const info = { ...spec, callbacks, start: 0, bytes: data.length };
       return new Program(this.#core, info, code, { addresses: this.#weights, bytes }, this.#spec.limits);
     } finally {
       this.#disown(code);

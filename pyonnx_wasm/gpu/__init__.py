@@ -80,6 +80,7 @@ class Case:
         words: written buffers of elements under 32 bits whose lanes write whole words, from a word boundary on.
         busy: fits only where its workgroups keep the adapter busy.
         needs: features that the source has a better text for (``#if subgroups``); there is one without them too.
+        source: in the place of the kernel's own.
     """
 
     grid: tuple[DimLike, ...]
@@ -92,6 +93,7 @@ class Case:
     words: frozenset[str] = frozenset()
     busy: bool = False
     needs: tuple[str, ...] = ()
+    source: str | None = None
 
 
 Cases = Callable[[Call], "list[Case]"]

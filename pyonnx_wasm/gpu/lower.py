@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ..ir import Graph, Node, Storage, Value, dims
+from ..ir import Graph, IRError, Node, Storage, Value, dims
 from ..program import ARENA, OUTPUT, GpuPlan, GpuProgram, GpuSection
 from ..program.assemble import Assembler, Span, Step
 from ..program.lower import Parts
@@ -17,9 +17,8 @@ from ..registry import Kernel
 from ..tensor import COPY
 from . import Call, Case, cases_of, wgsl
 from .halves import read_halves, reads_halves
+from .shaded import MAX_STORAGE_BUFFERS, on_host, shaded
 from .split import is_large, split_large
-
-MAX_STORAGE_BUFFERS = 8  # bindings that every adapter has (WebGPU's default maxStorageBuffersPerShaderStage)
 
 
 def lower_gpu(parts: Parts) -> GpuProgram | None:
@@ -41,9 +40,7 @@ def on_core(graph: Graph) -> str:
     """Why the core runs the whole graph; "" where a GPU can run it, or parts of it."""
     if any(graph.strings) or any("strings" in node.kernel.traits for node in graph.nodes):
         return "it has strings, which the core runs"
-    if any("callback" in node.params for node in graph.nodes):
-        return "it has operators that the host runs, between steps of the core"
-    return next(filter(None, map(on_core, graph.bodies())), "")
+    return next(filter(None, [*map(on_host, graph.nodes), *map(on_core, graph.bodies())]), "")
 
 
 def _assembled(parts: Parts, halves: bool) -> GpuProgram:
@@ -53,6 +50,7 @@ def _assembled(parts: Parts, halves: bool) -> GpuProgram:
             uses.setdefault(storage, []).extend(nodes)
 
     def prepared(graph: Graph, nodes: Sequence[Node]) -> list[Node]:
+        nodes = shaded(nodes)
         if halves:
             nodes = read_halves(nodes, uses, graph.output_storages())
         return whole_inputs(split_large(nodes))
@@ -173,7 +171,10 @@ class GpuAssembler(Assembler):
             cases = self.lowered(node) if apart else None
             if reads_halves(node) and cases is None:
                 raise NeedsCasts
-            self.ways[key] = cases, reads_halves(node)
+            on_gpu = "shader" in node.kernel.traits
+            if on_gpu and cases is None:
+                raise IRError(f"{node.origin!r}: no shader fits this call of {node.kernel.name}")
+            self.ways[key] = cases, on_gpu or reads_halves(node)
         cases, elsewhere = self.ways[key]
         self.cases.append(cases)
         return step._replace(elsewhere=True) if elsewhere else step
@@ -225,12 +226,13 @@ class GpuAssembler(Assembler):
 
     def pipeline(self, call: Call, case: Case) -> int:
         shaders = wgsl.shaders(call, case)
-        key = (call.kernel.name, *((s.needs, s.code) for s in shaders))
+        label = str(call.node.params["label"]) if "shader" in call.kernel.traits else call.kernel.name
+        key = (label, *((s.needs, s.code) for s in shaders))
         if key not in self.pipelines:
             self.pipelines[key] = len(self.pipeline_rows)
             self.pipeline_rows.append(
                 {
-                    "kernel": call.kernel.name,
+                    "kernel": label,
                     "outputs": len(call.outputs),
                     "bindings": len(call.values),
                     "variants": [{"needs": list(s.needs), "module": self.modules.setdefault(s.code, len(self.modules))} for s in shaders],
@@ -278,7 +280,7 @@ class GpuAssembler(Assembler):
 
 
 def call_of(node: Node) -> Call:
-    """A call with its ABI parameters by name."""
+    """A call with its ABI parameters by name; its buffers may have names of their own, in ``params["names"]``."""
     values: dict[str, Value] = {}
     outputs: list[str] = []
     for spec in node.kernel.buffers:
@@ -291,6 +293,10 @@ def call_of(node: Node) -> Call:
             values.update({f"{spec.name}{i}": v for i, v in enumerate(got)})
         if spec.output:
             outputs.append(spec.name)
+    if "shader" in node.kernel.traits:
+        names = node.params["names"]
+        values = dict(zip(names, values.values(), strict=True))
+        outputs = list(names[: len(outputs)])
     return Call(node.kernel, values, tuple(outputs), _params(node.kernel, node), node)
 
 

@@ -103,6 +103,7 @@ class _Key:
     vec4: frozenset[str]
     words: frozenset[str]
     needs: tuple[str, ...]
+    source: str | None
 
 
 def shaders(call: Call, case: Case) -> list[Shader]:
@@ -110,7 +111,7 @@ def shaders(call: Call, case: Case) -> list[Shader]:
     uniforms, words = layout(call, case)
     key = _Key(
         call.kernel.name, tuple((name, v.dtype) for name, v in call.values.items()), call.outputs, tuple(uniforms.items()), words,
-        case.defines, tuple(case.holes.items()), case.raw, case.vec4, case.words, case.needs,
+        case.defines, tuple(case.holes.items()), case.raw, case.vec4, case.words, case.needs, case.source,
     )  # fmt: skip
     halved = any(dtype is HALF and name not in case.raw for name, dtype in key.buffers)
     keys = [key, replace(key, needs=())] if key.needs else [key]
@@ -122,7 +123,7 @@ def shaders(call: Call, case: Case) -> list[Shader]:
 def _text(key: _Key, native: bool) -> str:
     dtypes = dict(key.buffers)
     true = key.defines | set(dtypes) | {f"{n}.{d.name}" for n, d in dtypes.items()} | set(key.needs)
-    code = _conditions(_parts(key.kernel), true, key.kernel)
+    code = _conditions(_parts(key.kernel, key.source), true, key.kernel)
     code = _repeated(_filled(code, dict(key.holes)), key.kernel)
     head = ["enable f16;"] if native else []
     head += ["enable subgroups;"] if "subgroups" in key.needs else []
@@ -137,10 +138,10 @@ def _text(key: _Key, native: bool) -> str:
 
 
 @cache
-def _parts(kernel: str) -> list[tuple[str, str]]:
-    """A kernel's source with what it includes, without comments: the lines of ``#if`` and its kin as (word, rest), runs of others as
-    ("", text)."""
-    code = source(kernel)
+def _parts(kernel: str, given: str | None) -> list[tuple[str, str]]:
+    """A kernel's source, or the one given, with what it includes, without comments: the lines of ``#if`` and its kin as (word, rest),
+    runs of others as ("", text)."""
+    code = source(kernel) if given is None else given
     assert code is not None
     code = _COMMENT.sub("", _MEMBER.sub(_member, _included(code, set())))
     found, at = [], 0

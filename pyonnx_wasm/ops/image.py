@@ -18,5 +18,5 @@ def ImageDecoder(encoded_stream: Value, *, pixel_format: str = "RGB") -> Value:
     if encoded_stream.dtype is not DType.uint8 or encoded_stream.rank != 1:
         raise IRError(f"the encoded picture is {encoded_stream}, it must be uint8 of rank 1")
     callback = Callback("", "ImageDecoder", Graph.current().origin, (True,), {"pixel_format": pixel_format})
-    (pixels,) = call(callback, [encoded_stream], [(DType.uint8, 3)])
+    (pixels,) = call(callback, [encoded_stream], [(DType.uint8, [None] * 3)])
     return pixels

@@ -64,6 +64,9 @@ def layout(compiled: Compiled, *, thin: bool = False) -> Layout:
         return offset
 
     codes = [[place(p.code.nbytes, p.code), p.code.nbytes] for p in programs]
+    modules: list[bytes] = []
+    callbacks = [[c.json(modules) for c in p.callbacks] for p in programs]
+    wasm = [[place(len(m), np.frombuffer(m, np.uint8)), len(m)] for m in modules]
     gpu: dict[str, Any] = {}
     if compiled.gpu is not None:
         # Ahead of the weights, so that pipelines are made while those stream in.
@@ -71,6 +74,7 @@ def layout(compiled: Compiled, *, thin: bool = False) -> Layout:
         words = compiled.gpu.program.code
         programs.append(compiled.gpu.program)
         codes.append([place(words.nbytes, words), words.nbytes])
+        callbacks.append([])
         gpu["gpu"] = {"program": len(programs) - 1, "section": [place(section.nbytes, section), section.nbytes]}
     weights = []
     for w in compiled.weights:
@@ -97,14 +101,15 @@ def layout(compiled: Compiled, *, thin: bool = False) -> Layout:
                 "code": code,
                 "messages": p.messages,
                 "origins": p.origins,
-                **({"callbacks": [c.json() for c in p.callbacks]} if p.callbacks else {}),
+                **({"callbacks": calls} if calls else {}),
             }
-            for p, code in zip(programs, codes, strict=True)
+            for p, code, calls in zip(programs, codes, callbacks, strict=True)
         ],
         "init": 1 if compiled.init is not None else None,
         "script": [{"run": 0, "in": list(range(slots)), "out": list(range(slots, slots + results))}],
         "results": list(range(slots, slots + results)),
         "weights": weights,
+        **({"wasm": wasm} if wasm else {}),
         **gpu,
         **({"faces": [[_face(f) for f in faces] for faces in compiled.faces]} if compiled.faces else {}),
         **({"on_core": compiled.on_core} if compiled.on_core else {}),
@@ -237,7 +242,9 @@ def load(source: str | os.PathLike[str] | bytes | memoryview) -> Compiled:
     body = data[8 + length :]
     try:
         return _build(name, source, header, body)
-    except (KeyError, TypeError, IndexError, AttributeError) as error:
+    except FileError:
+        raise
+    except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
         raise FileError(f"{name}: the header is malformed: {type(error).__name__}: {error}") from None
 
 
@@ -263,13 +270,14 @@ def _build(name: str, source: Any, header: dict[str, Any], body: memoryview) -> 
             raise FileError(f"{name}: {what}: bytes {offset} to {offset}+{nbytes} lie outside the file; is it complete?")
         return body[offset : offset + nbytes]
 
+    modules = [bytes(take(f"WebAssembly module {k}", *row)) for k, row in enumerate(header.get("wasm", []))]
     programs = []
     for p in header["programs"]:
         offset, nbytes = p["code"]
         if nbytes % 4:
             raise FileError(f"{name}: program {p['name']!r}: {nbytes} bytes are no whole number of words")
         code = np.frombuffer(take(f"program {p['name']!r}", offset, nbytes), np.int32)
-        callbacks = [Callback.read(c) for c in p.get("callbacks", [])]
+        callbacks = [Callback.read(c, modules) for c in p.get("callbacks", [])]
         programs.append(Program(str(p["name"]), code, [str(m) for m in p["messages"]], [str(o) for o in p["origins"]], callbacks=callbacks))
     sources = _sources(name, source, header)
 

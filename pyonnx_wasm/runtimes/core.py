@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from ..callbacks import WAIT, Callback, parse, perform
+from ..callbacks import WAIT, parse
 from ..dtypes import DType
 from ..program.view import ProgramView
 from . import UNLIMITED, Allocate, Limits
@@ -33,6 +33,7 @@ from .errors import NO_MEMORY as NO_MEMORY
 from .errors import UNKNOWN_KERNEL as UNKNOWN_KERNEL
 from .errors import CoreError as CoreError
 from .errors import core_error, origin_of
+from .host import Host
 
 LIB = Path(__file__).resolve().parents[1] / "lib"
 API_VERSION = 3
@@ -157,7 +158,7 @@ class Core:
         self._lib = library or load()
         self._error = _Error()
         self.messages, self.origins = messages, origins
-        self.callbacks: Sequence[Callback] = ()
+        self.host = Host()
         words = np.frombuffer(code, "<i4") if isinstance(code, bytes) else np.ascontiguousarray(code, np.int32)
         self.view = ProgramView(words)
         self._weights = [None if w is None else np.asarray(w) for w in weights]
@@ -265,7 +266,7 @@ class Core:
             return array
 
         asked = parse(lambda first, last: words[first:last], read)
-        for k, array in enumerate(perform(self.callbacks[asked.number], asked)):
+        for k, array in enumerate(self.host.answer(asked)):
             if array is not None:
                 at = self._lib.pwx_answer(self._handle, k, (c_int64 * array.ndim)(*array.shape), byref(self._error))
                 if not at:

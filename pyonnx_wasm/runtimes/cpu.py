@@ -11,6 +11,7 @@ import numpy as np
 from ..program import Program, Weight, homes
 from ..program.file import weight_bytes
 from . import UNLIMITED, Allocate, Limits
+from .host import Host
 from .profile import StepTime
 
 
@@ -71,7 +72,7 @@ class Executor(Stepwise):
 
         memory = load_weights(init, weights, threads, library, limits)
         self.core: Core = Core(main.code, memory, main.messages, main.origins, threads, library, limits)
-        self.core.callbacks = main.callbacks
+        self.core.host = Host(main.callbacks, limits)
 
     def cancel(self) -> None:
         """From any thread: the run in progress ends before its next step."""

@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -80,11 +80,13 @@ class Executor:
     ) -> None:
         from pyodide.ffi import create_proxy
 
+        modules: list[bytes] = []
         spec = {
             "weights": [{"name": w.name, "bytes": w.nbytes, "home": home} for w, home in zip(weights, homes(weights), strict=True)],
-            "main": _texts(main),
-            "init": None if init is None else _texts(init),
+            "main": _texts(main, modules),
+            "init": None if init is None else _texts(init, modules),
             "limits": plain(limits),
+            "modules": len(modules),
         }
         with _told():
             self._js = _glue().Executor.new(json.dumps(spec), threads)
@@ -94,7 +96,9 @@ class Executor:
                     raise ValueError(f"weight {weight.name!r} has {data.size} bytes, not {weight.nbytes}")
                 if data is not None and data.size:
                     self._js.write(k, data)
-            self._asked = create_proxy(_answer)
+            for module in modules:
+                self._js.module(np.frombuffer(module, np.uint8))
+            self._asked = create_proxy(partial(_answer, main.callbacks))
             self._js.answerWith(self._asked)
             self._js.start(_words(main).view(np.uint8), None if init is None else _words(init).view(np.uint8))
             # The core has verified the words by now.
@@ -221,22 +225,22 @@ def _words(program: Program) -> np.ndarray:
     return np.ascontiguousarray(program.code, np.int32)
 
 
-def _texts(program: Program) -> dict[str, Any]:
-    callbacks = [c.json() for c in program.callbacks]
+def _texts(program: Program, modules: list[bytes]) -> dict[str, Any]:
+    callbacks = [c.json(modules) for c in program.callbacks]
     return {"name": program.name, "messages": program.messages, "origins": program.origins, "callbacks": callbacks}
 
 
-def _answer(text: str, inputs: Any) -> Any:
+def _answer(callbacks: Sequence[Callback], text: str, inputs: Any) -> Any:
     """Does what a run asks of the host."""
     from pyodide.code import run_js
     from pyodide.ffi import to_js
 
     row = json.loads(text)
+    dtypes = [DType[given["type"]] for given in row["inputs"]]
     arrays = []
-    for data, given in zip(inputs, row["inputs"], strict=True):
-        array = np.frombuffer(data.to_bytes(), to_numpy(DType[given["type"]])).reshape(given["dims"])
-        arrays.append(array)
+    for data, dtype, given in zip(inputs, dtypes, row["inputs"], strict=True):
+        arrays.append(np.frombuffer(data.to_bytes(), to_numpy(dtype)).reshape(given["dims"]))
     wanted = [None if o is None else (DType[o["type"]], int(o["rank"])) for o in row["outputs"]]
-    answers = perform(Callback.read(row["callback"]), Asked(0, arrays, wanted))
+    answers = perform(callbacks[row["number"]], Asked(row["number"], arrays, wanted, dtypes))
     plain = [None if a is None else {"data": a.tobytes(), "dims": list(a.shape)} for a in answers]
     return to_js(plain, dict_converter=run_js("Object.fromEntries"))

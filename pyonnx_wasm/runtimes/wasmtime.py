@@ -15,13 +15,14 @@ from typing import Any
 
 import numpy as np
 
-from ..callbacks import WAIT, parse, perform
+from ..callbacks import WAIT, parse
 from ..dtypes import DType
 from ..program import WEIGHT, Program, ProgramView, Weight, homes
 from ..program.file import weight_bytes
 from . import UNLIMITED, Allocate, Limits
 from .cpu import Stepwise
 from .errors import MORE, core_error
+from .host import Host
 
 LIB = Path(__file__).resolve().parents[1] / "lib"
 FILE = "core-relaxed.wasm"
@@ -156,7 +157,8 @@ class Core:
     """
 
     def __init__(self, module: Module, program: Program, weights: Sequence[tuple[int, int]], limits: Limits = UNLIMITED) -> None:
-        self.module, self.messages, self.origins, self.callbacks = module, program.messages, program.origins, program.callbacks
+        self.module, self.messages, self.origins = module, program.messages, program.origins
+        self.host = Host(program.callbacks, limits)
         words = np.ascontiguousarray(program.code, np.int32)
         self.view = ProgramView(words)
         self._error = module.alloc(256, "the error")
@@ -238,7 +240,7 @@ class Core:
             return array
 
         asked = parse(lambda first, last: module.view(at + 8 * first, 8 * (last - first)).view(np.int64).tolist(), read)
-        for k, array in enumerate(perform(self.callbacks[asked.number], asked)):
+        for k, array in enumerate(self.host.answer(asked)):
             if array is not None:
                 dims = module.put(np.array(array.shape or [0], np.int64), "the sizes")
                 to = self._call("pwx_answer", self._session, k, dims, self._error) & 0xFFFFFFFF

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
@@ -179,6 +180,7 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
         target_nodeids=[2,3,4], target_ids=[0,0,0], target_weights=[1.0,2.0,3.0]>(d) }""",
         {},
     ),
+    "shader": (21, "(float[N] x) => (float[N] y) { z = damage.Shade(x) y = Exp(z) }", {}),
     "words": (
         21,
         """(string[N] x, string[N] z, int64[N] i) => (bool[N] e, string[N] c, string[N] g, string[u] w, float[2] first, string[v] q,
@@ -193,7 +195,13 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
 }  # fmt: skip
 
 
-@callback("Host", domain="damage")
+@callback("Shade", domain="damage", wgsl="x + x")
+def shade(x: np.ndarray) -> Any:
+    """A step that GPUs alone run."""
+    return x + x
+
+
+@callback("Host", domain="damage", outputs=[(None, 1)])
 def host(x: np.ndarray) -> np.ndarray:
     """A step that the host does: of any size."""
     return x
@@ -223,7 +231,7 @@ def models() -> dict[str, Compiled]:
         model = parser.parse_model(HEAD.format(opset=opset) + body)
         model.graph.initializer.extend(numpy_helper.from_array(constant(k, v, rng), c) for c, (k, v) in constants.items())
         onnx.checker.check_model(model)
-        made[name] = compile(model.SerializeToString())
+        made[name] = compile(model.SerializeToString(), gpu=name == "shader")
     return made
 
 
@@ -237,6 +245,8 @@ def write(folder: Path) -> list[Path]:
         programs = [(name, compiled.main, [[size(d, at) for s in compiled.inputs for d in parts(s)] for at in (0, 1)])]
         if compiled.init is not None:
             programs.append((name + "-init", compiled.init, [[]]))
+        if compiled.gpu is not None:
+            programs.append((name + "-gpu", compiled.gpu.program, programs[0][2]))
         for title, program, dims in programs:
             used |= {step.kernel for step in ProgramView(program.code).steps}
             paths.append(folder / f"{title}.seed")
