@@ -14,8 +14,8 @@ from onnx import TensorProto, helper
 import pyonnx_wasm as ort
 from pyonnx_wasm.dtypes import DType
 from pyonnx_wasm.ir import IRError, dims
-from pyonnx_wasm.registry import OPERATORS
 from pyonnx_wasm.program import file as ponnx
+from pyonnx_wasm.registry import OPERATORS
 
 PROVIDERS = pytest.mark.parametrize("provider", ["cpu", "wasmtime"])
 ALL = pytest.mark.parametrize("provider", ["cpu", "wasmtime", "gpu"])

@@ -184,12 +184,13 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
     "words": (
         21,
         """(string[N] x, string[N] z, int64[N] i) => (bool[N] e, string[N] c, string[N] g, string[u] w, float[2] first, string[v] q,
-        string[N,p] sp, int64[N] np, string[r] norm, bool[N] m, string[N] t, float[N] f) {
+        string[N,p] sp, int64[N] np, string[r] norm, bool[N] m, string[N] t, float[N] f, string[N,k] k) {
         e = Equal(x, z) g = Gather(table, i) c = StringConcat(z, g) all = Concat<axis=0>(g, x) w = StringConcat(all, all) first =
         TfIdfVectorizer<mode="TF", min_gram_length=1, max_gram_length=1, max_skip_count=0, ngram_counts=[0], ngram_indexes=[0, 1],
         pool_strings=["a", "word"]>(g) q = Unique(all) sp, np = StringSplit<delimiter="o">(g) norm =
         StringNormalizer<case_change_action="UPPER", stopwords=["a"]>(g) m = RegexFullMatch<pattern="(a|[^b]{2,3})+">(g) t = Cast<to=8>(i)
-        f = Cast<to=1>(t) }""",
+        f = Cast<to=1>(t)
+        k = com.microsoft.Tokenizer<mark=1, mincharnum=1, pad_value="-", separators=["o", "n+"]>(g) }""",
         {"table": ("words", (5,))},
     ),
 }  # fmt: skip

@@ -21,7 +21,7 @@ BACKENDS = pytest.mark.parametrize("backend", ["wasm", "webgpu"])
 
 
 @pytest.fixture(scope="module")
-def kernel_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def kernel_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("kernels")
     (root / "index.html").write_text('<!doctype html><link rel="icon" href="data:,"><title>kernels</title>')
 
@@ -49,7 +49,7 @@ def kernel_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     header, body = split((root / "affine.ponnx").read_bytes())
     header["programs"][0]["callbacks"][0]["wasm"][0] = 5
     (root / "no_module.ponnx").write_bytes(join(header, body))
-    yield root
+    return root
 
 
 @pytest.fixture(scope="module")
