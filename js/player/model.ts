@@ -18,7 +18,6 @@ import type { Gpu } from "./gpu/device.js";
 import type { Pipelines } from "./gpu/pipelines.js";
 import type { GpuProgram } from "./gpu/program.js";
 import type { Section } from "./gpu/section.js";
-import { messageOf } from "./errors.js";
 import { loadGpu } from "./gpu-module.js";
 import { externalSource, progressOf, range, sourceFiles, stream, type Range } from "./loader.js";
 import { Operators } from "./operators.js";
