@@ -270,11 +270,15 @@ def test_unique_rows() -> None:
         assert (first.tolist(), inverse.tolist(), counts.tolist()) == ([1, 3, 0], [2, 0, 2, 1], [1, 1, 2])
 
 
-@pytest.mark.parametrize("mode", ["TF", "IDF", "TFIDF"])
-def test_tfidf(mode: str) -> None:
+@pytest.mark.parametrize(
+    ("mode", "places"),
+    [(mode, places) for mode in ("TF", "IDF", "TFIDF") for places in ([2, 0, 1, 4, 3], [0, 1, 2, 3, 4], [7, 0, 3, 1, 5])]
+    + [("TF", [1, 0, 1, 3, 3])],
+)
+def test_tfidf(mode: str, places: list[int]) -> None:
     node = helper.make_node(
         "TfIdfVectorizer", ["x"], ["y"], mode=mode, min_gram_length=1, max_gram_length=2, max_skip_count=1, ngram_counts=[0, 3],
-        ngram_indexes=[2, 0, 1, 4, 3], pool_strings=["a", "é", "", "a", "é", "é", "日本"], weights=[1.0, 2.0, 3.0, 4.0, 5.0],
+        ngram_indexes=places, pool_strings=["a", "é", "", "a", "é", "é", "日本"], weights=[1.0, 2.0, 3.0, 4.0, 5.0],
     )  # fmt: skip
     data = model([node], {"x": ["n", "m"]}, ["y"])
     for shape in ((3, 7), (1, 1), (2, 40)):
@@ -282,6 +286,16 @@ def test_tfidf(mode: str) -> None:
         (want,) = of_onnxruntime(data, {"x": x})
         for session in sessions(data):
             np.testing.assert_allclose(session.run(None, {"x": x})[0], want, rtol=1e-6)
+
+
+def test_large_vocabulary_stays_small() -> None:
+    words = [f"w{i}" for i in range(3000)]
+    node = helper.make_node(
+        "TfIdfVectorizer", ["x"], ["y"], mode="TF", min_gram_length=1, max_gram_length=1, max_skip_count=0, ngram_counts=[0],
+        ngram_indexes=list(range(3000)), pool_strings=words,
+    )  # fmt: skip
+    compiled = ort.compile(model([node], {"x": ["n", "m"]}, ["y"]))
+    assert sum(weight.nbytes for weight in compiled.weights) < 100 * len(words)
 
 
 def test_constants_fold(tmp_path: Any) -> None:

@@ -9,7 +9,8 @@ import numpy as np
 from ..dtypes import DType
 from ..ir import IRError, Strings, Value, dims
 from ..registry import op
-from ..tensor import cast, concat, constant, like, map_, reduce, reshape, strings, unsqueeze
+from ..tensor import cast, concat, constant, fill, like, map_, reduce, reshape, strings, unsqueeze
+from .gather import Gather
 from .matmul import matmul
 
 
@@ -57,14 +58,24 @@ def TfIdfVectorizer(
         assert total is not None
         found.append(total)
         picked += ids
-    width = max(ngram_indexes) + 1
-    place = np.zeros((len(picked), width), np.float32)
-    place[np.arange(len(picked)), [ngram_indexes[i] for i in picked]] = 1
     counts = concat(found, 1)
     if mode != "TF":
         weight = constant(np.array([1.0 if weights is None else weights[i] for i in picked], np.float32))
         counts = map_(
             "mul", unsqueeze(weight, [0]), counts if mode == "TFIDF" else cast(map_("lt", like(counts, 0), counts), DType.float32)
         )
-    y = matmul(counts, constant(place))
-    return reshape(y, [width]) if X.rank == 1 else y
+    y = _placed(counts, [ngram_indexes[i] for i in picked], max(ngram_indexes) + 1)
+    return reshape(y, [y.shape[1]]) if X.rank == 1 else y
+
+
+def _placed(x: Value, columns: Sequence[int], width: int) -> Value:
+    """The columns of a matrix where they belong among `width`: those for one place are added, those for none are 0."""
+    if len(set(columns)) < len(columns):
+        place = np.zeros((len(columns), width), np.float32)
+        place[np.arange(len(columns)), list(columns)] = 1
+        return matmul(x, constant(place))
+    at = {column: i for i, column in enumerate(columns)}
+    order = [at.get(column, len(columns)) for column in range(width)]
+    if len(at) < width:
+        x = concat([x, fill([x.shape[0], 1], 0, DType.float32)], 1)
+    return x if order == list(range(len(columns))) else Gather(x, constant(np.array(order, np.int64)), axis=1)
