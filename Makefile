@@ -17,7 +17,7 @@ SITE := build/.site
 WHEEL := build/.wheel
 LITE := build/.lite
 PYODIDE := build/pyodide/pyodide-lock.json
-DIGITS := build/site/digits/digits.ponnx
+SMALL := $(foreach page,digits triage shapes,build/site/$(page)/$(page).ponnx)
 MINILM := build/models/minilm.onnx
 SEARCH := build/site/search/minilm.ponnx
 
@@ -36,18 +36,18 @@ help:  ## this list
 demo: $(BROWSER) $(SITE)  ## run the held-out digits in headless Chromium and report
 	@$(BIN)/python js/pages/digits/demo.py
 
-test: lint $(BROWSER) $(BROWSERS) $(VULKAN) $(SITE) $(DIGITS) $(SEARCH) $(PYODIDE) $(LITE)  ## lint, types, formatting, all tests
+test: lint $(BROWSER) $(BROWSERS) $(VULKAN) $(SITE) $(SMALL) $(SEARCH) $(PYODIDE) $(LITE)  ## lint, types, formatting, all tests
 	@$(BIN)/python -m pytest
 
-serve: $(SITE) $(DIGITS) $(SEARCH)  ## open the pages: digits and semantic search
+serve: $(SITE) $(SMALL) $(SEARCH)  ## open the pages: digits, requests, shapes and semantic search
 	@$(BIN)/pyonnx-wasm serve build/site
 
-bench: $(BROWSER) $(SITE) $(DIGITS)  ## compare with onnxruntime and onnxruntime-web
+bench: $(BROWSER) $(SITE) $(SMALL)  ## compare with onnxruntime and onnxruntime-web
 	@$(BIN)/pyonnx-wasm bench
 
 build: $(CORE) $(PLAYER)  ## the native core, the WebAssembly cores and the player
 
-site: $(SITE) $(DIGITS)  ## the demo pages, in build/site
+site: $(SITE) $(SMALL)  ## the demo pages, in build/site
 
 wheel: $(WHEEL)  ## two wheels in dist: a pure one for Pyodide and JupyterLite, one with this machine's core
 
@@ -121,7 +121,7 @@ $(SITE): $(PLAYER) $(PAGE_SOURCES)
 	@node js/pages/build.mjs build/site
 	@touch $@
 
-$(DIGITS): js/pages/digits/digits.onnx $(SITE) $(CORE) $(COMPILER)
+$(SMALL): build/site/%.ponnx: js/pages/%.onnx $(SITE) $(CORE) $(COMPILER)
 	@$(BIN)/python -m pyonnx_wasm compile $< -o $@
 	@touch $@
 

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Browser, Page, expect
 
 from pyonnx_wasm.server import Server
 from pyonnx_wasm.testing import chromium
@@ -29,6 +29,19 @@ def site() -> Iterator[Server]:
         pytest.fail(f"{folder} is not built: run `make site`", pytrace=False)
     with Server(folder) as server:
         yield server
+
+
+@pytest.fixture
+def sound_page(browser: Browser) -> Iterator[Page]:
+    """A page of a context of its own, in which no error may have come up when the test ends."""
+    context = browser.new_context()
+    page = context.new_page()
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
+    yield page
+    context.close()
+    assert errors == []
 
 
 @pytest.fixture

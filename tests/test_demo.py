@@ -1,5 +1,5 @@
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,15 +15,8 @@ LOAD = 60_000
 
 
 @pytest.fixture
-def page(browser: Browser) -> Iterator[Page]:
-    context = browser.new_context()
-    page = context.new_page()
-    errors: list[str] = []
-    page.on("pageerror", lambda error: errors.append(str(error)))
-    page.on("console", lambda message: errors.append(message.text) if message.type == "error" else None)
-    yield page
-    context.close()
-    assert errors == []
+def page(sound_page: Page) -> Page:
+    return sound_page
 
 
 @pytest.fixture
@@ -138,7 +131,7 @@ def test_dot_and_scribble_give_some_answer(digits: Page) -> None:
     expect(digits.locator("#status")).not_to_have_class("failed")
 
 
-@pytest.mark.parametrize("name", ["", "digits/", "search/"])
+@pytest.mark.parametrize("name", ["", "digits/", "triage/", "shapes/", "search/"])
 @pytest.mark.parametrize("width", [320, 360, 1200])
 def test_page_fits_its_window(browser: Browser, site: Server, name: str, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 700})
@@ -148,7 +141,16 @@ def test_page_fits_its_window(browser: Browser, site: Server, name: str, width: 
     page.close()
 
 
-@pytest.mark.parametrize(("name", "file"), [("digits/", "digits.ponnx"), ("search/", "minilm.ponnx"), ("search/", "tokenizer.json")])
+@pytest.mark.parametrize(
+    ("name", "file"),
+    [
+        ("digits/", "digits.ponnx"),
+        ("triage/", "triage.ponnx"),
+        ("shapes/", "shapes.ponnx"),
+        ("search/", "minilm.ponnx"),
+        ("search/", "tokenizer.json"),
+    ],
+)
 def test_missing_file_is_told(browser: Browser, site: Server, name: str, file: str) -> None:
     page = browser.new_page()
     page.route(f"**/{file}", lambda route: route.fulfill(status=404))

@@ -8,7 +8,7 @@ const here = dirname(fileURLToPath(import.meta.url));
 const [target] = process.argv.slice(2);
 if (!target) throw new Error("usage: node js/pages/build.mjs FOLDER");
 
-const copied = new Set([".html", ".css", ".svg", ".txt"]);
+const copied = new Set([".html", ".css", ".svg", ".txt", ".csv"]);
 const files = await readdir(here, { recursive: true });
 for (const file of files.filter((file) => copied.has(extname(file)))) {
   await mkdir(dirname(join(target, file)), { recursive: true });

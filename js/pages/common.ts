@@ -14,12 +14,33 @@ export function fail(status: HTMLElement, error: unknown): void {
   console.error(error);
 }
 
+/** A file beside the page; throws an error that names it. */
+export async function read(name: string): Promise<Response> {
+  const response = await fetch(name);
+  if (!response.ok) throw new Error(`${name}: HTTP ${response.status}`);
+  return response;
+}
+
 export function megabytes(bytes: number): string {
   return bytes < 1e6 ? `${Math.ceil(bytes / 1000)} KB` : `${(bytes / 1e6).toFixed(bytes < 1e7 ? 1 : 0)} MB`;
 }
 
 export function milliseconds(ms: number): string {
   return `${ms < 10 ? ms.toFixed(2) : ms.toFixed(0)} ms`;
+}
+
+/** The metadata of a compiled model, as its author wrote it: in the JSON behind the header's length (PROGRAM.md, section 1). */
+export function metadataOf(model: ArrayBuffer): Record<string, string> {
+  const length = new DataView(model).getUint32(0, true);
+  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(model, 8, length))) as {
+    provenance?: { model?: { metadata?: Record<string, string> } };
+  };
+  return header.provenance?.model?.metadata ?? {};
+}
+
+/** How sure a probability is, in words. */
+export function certainty(p: number): string {
+  return p > 0.9 ? "quite sure" : p > 0.6 ? "probably" : "hard to say";
 }
 
 /** Which backend runs, on how many threads, as a person reads it. */
@@ -44,4 +65,32 @@ export function latest<T>(job: (value: T) => Promise<void>): (value: T) => Promi
     running ??= drain().finally(() => (running = undefined));
     return running;
   };
+}
+
+/** A row of a `.bars` list. */
+export function bar(label: string): HTMLLIElement {
+  const row = document.createElement("li");
+  row.innerHTML = `<span></span><span class="track" aria-hidden="true"><span class="fill"></span></span><span class="percent"></span>`;
+  row.firstElementChild!.textContent = label;
+  return row;
+}
+
+/** Shows a probability from 0 to 1 in a row, or none. */
+export function setBar(row: HTMLElement, p: number | undefined, best: boolean): void {
+  row.classList.toggle("best", best);
+  row.style.setProperty("--p", (p ?? 0).toFixed(4));
+  row.querySelector(".percent")!.textContent = p === undefined ? "" : `${(100 * p).toFixed(1)} %`;
+}
+
+/** Calls back with the files that are dropped on a place. */
+export function onDrop(place: HTMLElement, take: (file: File) => void): void {
+  const over = (event: DragEvent): void => {
+    event.preventDefault();
+    place.classList.toggle("over", event.type === "dragover");
+  };
+  for (const kind of ["dragover", "dragleave", "drop"] as const) place.addEventListener(kind, over);
+  place.addEventListener("drop", (event) => {
+    const [file] = event.dataTransfer?.files ?? [];
+    if (file) take(file);
+  });
 }

@@ -1,5 +1,5 @@
 import { InferenceSession, Tensor } from "pyonnx-wasm";
-import { describe, element, fail, latest, milliseconds } from "../common.js";
+import { bar, certainty, describe, element, fail, latest, milliseconds, setBar } from "../common.js";
 import { EXAMPLES } from "./examples.js";
 import { countInk, type Point, type Stroke } from "./ink.js";
 
@@ -11,12 +11,8 @@ const RECENT = 25;
 const pad = element<HTMLCanvasElement>("pad");
 const seen = element<HTMLCanvasElement>("seen");
 const status = element("status");
-const bars = Array.from({ length: 10 }, (_, digit) => {
-  const row = document.createElement("li");
-  row.innerHTML = `<span>${digit}</span><span class="track" aria-hidden="true"><span class="fill" style="display:block"></span></span><span class="percent"></span>`;
-  element("bars").append(row);
-  return row;
-});
+const bars = Array.from({ length: 10 }, (_, digit) => bar(String(digit)));
+element("bars").append(...bars);
 
 let strokes: Stroke[] = [];
 let pen: Point | undefined;
@@ -63,17 +59,10 @@ function paintInk(ink: Float32Array): void {
 function show(probabilities: ArrayLike<number> | undefined): void {
   const values = Array.from(probabilities ?? new Float32Array(10));
   const best = probabilities ? values.indexOf(Math.max(...values)) : -1;
-  bars.forEach((row, digit) => {
-    const p = values[digit]!;
-    row.classList.toggle("best", digit === best);
-    row.style.setProperty("--p", p.toFixed(4));
-    row.querySelector(".percent")!.textContent = probabilities ? `${(100 * p).toFixed(1)} %` : "";
-  });
+  bars.forEach((row, digit) => setBar(row, probabilities ? values[digit] : undefined, digit === best));
   element("digit").textContent = String(Math.max(best, 0));
   element("digit").classList.toggle("hidden", best < 0);
-  const sure = values[best] ?? 0;
-  element("words").textContent =
-    best < 0 ? "Nothing drawn yet" : sure > 0.9 ? "quite sure" : sure > 0.6 ? "probably" : "hard to say";
+  element("words").textContent = best < 0 ? "Nothing drawn yet" : certainty(values[best]!);
 }
 
 function median(values: readonly number[]): number {

@@ -1,5 +1,5 @@
 import { InferenceSession } from "pyonnx-wasm";
-import { describe, element, fail, latest, megabytes, milliseconds } from "../common.js";
+import { describe, element, fail, latest, megabytes, milliseconds, read } from "../common.js";
 import { Encoder, similarity } from "./encoder.js";
 
 type Sentence = { text: string; topic: string; vector?: Float32Array };
@@ -22,12 +22,6 @@ const status = element("status");
 function progress(text: string, done: number): void {
   element("phase").textContent = text;
   element<HTMLProgressElement>("progress").value = done;
-}
-
-async function read(name: string): Promise<Response> {
-  const response = await fetch(name);
-  if (!response.ok) throw new Error(`${name}: HTTP ${response.status}`);
-  return response;
 }
 
 /** Sentences by topic: a line `# topic`, then one sentence per line. */
