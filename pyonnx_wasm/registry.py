@@ -329,6 +329,39 @@ def _operator(fn: Callable[..., Any], name: str | None, since: int, until: int |
     )
 
 
+@dataclass(frozen=True)
+class Step:
+    """A call of an operator on the way back: what it took and gave, and the gradients of what it gave, None for what nothing depends on."""
+
+    name: str  # of the operator
+    grads: Sequence[Value | None]
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
+    attrs: Mapping[str, Any]
+    opset: int = 0
+
+    @property
+    def grad(self) -> Value:
+        """The gradient of the first output."""
+        if self.grads[0] is None:
+            raise IRError("only its first output may be differentiated")
+        return self.grads[0]
+
+
+ADJOINTS: dict[str, Callable[[Step], Sequence[Value | None]]] = {}
+
+
+def adjoint(*names: str) -> Callable[[Callable[[Step], Sequence[Value | None]]], Callable[[Step], Sequence[Value | None]]]:
+    """Registers how gradients pass back through operators of ai.onnx: a function that gives those of the inputs."""
+
+    def register(fn: Callable[[Step], Sequence[Value | None]]) -> Callable[[Step], Sequence[Value | None]]:
+        for name in names:
+            ADJOINTS[name] = fn
+        return fn
+
+    return register
+
+
 GROUP = "pyonnx_wasm.operators"
 _KNOWN_DOMAINS = ("", "ai.onnx", "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft")
 

@@ -6,7 +6,7 @@ import numpy as np
 
 from ..dtypes import DType
 from ..ir import IRError, Strings, Value
-from ..registry import Context, Kernel, op
+from ..registry import Context, Kernel, Step, adjoint, op
 from ..tensor import broadcast_to, cast, constant, contiguous, like, map_, reduce, reshape, slice_, strings, unsqueeze
 from ..tensor.packed import bitcast, pack, unpack
 
@@ -196,3 +196,8 @@ def DynamicQuantizeLinear(x: Value) -> tuple[Value, Value, Value]:
     point = map_("clamp", map_("round", map_("div", map_("neg", low), scale)), zero, like(x, 255))
     y = map_("add", map_("round", map_("div", x, scale)), point)
     return cast(map_("clamp", y, zero, like(x, 255)), DType.uint8), scale, cast(point, DType.uint8)
+
+
+@adjoint("Cast")
+def _back_cast(step: Step) -> list[Value | None]:
+    return [convert(step.grad, step.inputs[0].dtype)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -9,8 +10,8 @@ import numpy as np
 
 from ..dtypes import DType
 from ..ir import Items, Packed, Value
-from ..registry import Moved, op
-from ..tensor import cast, expand, like, map_, reshape, single, unsqueeze
+from ..registry import Moved, Step, adjoint, op
+from ..tensor import cast, expand, like, map_, reshape, single, summed_to, unsqueeze
 
 UNARY = {
     "Neg": "neg",
@@ -281,3 +282,118 @@ def IsInf(X: Value, *, detect_negative: int = 1, detect_positive: int = 1) -> Va
     if not infinite:
         return map_("xor", *[map_("eq", X, X)] * 2)
     return infinite[0] if len(infinite) == 1 else map_("or", *infinite)
+
+
+def _one_less(x: Value) -> Value:
+    """1 - x."""
+    return map_("sub", like(x, 1), x)
+
+
+def _one_more_square(x: Value, sign: str = "add") -> Value:
+    """1 + x x, or x x - 1."""
+    return map_(sign, map_("mul", x, x), like(x, 1))
+
+
+#: The derivative of each function, of its argument and its value.
+SLOPES: dict[str, Callable[[Value, Value], Value]] = {
+    "Neg": lambda x, y: like(x, -1),
+    "Identity": lambda x, y: like(x, 1),
+    "Abs": lambda x, y: map_("sign", x),
+    "Sqrt": lambda x, y: map_("div", like(x, 0.5), y),
+    "Reciprocal": lambda x, y: map_("neg", map_("mul", y, y)),
+    "Exp": lambda x, y: y,
+    "Log": lambda x, y: map_("recip", x),
+    "Sin": lambda x, y: map_("cos", x),
+    "Cos": lambda x, y: map_("neg", map_("sin", x)),
+    "Tan": lambda x, y: _one_more_square(y),
+    "Asin": lambda x, y: map_("recip", map_("sqrt", _one_less(map_("mul", x, x)))),
+    "Acos": lambda x, y: map_("neg", map_("recip", map_("sqrt", _one_less(map_("mul", x, x))))),
+    "Atan": lambda x, y: map_("recip", _one_more_square(x)),
+    "Sinh": lambda x, y: map_("cosh", x),
+    "Cosh": lambda x, y: map_("sinh", x),
+    "Tanh": lambda x, y: _one_less(map_("mul", y, y)),
+    "Asinh": lambda x, y: map_("recip", map_("sqrt", _one_more_square(x))),
+    "Acosh": lambda x, y: map_("recip", map_("sqrt", _one_more_square(x, "sub"))),
+    "Atanh": lambda x, y: map_("recip", _one_less(map_("mul", x, x))),
+    "Sigmoid": lambda x, y: map_("mul", y, _one_less(y)),
+    "Softplus": lambda x, y: map_("sigmoid", x),
+    "Relu": lambda x, y: cast(map_("lt", like(x, 0), x), x.dtype),
+    "Erf": lambda x, y: map_("mul", like(x, 2 / math.sqrt(math.pi)), map_("exp", map_("neg", map_("mul", x, x)))),
+    **dict.fromkeys(("Sign", "Floor", "Ceil", "Round"), lambda x, y: like(x, 0)),
+}
+
+
+@adjoint(*SLOPES)
+def _back_unary(step: Step) -> list[Value | None]:
+    return [map_("mul", step.grad, expand(SLOPES[step.name](step.inputs[0], step.outputs[0]), step.grad.shape))]
+
+
+@adjoint("LeakyRelu")
+def _back_leaky(step: Step) -> list[Value | None]:
+    x = step.inputs[0]
+    slope = map_("where", map_("lt", x, like(x, 0)), like(x, step.attrs.get("alpha", 0.01)), like(x, 1))
+    return [map_("mul", step.grad, slope)]
+
+
+@adjoint("Elu")
+def _back_elu(step: Step) -> list[Value | None]:
+    x, alpha = step.inputs[0], step.attrs.get("alpha", 1.0)
+    slope = map_("where", map_("lt", x, like(x, 0)), map_("add", step.outputs[0], like(x, alpha)), like(x, 1))
+    return [map_("mul", step.grad, slope)]
+
+
+@adjoint("Add", "Sum")
+def _back_add(step: Step) -> list[Value | None]:
+    return [summed_to(step.grad, x.shape) for x in step.inputs]
+
+
+@adjoint("Sub")
+def _back_sub(step: Step) -> list[Value | None]:
+    a, b = step.inputs
+    return [summed_to(step.grad, a.shape), summed_to(map_("neg", step.grad), b.shape)]
+
+
+@adjoint("Mul")
+def _back_mul(step: Step) -> list[Value | None]:
+    a, b = step.inputs
+    return [summed_to(map_("mul", step.grad, b), a.shape), summed_to(map_("mul", step.grad, a), b.shape)]
+
+
+@adjoint("Div")
+def _back_div(step: Step) -> list[Value | None]:
+    a, b = step.inputs
+    by = map_("div", step.grad, b)
+    return [summed_to(by, a.shape), summed_to(map_("neg", map_("mul", by, step.outputs[0])), b.shape)]
+
+
+@adjoint("Pow")
+def _back_pow(step: Step) -> list[Value | None]:
+    """The exponent's gradient is 0 where the base is not positive."""
+    x, n = step.inputs[0], cast(step.inputs[1], step.inputs[0].dtype)
+    less = map_("mul", n, map_("pow", x, map_("sub", n, like(n, 1))))
+    slope = map_("where", map_("eq", n, like(n, 0)), like(x, 0), less)  # 0 to the power of -1 there
+    positive = map_("lt", like(x, 0), x)
+    log = map_("log", map_("where", positive, x, like(x, 1)))
+    by_n = summed_to(map_("mul", step.grad, map_("mul", step.outputs[0], log)), n.shape)
+    return [summed_to(map_("mul", step.grad, slope), x.shape), by_n]
+
+
+@adjoint("Max", "Min")
+def _back_extreme(step: Step) -> list[Value | None]:
+    """To what gives the element; of equal ones each its share."""
+    marks = [cast(map_("eq", x, step.outputs[0]), step.grad.dtype) for x in step.inputs]
+    count = marks[0]
+    for mark in marks[1:]:
+        count = map_("add", count, mark)
+    return [summed_to(map_("mul", step.grad, map_("div", mark, count)), x.shape) for x, mark in zip(step.inputs, marks, strict=True)]
+
+
+@adjoint("Where")
+def _back_where(step: Step) -> list[Value | None]:
+    condition, a, b = step.inputs
+    zero = like(step.grad, 0)
+    return [
+        None,
+        summed_to(map_("where", condition, step.grad, zero), a.shape),
+        summed_to(map_("where", condition, zero, step.grad), b.shape),
+    ]

@@ -7,8 +7,8 @@ from typing import Any
 from ..dtypes import DType
 from ..ir import Graph, IRError, Node, Value, dims
 from ..ir.dims import DimLike
-from ..registry import Enum, Kernel, op
-from ..tensor import HALVES, broadcast, broadcast_shapes, broadcast_to, cast, like, map_, reshape, squeeze, swap, unsqueeze
+from ..registry import Enum, Kernel, Step, adjoint, op
+from ..tensor import HALVES, broadcast, broadcast_shapes, broadcast_to, cast, like, map_, reshape, squeeze, summed_to, swap, unsqueeze
 
 AFTER_RESIDUAL = 100
 ACTIVATIONS = Enum(
@@ -208,3 +208,27 @@ def _contract(a: Value, la: str, b: Value, lb: str, later: set[str]) -> tuple[Va
     m, k, n = (dims.product(want(cs)) for cs in (rows, summed, columns))
     y = matmul(reshape(a, [*want(batch), m, k]), reshape(b, [*want(batch), k, n]))
     return reshape(y, [*want(batch), *want(rows), *want(columns)]), "".join([*batch, *rows, *columns])
+
+
+@adjoint("MatMul")
+def _back_matmul(step: Step) -> list[Value | None]:
+    a, b = step.inputs
+    g = step.grad if b.rank > 1 else unsqueeze(step.grad, [step.grad.rank])
+    left, right = a if a.rank > 1 else unsqueeze(a, [0]), b if b.rank > 1 else unsqueeze(b, [1])
+    g = g if a.rank > 1 else unsqueeze(g, [g.rank - 1])
+    by_a = matmul(g, swap(right, right.rank - 2, right.rank - 1))
+    by_b = matmul(swap(left, left.rank - 2, left.rank - 1), g)
+    return [reshape(summed_to(by_a, left.shape), a.shape), reshape(summed_to(by_b, right.shape), b.shape)]
+
+
+@adjoint("Gemm")
+def _back_gemm(step: Step) -> list[Value | None]:
+    a, b, *c = step.inputs
+    alpha, beta = step.attrs.get("alpha", 1.0), step.attrs.get("beta", 1.0)
+    turned = step.attrs.get("transA", 0), step.attrs.get("transB", 0)
+    by_a = matmul(step.grad, b if turned[1] else swap(b, 0, 1), alpha)
+    by_b = matmul(a if turned[0] else swap(a, 0, 1), step.grad, alpha)
+    found: list[Value | None] = [swap(by_a, 0, 1) if turned[0] else by_a, swap(by_b, 0, 1) if turned[1] else by_b]
+    if c and c[0] is not None:
+        found.append(summed_to(map_("mul", step.grad, like(step.grad, beta)), c[0].shape))
+    return found

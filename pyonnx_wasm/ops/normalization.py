@@ -8,7 +8,7 @@ from typing import Any
 from ..dtypes import DType
 from ..ir import Graph, IRError, Value, dims
 from ..ir.dims import DimLike
-from ..registry import Context, Kernel, op
+from ..registry import Context, Kernel, Step, adjoint, op
 from ..tensor import axis_of, broadcast_to, cast, contiguous, like, map_, reduce, reshape, sized, squeeze, unsqueeze
 
 SOFTMAX = Kernel("softmax", ">y x", "outer n inner log")
@@ -256,3 +256,14 @@ def LpNormalization(input: Value, *, axis: int = -1, p: int = 2) -> Value:
     length = map_("sqrt", reduce("sumsq", input, [at], True)) if p == 2 else reduce("sumabs", input, [at], True)
     zero = map_("eq", length, like(length, 0))
     return map_("where", zero, like(input, 0), map_("div", input, map_("where", zero, like(length, 1), length)))
+
+
+@adjoint("Softmax", "LogSoftmax")
+def _back_softmax(step: Step) -> list[Value | None]:
+    if step.opset < 13:
+        raise IRError("before opset 13 its axes from one on are one")
+    y, axes = step.outputs[0], [axis_of(step.attrs.get("axis", -1), step.grad.rank)]
+    if step.name == "Softmax":
+        total = reduce("sum", map_("mul", step.grad, y), axes, True)
+        return [map_("mul", y, map_("sub", step.grad, total))]
+    return [map_("sub", step.grad, map_("mul", map_("exp", y), reduce("sum", step.grad, axes, True)))]

@@ -8,19 +8,21 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import Graph, Value, dims
+from ..ir import Graph, IRError, Value, dims
 from ..ir.dims import DimLike
-from ..registry import Enum, Kernel, op
+from ..registry import Enum, Kernel, Step, adjoint, op
 from ..tensor import (
     HALVES,
     around,
     axes_of,
     axis_of,
+    broadcast_to,
     cast,
     chosen,
     contiguous,
     dims_of,
     like,
+    literal,
     map_,
     parted,
     reduce,
@@ -223,3 +225,32 @@ def MeanVarianceNormalization(X: Value, *, axes: Sequence[int] = (0, 2, 3)) -> V
     centred = map_("sub", X, reduce("mean", X, axes, True))
     deviation = map_("sqrt", reduce("mean", map_("mul", centred, centred), axes, True))
     return map_("div", centred, map_("add", deviation, like(X, 1e-9)))
+
+
+@adjoint("ReduceSum", "ReduceMean", "ReduceSumSquare", "ReduceL1", "ReduceL2", "ReduceLogSumExp", "ReduceMax", "ReduceMin")
+def _back_reduction(step: Step) -> list[Value | None]:
+    """Of the largest and the least, to what gives them, of equal ones each its share."""
+    x = step.inputs[0]
+    axes: Any = step.attrs.get("axes")
+    if len(step.inputs) > 1 and step.inputs[1] is not None:
+        axes = axes_of(step.inputs[1], x.rank)
+    if not axes and step.attrs.get("noop_with_empty_axes", 0):
+        raise IRError("it reduces nothing")
+    if any(not isinstance(a, int) for a in axes or ()):
+        raise IRError("its axes are data")
+    over = {axis_of(a, x.rank) for a in (axes or range(x.rank))}
+    kept = [1 if a in over else s for a, s in enumerate(x.shape)]
+    g, y = (broadcast_to(reshape(v, kept), x.shape) for v in (step.grad, step.outputs[0]))
+    if step.name in ("ReduceMax", "ReduceMin"):
+        mark = cast(map_("eq", x, y), x.dtype)
+        return [map_("mul", g, map_("div", mark, reduce("sum", mark, list(over), True)))]
+    size = cast(reshape(literal([dims.product([x.shape[a] for a in over])]), []), x.dtype)
+    slope = {
+        "ReduceSum": lambda: like(x, 1),
+        "ReduceMean": lambda: map_("recip", size),
+        "ReduceSumSquare": lambda: map_("mul", x, like(x, 2)),
+        "ReduceL1": lambda: map_("sign", x),
+        "ReduceL2": lambda: map_("where", map_("eq", y, like(y, 0)), like(x, 0), map_("div", x, y)),
+        "ReduceLogSumExp": lambda: map_("exp", map_("sub", x, y)),
+    }[step.name]()
+    return [map_("mul", g, slope)]

@@ -10,7 +10,7 @@ import numpy as np
 from ..dtypes import DType, to_numpy
 from ..ir import Graph, IRError, Node, Strings, Value, dims
 from ..ir.dims import Dim, DimLike
-from ..registry import Context, Enum, Kernel, Moved, op
+from ..registry import Context, Enum, Kernel, Moved, Step, adjoint, op
 from ..tensor import (
     axes_of,
     axis_of,
@@ -35,6 +35,7 @@ from ..tensor import (
     squeeze,
     squeeze_data,
     strings,
+    summed_to,
     transpose,
     unsqueeze,
     unsqueeze_data,
@@ -434,3 +435,32 @@ def CenterCropPad(input_data: Moved, shape: Value, *, axes: Sequence[int] | None
         more = dims.dmax(extra, 0)
         before[axis], after[axis] = more // 2, more - more // 2
     return pad(x, before, after)
+
+
+@adjoint("Reshape", "Flatten", "Squeeze", "Unsqueeze")
+def _back_reshape(step: Step) -> list[Value | None]:
+    return [reshape(step.grad, step.inputs[0].shape)]
+
+
+@adjoint("Transpose")
+def _back_transpose(step: Step) -> list[Value | None]:
+    perm = step.attrs.get("perm") or list(range(step.grad.rank))[::-1]
+    return [transpose(step.grad, [list(perm).index(a) for a in range(len(perm))])]
+
+
+@adjoint("Expand")
+def _back_expand(step: Step) -> list[Value | None]:
+    return [summed_to(step.grad, step.inputs[0].shape)]
+
+
+@adjoint("Concat")
+def _back_concat(step: Step) -> list[Value | None]:
+    at = axis_of(step.attrs.get("axis", 1), step.grad.rank)
+    return [*split(step.grad, at, [x.shape[at] for x in step.inputs])]
+
+
+@adjoint("Split")
+def _back_split(step: Step) -> list[Value | None]:
+    x = step.inputs[0]
+    pieces = [fill(y.shape, 0, y.dtype) if g is None else g for g, y in zip(step.grads, step.outputs, strict=True)]
+    return [concat(pieces, axis_of(step.attrs.get("axis", 0), x.rank))]

@@ -7,7 +7,7 @@ element-wise instruction is added as a row of ``scalar``'s table, in ``map_ops.h
 
 from . import strings
 from .ask import dims_of, floats_of, is_known, params_of
-from .axes import around, axes_of, chosen, parted, pick, squeeze_data, unsqueeze_data, without
+from .axes import around, axes_of, chosen, parted, pick, squeeze_data, summed_to, unsqueeze_data, without
 from .concat import CONCAT, concat
 from .content import CONTENT_LIMIT, constant, content, knowing, single
 from .literal import LITERAL, literal
@@ -87,6 +87,7 @@ __all__ = [
     "squeeze",
     "squeeze_data",
     "strings",
+    "summed_to",
     "swap",
     "transpose",
     "unsqueeze",

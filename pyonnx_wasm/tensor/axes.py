@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from ..ir import Graph, Value, dims, row_major
 from ..ir.dims import DimLike
 from .ask import dims_of
-from .views import axis_of, contiguous, show
+from .reduce import reduce
+from .views import axis_of, contiguous, reshape, show
 
 
 def axes_of(x: Value, rank: int, what: str = "axes") -> list[DimLike]:
@@ -84,3 +85,17 @@ def unsqueeze_data(x: Value, axes: Sequence[DimLike]) -> Value:
     shape = [dims.select(m, 1, pick(sum((1 - n for n in marks[:d]), 0), x.shape, 1)) for d, m in enumerate(marks)]
     x = contiguous(x)
     return x.view(shape, x.offset, row_major(shape))
+
+
+def summed_to(x: Value, shape: Sequence[DimLike]) -> Value:
+    """The sum of a value over the axes along which a tensor of a shape is repeated to become one of the value's."""
+    x = reduce("sum", x, range(x.rank - len(shape))) if x.rank > len(shape) else x
+    if all(map(dims.same, x.shape, shape)):
+        return x
+    differ = [not dims.same(have, want) for have, want in zip(x.shape, shape, strict=True)]
+    fixed = [a for a, want in enumerate(shape) if differ[a] and isinstance(want, int)]
+    x = reduce("sum", x, fixed, True) if fixed else x
+    if sum(differ) > len(fixed):
+        marks = [dims.eq(want, 1) if differ[a] and a not in fixed else 0 for a, want in enumerate(shape)]
+        x = reduce("sum", parted(x, marks), range(x.rank, 2 * x.rank))
+    return reshape(x, shape)
