@@ -20,7 +20,7 @@ from ..program import file as ponnx
 from ..program.view import CONTROL
 from ..server import Server
 from .chromium import launch_options
-from .suite import Case, compare
+from .suite import Case, Notes, compare
 
 DIST = Path(__file__).resolve().parents[2] / "js" / "dist"
 BATCH_BYTES = 4 << 20  # of models and feeds that travel to the page at once
@@ -99,23 +99,16 @@ def player_page(webgpu: bool = False) -> Iterator[Any]:
                 browser.close()
 
 
-OnCore = dict[str, tuple[str, ...]]
-
-
 def run_browser(
     chosen: Sequence[Case],
     optimise: bool,
     watch: Callable[[Case, Exception | None], None],
     providers: Sequence[str] = ("wasm",),
-    on_core: OnCore | None = None,
+    notes: Notes | None = None,
 ) -> None:
-    """Compiles cases here, runs them in one page; tells ``watch`` each outcome.
-
-    Args:
-        on_core: takes the kernels that the core ran beside a GPU, or in its place, by the name of each case that passes with its help.
-    """
+    """Compiles cases here, runs them in one page; tells ``watch`` each outcome, and ``notes`` the rest."""
     with player_page("webgpu" in providers) as page:
-        run_in(page, chosen, optimise, watch, providers, on_core)
+        run_in(page, chosen, optimise, watch, providers, notes)
 
 
 def run_in(
@@ -124,7 +117,7 @@ def run_in(
     optimise: bool,
     watch: Callable[[Case, Exception | None], None],
     providers: Sequence[str] = ("wasm",),
-    on_core: OnCore | None = None,
+    notes: Notes | None = None,
 ) -> None:
     """Like :func:`run_browser`, in a page that has :data:`PAGE` loaded, of whatever browser."""
     gpu = "webgpu" in providers
@@ -134,7 +127,7 @@ def run_in(
         try:
             one = job(case, optimise, gpu) | {
                 "executionProviders": list(providers),
-                "profiled": gpu and on_core is not None,
+                "profiled": gpu and notes is not None,
             }
         except Exception as error:
             watch(case, error)
@@ -142,9 +135,9 @@ def run_in(
         batch.append((case, one))
         size += len(one["model"]) + len(str(one["feeds"]))
         if size > BATCH_BYTES or len(batch) == BATCH_CASES:
-            _run(page, batch, watch, on_core)
+            _run(page, batch, watch, notes)
             batch, size = [], 0
-    _run(page, batch, watch, on_core)
+    _run(page, batch, watch, notes)
 
 
 def job(case: Case, optimise: bool, gpu: bool = False, more: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
@@ -186,7 +179,7 @@ def _text(data: bytes) -> str:
 
 
 def _run(
-    page: Any, batch: Sequence[tuple[Case, dict[str, Any]]], watch: Callable[[Case, Exception | None], None], on_core: OnCore | None
+    page: Any, batch: Sequence[tuple[Case, dict[str, Any]]], watch: Callable[[Case, Exception | None], None], notes: Notes | None
 ) -> None:
     if not batch:
         return
@@ -195,15 +188,18 @@ def _run(
         try:
             if "error" in answer:
                 raise PlayerError(answer["error"])
-            compare(case, [(_type(o), output(o)) for o in answer["outputs"]])
+            backend = one["executionProviders"][0]
+            off = compare(case, [(_type(o), output(o)) for o in answer["outputs"]], backend)
             if one["profiled"]:
                 _agrees(one["onCore"], answer)
         except Exception as error:
             watch(case, error)
         else:
             watch(case, None)
-            if one["profiled"] and on_core is not None and one["onCore"]:
-                on_core[case.name] = tuple(one["onCore"])
+            if notes is not None:
+                notes.epsilons[case.name] = off
+                if one["profiled"] and one["onCore"]:
+                    notes.on_core[case.name] = tuple(one["onCore"])
 
 
 def _agrees(planned: Sequence[str], answer: Mapping[str, Any]) -> None:

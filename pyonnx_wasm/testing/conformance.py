@@ -1,7 +1,8 @@
 """The ONNX backend suite on every backend, with optimisation on and off, against a list of what is not supported.
 
 ``python -m pyonnx_wasm.testing.conformance`` runs it and reports, ``--update`` rewrites the list, ``--table`` the README's
-support table. The list is strict both ways: a case in it that passes is as wrong as a case outside it that fails.
+support table, ``--epsilons`` prints how far off results are. The list is strict both ways: a case in it that passes is as wrong as
+a case outside it that fails.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from pathlib import Path
 
 from ..options import SessionOptions
 from ..session import InferenceSession
-from .suite import KINDS, Case, Mismatch, cases, compare
+from . import tolerance
+from .suite import KINDS, Case, Mismatch, Notes, cases, compare
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = ROOT / "tests" / "conformance" / "unsupported.txt"
@@ -33,14 +35,8 @@ Results = dict[str, str]  # reason by the name of each case that fails
 Watch = Callable[[Case, Exception | None], None]
 
 
-def run_native(
-    chosen: Sequence[Case], optimise: bool, watch: Watch, provider: str = "cpu", on_core: dict[str, tuple[str, ...]] | None = None
-) -> None:
-    """Runs cases through InferenceSession on ``cpu``, ``wasmtime`` or ``gpu``; tells ``watch`` each outcome.
-
-    Args:
-        on_core: takes the kernels that the core ran beside a GPU, or in its place, by the name of each case that passes with its help.
-    """
+def run_native(chosen: Sequence[Case], optimise: bool, watch: Watch, provider: str = "cpu", notes: Notes | None = None) -> None:
+    """Runs cases through InferenceSession on ``cpu``, ``wasmtime`` or ``gpu``; tells ``watch`` each outcome, and ``notes`` the rest."""
     options = SessionOptions(intra_op_num_threads=1, enable_optimisation=optimise)
     for case in chosen:
         try:
@@ -51,14 +47,16 @@ def run_native(
             arrays = session.run(None, {n: a for n, a in case.feeds.items() if n in names})
             types = [o.type.rpartition("tensor(")[2].rstrip(")") for o in session.get_outputs()]
             spelled = {"float": "float32", "double": "float64"}
-            compare(case, [(spelled.get(t, t), a) for t, a in zip(types, arrays, strict=True)])
+            off = compare(case, [(spelled.get(t, t), a) for t, a in zip(types, arrays, strict=True)], provider)
         except Exception as error:
             watch(case, error)
         else:
             watch(case, None)
             kernels = session.kernels_on_core() if provider == "gpu" else ()
-            if on_core is not None and kernels:
-                on_core[case.name] = kernels
+            if notes is not None:
+                notes.epsilons[case.name] = off
+                if kernels:
+                    notes.on_core[case.name] = kernels
 
 
 def read_on_core(path: Path = ON_CORE) -> dict[str, tuple[str, ...]]:
@@ -73,14 +71,12 @@ def write_on_core(found: Mapping[str, tuple[str, ...]], path: Path = ON_CORE) ->
     path.write_text(head + "".join(f"{name}\t{','.join(kernels)}\n" for kernels, name in rows))
 
 
-def run(
-    config: str, chosen: Sequence[Case] | None = None, trace: bool = False, on_core: dict[str, tuple[str, ...]] | None = None
-) -> Results:
+def run(config: str, chosen: Sequence[Case] | None = None, trace: bool = False, notes: Notes | None = None) -> Results:
     """Runs one configuration of :data:`CONFIGS`.
 
     Args:
         trace: print each failure as it happens, with the whole text.
-        on_core: see :func:`run_native`.
+        notes: is told more than that.
     Returns:
         A reason for each case that fails.
     """
@@ -98,9 +94,9 @@ def run(
     if backend in ("wasm", "webgpu"):
         from .browser import run_browser
 
-        run_browser(chosen, mode != "plain", watch, [backend], on_core)
+        run_browser(chosen, mode != "plain", watch, [backend], notes)
     else:
-        run_native(chosen, mode != "plain", watch, backend, on_core)
+        run_native(chosen, mode != "plain", watch, backend, notes)
     return failed
 
 
@@ -209,6 +205,51 @@ def table() -> str:
     return "\n".join(lines)
 
 
+Measured = Mapping[str, Mapping[str, float]]  # epsilons by case, by configuration
+
+
+def rounding(case: Case) -> str:
+    """The operators of a case that round, by which it is counted."""
+    return "+".join(sorted(set(case.operators) - tolerance.EXACT)) or "none that round"
+
+
+def needed(measured: Measured, chosen: Iterable[Case]) -> dict[str, dict[str, float]]:
+    """The most epsilons that results of an operator are off, by operator and configuration; of models of several, by all of them."""
+    found: dict[str, dict[str, float]] = collections.defaultdict(dict)
+    for case in chosen:
+        mine = found[rounding(case)]
+        for config, epsilons in measured.items():
+            if case.name in epsilons:
+                mine[config] = max(mine.get(config, 0.0), epsilons[case.name])
+    return found
+
+
+def needed_table(measured: Measured, chosen: Sequence[Case]) -> str:
+    """A line per operator: what it may be off on the core and on GPUs, and what it is off in each configuration that was run."""
+    may: dict[str, list[float]] = {}
+    for case in chosen:
+        allowed = [tolerance.epsilons(case.operators, backend) for backend in ("cpu", "gpu")]
+        may[rounding(case)] = list(map(max, may.get(rounding(case), allowed), allowed))
+    lines = [f"{'operators':44.44} {'may, core':>9} {'GPU':>5} " + " ".join(f"{c:>10}" for c in measured)]
+    for name, found in sorted(needed(measured, chosen).items(), key=lambda kv: -max(kv[1].values(), default=0)):
+        off = " ".join(f"{found.get(c, float('nan')):10.3g}" for c in measured)
+        lines.append(f"{name:44.44} {may[name][0]:9g} {may[name][1]:5g} {off}")
+    return "\n".join(lines)
+
+
+def against_tolerances(measured: Measured, chosen: Iterable[Case]) -> list[str]:
+    """What contradicts the table of tolerances, all configurations being run: a line per number that no result needs, or by far none."""
+    found = needed(measured, chosen)
+    wrong = []
+    for row in tolerance.TABLE:
+        for operator in row.operators.split():
+            for where, may, on in (("core", row.core, set(CONFIGS) - set(ON_GPU)), ("GPUs", row.gpu, set(ON_GPU))):
+                most = max((off for config, off in found.get(operator, {}).items() if config in on), default=0.0)
+                if may > tolerance.DEFAULT and most <= max(tolerance.DEFAULT, may / 4):
+                    wrong.append(f"{operator} may be {may:g} epsilons off on {where}, but is {most:.3g}")
+    return wrong
+
+
 def write_table(path: Path = README) -> None:
     text = path.read_text()
     marked = re.compile(r"(<!-- support -->\n).*?(<!-- /support -->)", re.S)
@@ -223,6 +264,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--config", action="append", choices=CONFIGS, help="default: all")
     parser.add_argument("--update", action="store_true", help="rewrite the list of unsupported cases")
     parser.add_argument("--table", action="store_true", help="only write the README's support table")
+    parser.add_argument("--epsilons", action="store_true", help="print by operator how many epsilons results are off")
     parser.add_argument("--verbose", action="store_true", help="print every failure in full")
     args = parser.parse_args(argv)
     if args.table:
@@ -232,10 +274,12 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.error("--update needs the whole suite, not a pattern")
     chosen = [c for c in cases() if re.search(args.pattern, c.name)]
     results, wrong = {}, []
+    measured: dict[str, dict[str, float]] = {}
     for config in args.config or CONFIGS:
         start = time.perf_counter()
-        beside: dict[str, tuple[str, ...]] = {}
-        failed = results[config] = run(config, chosen, args.verbose, beside)
+        notes = Notes()
+        failed = results[config] = run(config, chosen, args.verbose, notes)
+        beside, measured[config] = notes.on_core, notes.epsilons
         print(f"{config}: {len(chosen) - len(failed):,} of {len(chosen):,} pass, {time.perf_counter() - start:.0f} s", flush=True)
         if config in ON_GPU:
             print(f"{len(chosen) - len(failed) - len(beside):,} of them wholly on the GPU", flush=True)
@@ -249,6 +293,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     why = collections.Counter(text for failed in results.values() for text in failed.values())
     for text, n in why.most_common(12 if not args.verbose else None):
         print(f"{n:6}  {text}")
+    if args.epsilons:
+        print(needed_table(measured, chosen))
     print(*wrong, sep="\n")
     return bool(wrong)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import from_numpy
+from . import tolerance
 
 KINDS = ("node", "simple", "pytorch-operator", "pytorch-converted", "real")
 
@@ -27,7 +28,21 @@ class Case:
     expected: Mapping[str, Any]
     rtol: float
     atol: float
+    operators: tuple[str, ...] = ()  # of each node, those of branches and loops too; where an operator is expanded, that operator
     chance: bool = False  # outputs are random: what is expected has their dtypes and shapes alone
+
+
+@dataclass
+class Notes:
+    """What runs tell of the cases that pass, by name.
+
+    Attributes:
+        on_core: the kernels that the core ran beside a GPU, or in its place, of each case that passes with its help.
+        epsilons: how far outputs are off.
+    """
+
+    on_core: dict[str, tuple[str, ...]] = field(default_factory=dict)
+    epsilons: dict[str, float] = field(default_factory=dict)
 
 
 class Mismatch(AssertionError):
@@ -43,7 +58,10 @@ def cases() -> tuple[Case, ...]:
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return tuple(_case(test) for kind in KINDS for test in sorted(load_model_tests(kind=kind), key=lambda t: t.name))
+        found = [_case(test) for kind in KINDS for test in sorted(load_model_tests(kind=kind), key=lambda t: t.name)]
+    named = {case.name: case for case in found}
+    whole = [named.get(case.name.partition("_expanded")[0], case) for case in found]
+    return tuple(replace(case, operators=of.operators) for case, of in zip(found, whole, strict=True))
 
 
 def _case(test: Any) -> Case:
@@ -66,7 +84,13 @@ def _case(test: Any) -> Case:
     feeds = {name: _array(value) for name, value in zip(inputs, given, strict=False)}
     outputs = {o.name: _array(value) for o, value in zip(model.graph.output, expected, strict=True)}
     chance = _chance(model, feeds)
-    return Case(test.name, test.kind, model.SerializeToString(), feeds, outputs, test.rtol, test.atol, chance)
+    return Case(test.name, test.kind, model.SerializeToString(), feeds, outputs, test.rtol, test.atol, operators_of(model.graph), chance)
+
+
+def operators_of(graph: Any) -> tuple[str, ...]:
+    """The operator of each node of a graph and of the graphs in its attributes."""
+    inner = (operators_of(a.g) for n in graph.node for a in n.attribute if a.HasField("g"))
+    return (*(n.op_type for n in graph.node), *(operator for operators in inner for operator in operators))
 
 
 def _chance(model: Any, feeds: Mapping[str, Any]) -> bool:
@@ -114,20 +138,28 @@ def _array(value: Any) -> Any:
     return onnx.numpy_helper.to_array(value) if isinstance(value, onnx.TensorProto) else value
 
 
-def compare(case: Case, outputs: Sequence[tuple[str, Any]]) -> None:
-    """The official comparison of a case's outputs.
+def compare(case: Case, outputs: Sequence[tuple[str, Any]], backend: str = "cpu") -> float:
+    """The official comparison of a case's outputs, then that by the :mod:`.tolerance` of its operators.
 
     Args:
         outputs: dtype name (of :class:`~pyonnx_wasm.dtypes.DType`) and array, list of arrays or None; dtypes that numpy lacks as bit
             patterns.
+    Returns:
+        How many epsilons they are off.
     Raises:
         Mismatch: saying what differs.
     """
+    allowed = tolerance.epsilons(case.operators, backend)
+    needed = 0.0
     for (name, want), (dtype, got) in zip(case.expected.items(), outputs, strict=True):
-        _compare(case, name, want, dtype, got)
+        off = _compare(case, name, want, dtype, got, backend)
+        if off > allowed:
+            raise Mismatch(f"output {name!r} is {off:.3g} epsilons off, {', '.join(sorted(set(case.operators)))} may be {allowed:g}")
+        needed = max(needed, off)
+    return needed
 
 
-def _compare(case: Case, name: str, want: Any, dtype: str, got: Any) -> None:
+def _compare(case: Case, name: str, want: Any, dtype: str, got: Any, backend: str) -> float:
     from onnx.backend.test.runner import Runner
 
     if isinstance(want, np.ndarray):
@@ -138,18 +170,28 @@ def _compare(case: Case, name: str, want: Any, dtype: str, got: Any) -> None:
             raise Mismatch(f"output {name!r} is {dtype}{list(got.shape)}, should be {declared}{list(want.shape)}")
         if case.chance:
             _drawn(name, case, want, got)
-            return
+            return 0.0
         shown = got if got.dtype == want.dtype else _shown(got, want.dtype)
         try:
             Runner.assert_similar_outputs([want], [shown], case.rtol, case.atol)
         except AssertionError as error:
             raise Mismatch(f"output {name!r} differs: {' '.join(str(error).split())[:400]}") from None
-    elif want is None or got is None or len(want) != len(got):
+        return _epsilons(case, want, shown, backend)
+    if want is None or got is None or len(want) != len(got):
         if got is not want:
             raise Mismatch(f"output {name!r} is {_count(got)}, should be {_count(want)}")
-    else:
-        for i, (item, found) in enumerate(zip(want, got, strict=True)):
-            _compare(case, f"{name}[{i}]", _array(item), dtype, found)
+        return 0.0
+    items = enumerate(zip(want, got, strict=True))
+    return max((_compare(case, f"{name}[{i}]", _array(item), dtype, found, backend) for i, (item, found) in items), default=0.0)
+
+
+def _epsilons(case: Case, want: np.ndarray, got: np.ndarray, backend: str) -> float:
+    if want.dtype.kind in "OUS":
+        return 0.0
+    if case.name in tolerance.DECIMALS:
+        got = np.where(np.abs(got - want) <= 10.0 ** -tolerance.DECIMALS[case.name], want, got)
+    size = 0.0 if tolerance.ELEMENTWISE.issuperset(case.operators) else tolerance.largest(want)
+    return float(np.max(tolerance.off(got, want, size, backend in tolerance.GPUS), initial=0.0))
 
 
 def _count(x: Any) -> str:

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from .. import tolerance
 from . import known, oracles
 from .oracles import Refused, Run
 from .sketch import Case
-from .tolerance import ELEMENTWISE, FLOAT32_CONSTANTS, epsilons, slack
-from .values import Array, epsilon, finfo, is_float
+from .values import Array, epsilon, is_float
 
 STATUSES = ("agrees", "wrong", "refused", "failed", "known", "disputed", "unstable", "unjudged", "invalid")
 PERTURBATIONS = 6
+TWICE = 2.0  # an oracle rounds, too
 
 
 @dataclass(frozen=True)
@@ -51,8 +52,7 @@ Answers = Callable[[Case], Sequence[Answer]]
 
 def judge(case: Case, answers: Sequence[Answer], backend: str = "cpu") -> Verdict:
     """The verdict on all answers of a backend to a case, the worst first; on a GPU subnormal numbers may become zero."""
-    case = replace(case, loose=case.loose * slack(backend))
-    oracle = _Oracles(case, backend in ("gpu", "webgpu"))
+    oracle = _Oracles(case, backend)
     verdicts = [_judge(case, answer, oracle) for answer in answers]
     order = ("wrong", "failed", "refused", "known", "unstable", "disputed", "unjudged", "invalid", "agrees")
     worst = min(verdicts, key=lambda v: order.index(v.status))
@@ -67,8 +67,9 @@ def judge(case: Case, answers: Sequence[Answer], backend: str = "cpu") -> Verdic
 class _Oracles:
     """The oracles' results, asked for when they are needed."""
 
-    def __init__(self, case: Case, flush: bool) -> None:
-        self.case, self.flush = case, flush
+    def __init__(self, case: Case, backend: str) -> None:
+        self.case, self.flush = case, backend in tolerance.GPUS
+        self.allowed = TWICE * case.loose * tolerance.epsilons(case.operators(), backend)
         self.made: dict[str, list[Run] | Refused] = {}
 
     def __call__(self, name: str) -> list[Run] | None:
@@ -109,9 +110,9 @@ def _judge(case: Case, answer: Answer, oracle: _Oracles) -> Verdict:
         apart = apart or off
     if apart is None:
         return Verdict("unjudged", oracle.why())
-    if _no_worse(answer.runs, first, oracle("wide"), case):
+    if _no_worse(answer.runs, first, oracle("wide"), case, oracle):
         return Verdict("agrees")
-    if _unstable(case, answer.runs, first):
+    if _unstable(case, answer.runs, first, oracle):
         return Verdict("unstable", apart[1], apart[0])
     return Verdict("wrong", apart[1], apart[0])
 
@@ -123,67 +124,33 @@ def differs(got: list[Run], want: list[Run], case: Case, oracle: _Oracles, cast:
             if cast and is_float(a.dtype) and is_float(b.dtype):
                 with np.errstate(all="ignore"):
                     b = b.astype(a.dtype)
-            why = apart(a, b, case, case.runs[at], oracle.flush)
+            why = apart(a, b, case, case.runs[at], oracle)
             if why:
                 return index, f"output {index}{f' of run {at + 1}' if at else ''}: {why}"
     return None
 
 
-def tolerance(case: Case, dtype: np.dtype[Any]) -> float:
-    """Epsilons of the dtype that an element may be off."""
-    wider = 2.0**29 if dtype == np.float64 and case.operators() & FLOAT32_CONSTANTS else 1.0
-    return epsilons(case.operators()) * case.loose * wider
+def _wider(case: Case, dtype: np.dtype[Any]) -> float:
+    """Factor for float64 where the standard computes in float32."""
+    return 2.0**29 if dtype == np.float64 and case.operators() & tolerance.FLOAT32_CONSTANTS else 1.0
 
 
-def apart(got: Array, want: Array, case: Case, feeds: dict[str, Array], flush: bool) -> str | None:
+def apart(got: Array, want: Array, case: Case, feeds: dict[str, Array], oracle: _Oracles) -> str | None:
     """How two arrays differ beyond the tolerance, or None."""
     if got.dtype != want.dtype or got.shape != want.shape:
         return f"{got.dtype}{list(got.shape)}, should be {want.dtype}{list(want.shape)}"
-    if not is_float(want.dtype) and want.dtype.kind != "c":
-        off = got != want
-        if not off.any():
-            return None
-        at = tuple(int(i) for i in np.argwhere(off)[0])
-        return f"{int(off.sum())} of {off.size} differ, at {list(at)} {got[at]} should be {want[at]}"
+    size = 0.0
+    if not case.operators() <= tolerance.ELEMENTWISE:  # where all of an output cancels, the inputs say what errors are relative to
+        size = max(tolerance.largest(want), min(1.0, max(map(tolerance.largest, feeds.values()), default=1.0)))
+    errors = tolerance.off(got, want, size, oracle.flush)
+    far = errors > oracle.allowed * _wider(case, want.dtype)
+    if not far.any():
+        return None
     if want.dtype.kind == "c":
         got, want = got.view(got.real.dtype), want.view(want.real.dtype)
-    eps = epsilon(want.dtype)
-    with np.errstate(all="ignore"):
-        a, b = got.astype(np.float64), want.astype(np.float64)
-        finite = np.isfinite(a) & np.isfinite(b)
-        strange = ~((a == b) | (np.isnan(a) & np.isnan(b))) & ~finite
-        scale = float(np.max(np.abs(b[finite]), initial=min(1.0, _largest(feeds))))
-        allowed = tolerance(case, want.dtype) * eps * np.maximum(np.abs(b), 0.25 * scale if _accumulates(case) else 0.0)
-        allowed = allowed + float(_tiny(want.dtype)) * (1 if not flush else 4 / eps)
-        off = (np.abs(a - b) > allowed) & finite
-    if strange.any():
-        at = tuple(int(i) for i in np.argwhere(strange)[0])
-        return f"{int(strange.sum())} of {a.size} not finite in one alone, at {list(at)} {got[at]} should be {want[at]}"
-    if off.any():
-        with np.errstate(all="ignore"):
-            worst = np.unravel_index(int(np.argmax(np.where(off, np.abs(a - b) / np.maximum(allowed, 1e-300), -1))), a.shape)
-        at = tuple(int(i) for i in worst)
-        ulps = ulps_between(got[at], want[at])
-        return f"{int(off.sum())} of {a.size} differ, at {list(at)} {got[at]} should be {want[at]}: {ulps:.3g} ulp"
-    return None
-
-
-def _largest(feeds: dict[str, Array]) -> float:
-    """The largest finite number among the inputs; 1 without inputs: where all cancels, this is what errors are relative to."""
-    found = [1.0] if not feeds else []
-    for array in feeds.values():
-        with np.errstate(all="ignore"):
-            flat = np.abs(array.astype(np.float64)) if array.dtype.kind != "c" else np.abs(array)
-        found.append(float(np.max(flat[np.isfinite(flat)], initial=0.0)))
-    return max(found)
-
-
-def _accumulates(case: Case) -> bool:
-    return not case.operators() <= ELEMENTWISE
-
-
-def _tiny(dtype: np.dtype[Any]) -> Any:
-    return finfo(dtype).smallest_subnormal if dtype.itemsize > 1 else 0.0
+    at = tuple(int(i) for i in np.unravel_index(int(np.argmax(errors)), errors.shape))
+    told = f"{int(far.sum())} of {far.size} differ, at {list(at)} {got[at]} should be {want[at]}"
+    return f"{told}: {ulps_between(got[at], want[at]):.3g} ulp, {errors[at]:.3g} epsilons" if np.isfinite(errors[at]) else told
 
 
 def ulps_between(a: Any, b: Any) -> float:
@@ -194,7 +161,7 @@ def ulps_between(a: Any, b: Any) -> float:
     return abs(a - b) / unit if np.isfinite(a) and np.isfinite(b) else float("inf")
 
 
-def _no_worse(got: list[Run], first: list[Run] | None, exact: list[Run] | None, case: Case) -> bool:
+def _no_worse(got: list[Run], first: list[Run] | None, exact: list[Run] | None, case: Case, oracle: _Oracles) -> bool:
     """True when no output is further from float64 than onnxruntime's, by the largest error of each, save a few epsilons."""
     if first is None or exact is None:
         return False
@@ -212,13 +179,13 @@ def _no_worse(got: list[Run], first: list[Run] | None, exact: list[Run] | None, 
                 if ((np.isnan(a) != np.isnan(b)) | (~finite & (a != b) & ~np.isnan(a))).any():
                     return False
                 error = float(np.max(np.abs(b - c)[finite], initial=0.0))
-                slack = 4 * error + tolerance(case, theirs[0].dtype) * epsilon(mine[0].dtype) * np.abs(c)
+                slack = 4 * error + oracle.allowed * _wider(case, theirs[0].dtype) * epsilon(mine[0].dtype) * np.abs(c)
                 if (np.abs(a - c) > slack)[finite].any():
                     return False
     return True
 
 
-def _unstable(case: Case, got: list[Run], want: list[Run] | None) -> bool:
+def _unstable(case: Case, got: list[Run], want: list[Run] | None, oracle: _Oracles) -> bool:
     """True when rounding errors in the inputs and constants move the oracle's result as far as the difference is."""
     rng = np.random.default_rng(0)
     spread: list[list[Array]] | None = None
@@ -244,7 +211,7 @@ def _unstable(case: Case, got: list[Run], want: list[Run] | None) -> bool:
             if a.shape != b.shape or a.dtype != b.dtype:
                 return False
             size = np.abs(b.astype(np.float64))
-            bound = 2 * s + tolerance(case, a.dtype) * epsilon(a.dtype) * np.where(np.isfinite(size), size, 0.0)
+            bound = 2 * s + oracle.allowed * _wider(case, a.dtype) * epsilon(a.dtype) * np.where(np.isfinite(size), size, 0.0)
             if (_distance(a, b) > bound).any():
                 return False
     return True

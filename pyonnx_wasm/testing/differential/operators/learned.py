@@ -116,7 +116,6 @@ def _supports(m: Sketch, count: int, width: int) -> dict[str, Any]:
 def svm_regressor(m: Sketch, schema: Schema) -> None:
     width, count = m.integer(1, 4), m.integer(1, 5)
     x = m.input(m.array(FLOAT, (m.size(1, 6), width), "plain"))
-    m.loose = 8
     m.result(m.node("SVMRegressor", x, domain=DOMAIN, coefficients=_reals(m, count), rho=_reals(m, 1), n_supports=count,
                     **_supports(m, count, width)))  # fmt: skip
 
@@ -127,7 +126,6 @@ def svm_classifier(m: Sketch, schema: Schema) -> None:
     per = [m.integer(1, 3) for _ in range(classes)]
     pairs = classes * (classes - 1) // 2
     x = m.input(m.array(FLOAT, (m.size(1, 6), width), "plain"))
-    m.loose = 8
     likely = {"prob_a": [m.real(-2, -0.5) for _ in range(pairs)], "prob_b": _reals(m, pairs)} if m.chance(0.4) else {}
     m.result(*m.add("SVMClassifier", [x], 2, DOMAIN, coefficients=_reals(m, (classes - 1) * sum(per)), rho=_reals(m, pairs),
                     vectors_per_class=per, classlabels_ints=[int(i) for i in m.pick.permutation(9)[:classes]],

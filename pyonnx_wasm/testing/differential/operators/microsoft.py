@@ -166,7 +166,6 @@ def embed(m: Sketch, schema: Schema) -> None:
     given = [ids(6), ids(1) if kinds else "", plain(m, 7, size, constant=1), plain(m, 6, size, constant=1)]
     given += [plain(m, 2, size, constant=1) if kinds else "", plain(m, size, constant=1), plain(m, size, constant=1)]
     given += [ids(1) if mask else "", ids(5) if places else ""]
-    m.loose = 8
     finish(m, given, m.choice((1, 2, 3)))
 
 
@@ -187,7 +186,6 @@ def engram(m: Sketch, schema: Schema) -> None:
     m.empty = False
     b, n, c, h = m.size(1, 2), m.size(1, 4), m.integer(1, 3), m.integer(1, 5)
     given = [plain(m, b, n, c, h), plain(m, b, n, c, h), plain(m, b, n, h), *(plain(m, c, h) for _ in range(3))]
-    m.loose = 16
     finish(m, given, 2)
 
 
@@ -239,7 +237,7 @@ def attention(m: Sketch, schema: Schema) -> None:
     else:
         bias = plain(m, m.choice((1, b)), m.choice((1, heads)), n, n + held) if m.chance(0.3) else ""
         given = [plain(m, b, n, hidden), plain(m, hidden, wide, constant=1), plain(m, wide, constant=1), mask, past, bias]
-    m.loose = 4
+    m.loose = 2
     finish(m, given, 2 if held else 1, **attributes)
 
 
@@ -252,7 +250,6 @@ def decoder(m: Sketch, schema: Schema) -> None:
     given.append(m.input((np.arange(held + (not cross)) < m.whole_numbers(1, held, (b, 1))).astype(np.int32)) if m.chance(0.4) else "")
     given.append("")
     given += [plain(m, b, heads, held, size) for _ in range(2)] if not cross else []
-    m.loose = 4
     finish(m, given, 1 if cross else 3, num_heads=heads)
 
 
@@ -286,7 +283,6 @@ def grouped(m: Sketch, schema: Schema) -> None:
     given += [plain(m, 16, size // 2, constant=0.6) for _ in range(2)] if turns else ["", ""]
     given += ["", plain(m, 1, m.choice((1, heads)), n, total) if m.chance(0.3) else ""]
     given.append(plain(m, heads) if m.chance(0.3) else "")
-    m.loose = 8
     finish(m, given, 3, num_heads=heads, kv_num_heads=kv, do_rotary=int(turns), rotary_interleaved=m.choice((None, 1)) if turns else None,
            softcap=m.choice((None, None, 5.0)), local_window_size=m.choice((None, None, 2)), scale=m.choice((None, 0.3)))  # fmt: skip
 
@@ -327,7 +323,7 @@ def mixture(m: Sketch, schema: Schema) -> None:
             given += [m.const(m.array(FLOAT, (experts, rows), "unit", True) * np.float32(0.02))]
         given += [plain(m, experts, rows, constant=1) if m.chance(0.5) else ""]
     fused = {"swiglu_fusion": 1, "activation_alpha": m.choice((None, 1.7)), "activation_beta": m.choice((None, 1.0))}
-    m.loose = 64
+    m.loose = 4
     finish(m, given, k=m.integer(1, experts), activation_type=kind, normalize_routing_weights=m.choice((0, 1)),
            **(fused if kind == "swiglu" else {}), **({"expert_weight_bits": 8} if name_of(m) == "QMoE" else {}))  # fmt: skip
 
@@ -339,12 +335,10 @@ def tensors(m: Sketch, schema: Schema) -> None:
     if name == "CDist":
         n = m.integer(1, 5)
         finish(m, [plain(m, m.size(), n), plain(m, m.size(), n)], metric=m.choice(("euclidean", "sqeuclidean")))
-        m.loose = 64
     elif name == "Inverse":
         n = m.integer(1, 5)
         lead = m.shape(m.integer(0, 2))
         finish(m, [m.input((m.array(FLOAT, (*lead, n, n), "unit") * 0.3 + np.roll(np.eye(n), 1, 0) * 2).astype(np.float32))])
-        m.loose = 256
     elif name == "Trilu":
         finish(m, [plain(m, *m.shape(m.integer(2, 4))), m.ints(m.integer(-3, 3))], upper=m.choice((0, 1)))
     elif name == "UnfoldTensor":
@@ -371,12 +365,10 @@ def more_tensors(m: Sketch, schema: Schema) -> None:
         finish(m, [m.ints(m.integer(0, 3)), m.ints(m.integer(4, 12)), m.ints(m.integer(1, 3))])
     elif name == "GridSample":
         n = m.size(1, 2)
-        m.loose = 64
         finish(m, [plain(m, n, 2, m.size(), m.size()), plain(m, n, m.size(), m.size(), 2)], mode=m.choice(("bilinear", "bicubic")),
                padding_mode=m.choice(("zeros", "border")), align_corners=m.choice((0, 1)))  # fmt: skip
     elif name == "CropAndResize":
         boxes = m.size(1, 3)
-        m.loose = 64
         crop = m.const(np.array([m.integer(1, 4), m.integer(2, 4)], np.int32))
         finish(m, [plain(m, 2, m.integer(1, 2), m.size(2), m.size(2)), m.input(m.array(FLOAT, (boxes, 4), "unit")),
                    m.input(m.whole_numbers(0, 1, (boxes,), np.int32)), crop])  # fmt: skip
@@ -417,7 +409,6 @@ def quantised_lstm(m: Sketch, schema: Schema) -> None:
 def recurrences(m: Sketch, schema: Schema) -> None:
     m.empty = False
     b, n, heads, size = m.size(1, 2), m.size(1, 4), m.integer(1, 2), m.integer(1, 3)
-    m.loose = 64
     if name_of(m) == "LinearAttention":
         given = [plain(m, b, n, heads * size) for _ in range(3)] + [plain(m, b, heads, size, size), plain(m, b, n, heads)]
         finish(m, [*given, plain(m, b, n, heads)], 2, q_num_heads=heads, kv_num_heads=heads)
