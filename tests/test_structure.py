@@ -157,12 +157,52 @@ def test_each_folder_says_what_it_is(folder: Path, apart: Callable[..., Any]) ->
     assert re.search(r"\badded\b|\bnew\b|found by presence|\b[Aa]dding\b", told), "how does one add to it?"
 
 
+def written_tests() -> list[Path]:
+    return sorted(p for p in (ROOT / "tests").rglob("*.py") if "__pycache__" not in p.parts)
+
+
 def test_files_are_short() -> None:
     tracked = [
         *PACKAGE.rglob("*.py"),
         *(ROOT / "kernels").rglob("*.cpp"),
         *(ROOT / "kernels").rglob("*.h"),
         *(p for p in sources(ROOT / "js") if "dist" not in p.parts),
+        *written_tests(),
+        *(ROOT / "tests").rglob("*.mjs"),
     ]
     long = {p.name: n for p in tracked if (n := len(p.read_text().splitlines())) > LIMIT}
     assert not long
+
+
+def weak(tree: ast.AST) -> list[str]:
+    """Lines of a test that wait for time to pass, where a condition or an event says when, and skips without a reason."""
+    found = []
+    polls = {id(n) for loop in ast.walk(tree) if isinstance(loop, ast.While) for n in ast.walk(loop)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str) and re.search(r"=> setTimeout\(\w+, \d{3,}\)", node.value):
+            found.append(f"{node.lineno}: a page waits for time to pass")
+        if not isinstance(node, ast.Call):
+            continue
+        called = ast.unparse(node.func)
+        if called == "time.sleep" and id(node) not in polls:
+            found.append(f"{node.lineno}: sleeps outside of a loop that asks")
+        if called.endswith(".wait_for_timeout"):
+            found.append(f"{node.lineno}: waits for time to pass")
+        given = {k.arg for k in node.keywords}
+        if called == "pytest.skip" and not node.args and "reason" not in given:
+            found.append(f"{node.lineno}: skips without a reason")
+        if re.fullmatch(r"pytest\.mark\.(skip|skipif|xfail)", called) and "reason" not in given:
+            found.append(f"{node.lineno}: {called} without a reason")
+    bare = (n for n in ast.walk(tree) if isinstance(n, ast.Attribute) and re.fullmatch(r"pytest\.mark\.(skip|xfail)", ast.unparse(n)))
+    calls = {id(n.func) for n in ast.walk(tree) if isinstance(n, ast.Call)}
+    return found + [f"{n.lineno}: {ast.unparse(n)} without a reason" for n in bare if id(n) not in calls]
+
+
+def test_tests_wait_for_what_happens_and_skip_with_a_reason(apart: Callable[..., Any]) -> None:
+    found = apart(lambda: {str(p.relative_to(ROOT)): lines for p in written_tests() if (lines := weak(ast.parse(p.read_text())))})
+    assert not found
+    sleeping = "while not done():\n    time.sleep(0.1)\ntime.sleep(1)\npage.wait_for_timeout(9)\n"
+    skipping = (
+        "@pytest.mark.skip\n@pytest.mark.skipif(True)\ndef f(): pytest.skip()\n@pytest.mark.xfail(reason='a')\ndef g(): pytest.skip('b')\n"
+    )
+    assert [line.split(":")[0] for line in apart(lambda: weak(ast.parse(sleeping + skipping)))] == ["3", "4", "6", "7", "5"]

@@ -160,6 +160,7 @@ export class GraphCanvas {
       this.y = from.y + (y - from.y) * ease;
       this.draw();
       if (t < 1) this.animation = requestAnimationFrame(step);
+      this.element.toggleAttribute("data-moving", t < 1);
     };
     step(begin);
   }

@@ -15,6 +15,7 @@ import pytest
 from lab import Lab, Notebook
 from onnx import helper, numpy_helper
 from playwright.sync_api import Browser, BrowserContext, Locator, expect
+from waiting import until
 
 import pyonnx_wasm as ort
 
@@ -114,13 +115,6 @@ def expected() -> Callable[[int], str]:
 
 def badge(notebook: Notebook) -> Locator:
     return notebook.output(0).locator(".pyonnx-badge")
-
-
-def until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it does not happen"
-        time.sleep(0.05)
 
 
 def test_run_all(desk: Desk, expected: Callable[[int], str]) -> None:
@@ -319,6 +313,16 @@ def test_a_full_cache_only_means_that_the_model_travels_again(desk: Desk, expect
     expect(badge(notebook)).to_contain_text("from the kernel; the browser's cache did not take it: no room")
 
 
+PUTS = """
+const { put } = Cache.prototype;
+globalThis.puts = [];
+Cache.prototype.put = function (...given) {
+  globalThis.puts.push(String(given[0].url ?? given[0]));
+  return put.apply(this, given);
+};
+"""
+
+
 class Cache:
     """The browser's cache of a notebook's page. Files have the names of ``FILES``."""
 
@@ -343,7 +347,7 @@ class Cache:
 
 def test_the_least_recently_used_file_leaves_the_cache(desk: Desk) -> None:
     """Chromium never says that a site may use less than 10 GB, so the page is told that it may use 20 MB."""
-    cache = Cache(desk, "navigator.storage.estimate = () => Promise.resolve({ quota: 20_000_000 })")
+    cache = Cache(desk, "navigator.storage.estimate = () => Promise.resolve({ quota: 20_000_000 }); " + PUTS)
     for k in range(3):
         cache.read(k)
         cache.holds(*range(k + 1))
@@ -351,7 +355,10 @@ def test_the_least_recently_used_file_leaves_the_cache(desk: Desk) -> None:
     cache.read(3)
     cache.holds(0, 2, 3)
     cache.read(5)  # is larger than all that is kept together
-    cache.page.wait_for_timeout(1000)
+    cache.read(0)  # a way to the kernel and back later
+    names = {k: sha256 for sha256, k in cache.names.items()}
+    put = " ".join(cache.page.evaluate("puts"))
+    assert [k for k in range(6) if names[k] in put] == [0, 1, 2, 3]
     cache.holds(0, 2, 3)
     cache.read(4)
     cache.holds(4)
@@ -383,10 +390,11 @@ def test_a_cache_without_room_drops_files_until_one_fits(desk: Desk) -> None:
 def test_no_page_is_an_error_in_seconds(desk: Desk) -> None:
     """The tab is closed while the kernel works on; what the cell says is in the file that another tab reads."""
     notebook = desk.open(
-        "import threading",
+        "import os, threading",
         """
 def late():
-    time.sleep(2)
+    while not os.path.exists('closed.txt'):
+        time.sleep(0.01)
     begin = time.monotonic()
     try:
         session.run(None, feed(1))
@@ -397,6 +405,7 @@ threading.Thread(target=late).start()
     )
     notebook.run_all()
     notebook.close()
+    (desk.lab.folder / "closed.txt").touch()
     outcome = desk.lab.folder / "outcome.txt"
     until(lambda: outcome.exists() and outcome.read_text() != "", 30)
     assert re.match("NoBrowser: the page that ran the model was closed.* True", outcome.read_text())

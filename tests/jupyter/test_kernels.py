@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from front_end import FrontEnd
+from waiting import until
 
 import pyonnx_wasm as ort
 from pyonnx_wasm.jupyter.rpc import Reply, Request
@@ -216,10 +217,3 @@ def test_a_page_that_connects_while_a_cell_waits(front_end: FrontEnd) -> None:
     assert front_end.ask("comm_info_request").done.wait(5)
     page.muted = False
     assert cell.result() == ""
-
-
-def until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it does not happen"
-        time.sleep(0.01)

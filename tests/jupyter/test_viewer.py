@@ -123,10 +123,9 @@ def test_search_goes_into_closed_groups(viewer: Viewer) -> None:
     expect(viewer.panel(".pw-count")).to_have_text("1 of 17")
     expect(viewer.panel(".pw-heading .pw-name")).to_have_text("/model/layers.77/mlp/Add_33")
     first = viewer.panel(".pw-heading .pw-name").inner_text()
-    viewer.page.wait_for_timeout(300)
-    at = viewer.place(first)
+    viewer.settle()
+    at, box = viewer.place(first), viewer.panel("canvas").bounding_box()
     assert at
-    box = viewer.panel("canvas").bounding_box()
     assert box
     assert box["x"] < at["x"] < box["x"] + box["width"]
     assert box["y"] < at["y"] < box["y"] + box["height"]
@@ -221,45 +220,35 @@ def test_a_run_can_be_stopped(viewer: Viewer) -> None:
 def test_pointer_wheel_keys_and_fingers_move_and_zoom(viewer: Viewer) -> None:
     viewer.show("digits.onnx")
     viewer.tool("Fit")
-    viewer.page.wait_for_timeout(400)
+    viewer.settle()
     name = "/model/Flatten"
-
-    def place() -> dict[str, float]:
-        viewer.page.wait_for_timeout(60)
-        found = viewer.place(name)
-        assert found
-        return found
-
     canvas = viewer.panel("canvas").bounding_box()
     assert canvas
     x, y = canvas["x"] + 40, canvas["y"] + 200
     mouse, keyboard = viewer.page.mouse, viewer.page.keyboard
-    before = place()
+    before = viewer.place(name)
+    assert before
     mouse.move(x, y)
     mouse.down()
     mouse.move(x + 50, y + 30, steps=3)
     mouse.up()
-    moved = place()
-    assert (moved["x"] - before["x"], moved["y"] - before["y"]) == pytest.approx((50, 30), abs=1)
+    moved = viewer.moved(name, before, 50, 30)
     mouse.wheel(0, -240)
-    zoomed = place()
-    assert zoomed["width"] > 1.2 * moved["width"]
+    zoomed = viewer.placed(name, "at.width > 1.2 * arg", moved["width"])
     mouse.wheel(30, 10)
-    panned = place()
-    assert (panned["x"] - zoomed["x"], panned["y"] - zoomed["y"]) == pytest.approx((-30, -10), abs=1)
+    panned = viewer.moved(name, zoomed, -30, -10)
     viewer.panel("canvas").focus()
     keyboard.press("-")
-    assert place()["width"] == pytest.approx(0.8 * panned["width"])
+    viewer.placed(name, "Math.abs(at.width - 0.8 * arg) < 1e-3 * arg", panned["width"])
     keyboard.press("ArrowRight")
     keyboard.press("0")
-    viewer.page.wait_for_timeout(400)
-    assert place() == pytest.approx(before, abs=1)
+    assert viewer.moved(name, before, 0, 0) == pytest.approx(before, abs=1)
     touch = viewer.page.context.new_cdp_session(viewer.page)
     for kind, *spots in (("touchStart", 0), ("touchStart", 0, 60), *(("touchMove", -d, 60 + d) for d in (10, 20, 30)), ("touchEnd",)):
         points = [{"x": x + dx, "y": y, "id": k} for k, dx in enumerate(spots)]
         touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
     touch.detach()
-    assert place()["width"] == pytest.approx(2 * before["width"], rel=0.15)
+    viewer.placed(name, "Math.abs(at.width - 2 * arg) < 0.3 * arg", before["width"])
 
 
 def test_a_compiled_model_shows_its_steps(viewer: Viewer) -> None:

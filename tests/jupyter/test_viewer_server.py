@@ -7,7 +7,6 @@ import json
 import os
 import shutil
 import threading
-import time
 import urllib.error
 import urllib.parse
 import urllib.request
@@ -19,6 +18,7 @@ import numpy as np
 import pytest
 from viewer import viewer_lab
 from viewer_models import blocks, hostile
+from waiting import until
 
 from pyonnx_wasm.lab import server
 from pyonnx_wasm.testing.lab import Lab
@@ -137,10 +137,7 @@ def test_a_request_that_is_given_up_ends_its_process(lab: Lab) -> None:
     thread = threading.Thread(target=give_up)
     thread.start()
     thread.join()
-    deadline = time.monotonic() + 10
-    while set(children.read_text().split()) - set(before) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    assert set(children.read_text().split()) <= set(before)
+    until(lambda: set(children.read_text().split()) <= set(before))
     assert ask(lab, "graph", path="digits.onnx")[0] == 200
 
 

@@ -75,6 +75,22 @@ class Viewer:
         found: dict[str, float] | None = self.page.evaluate(f"name => {CURRENT}.content.place(name)", name)
         return found
 
+    def placed(self, name: str, condition: str, arg: object = None) -> dict[str, float]:
+        """Waits until a box is ``at`` a place of which a condition in JavaScript holds; where that is."""
+        body = f"const at = {CURRENT}.content.place(name); return at && ({condition}) ? at : null;"
+        found: dict[str, float] = self.page.wait_for_function(f"([name, arg]) => {{ {body} }}", arg=[name, arg]).json_value()
+        return found
+
+    def moved(self, name: str, before: dict[str, float], x: float, y: float) -> dict[str, float]:
+        """Waits until a box has moved by so many pixels, and no further."""
+        want = {"x": before["x"] + x, "y": before["y"] + y}
+        self.settle()
+        return self.placed(name, "Math.abs(at.x - arg.x) < 1 && Math.abs(at.y - arg.y) < 1", want)
+
+    def settle(self) -> None:
+        """Waits until no box is on its way."""
+        expect(self.panel("canvas:not([data-moving])")).to_be_attached()
+
     def click(self, name: str, double: bool = False) -> None:
         """On a node's or group's box."""
         at = self.place(name)

@@ -82,6 +82,10 @@ const { InferenceSession, Tensor, env } = await import("/player/index.mjs");
 const create = (...args) => InferenceSession.create(...args);
 const bytes = async (url) => new Uint8Array(await (await fetch(url)).arrayBuffer());
 const error = (promise) => promise.then(() => null, (e) => e.message);
+const until = async (holds, seconds = 10) => {
+  const end = performance.now() + 1000 * seconds;
+  while (!(await holds()) && performance.now() < end) await new Promise((resolve) => setTimeout(resolve, 20));
+};
 const plain = (results) => Object.fromEntries(
   Object.entries(results).map(([name, { type, dims, data }]) => [name, { type, dims, data: [...data].map(Number) }]),
 );

@@ -310,10 +310,17 @@ def test_weights_exist_once_and_memory_is_reused(run: Run) -> None:
 
 def test_engine_without_sessions_gives_its_memory_back(run: Run) -> None:
     first, later = run("""
+      const { terminate } = Worker.prototype;
+      const ended = new Promise((resolve) => {
+        Worker.prototype.terminate = function () {
+          terminate.call(this);
+          resolve();
+        };
+      });
       const s = await create("big.ponnx");
       const first = await s.memoryBytes();
       await s.release();
-      await new Promise((resolve) => setTimeout(resolve, 1500));
+      await ended;
       return [first, await (await create("pair.ponnx")).memoryBytes()];
     """)
     assert later < first - (WEIGHT_MB << 19)

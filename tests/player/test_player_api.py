@@ -74,8 +74,9 @@ def test_options_with_a_meaning(open_page: Callable[..., Run]) -> None:
 def test_proxy_is_no_switch_but_worker_is(run: Run, player_page: Page) -> None:
     run("env.wasm.proxy = false; globalThis.session = await create('pair.ponnx')")
     assert len(player_page.workers) == 1
-    run("await session.release(); env.worker = false; globalThis.session = await create('pair.ponnx')")
-    player_page.wait_for_timeout(1500)
+    [worker] = player_page.workers
+    with worker.expect_event("close"):
+        run("await session.release(); env.worker = false; globalThis.session = await create('pair.ponnx')")
     assert player_page.workers == []
 
 

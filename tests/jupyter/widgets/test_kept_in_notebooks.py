@@ -1,0 +1,107 @@
+"""What a notebook keeps of its widgets, and what comes back when it is opened again."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from desk import DIGITS, PLAYGROUND, Desk, best, widget
+from PIL import Image
+from playwright.sync_api import expect
+from waiting import until
+
+pytestmark = pytest.mark.browser
+
+
+def test_two_widgets_reload_and_close(desk: Desk) -> None:
+    """They share the page's engine and nothing else; a reloaded page shows them again; closing frees the model."""
+    notebook = desk.open(
+        PLAYGROUND, f"x = Playground({str(DIGITS)!r}, title='second')\nx", "int((await w.result())['probabilities'].argmax())", "x.close()"
+    )
+    notebook.run(1)
+    first, second = widget(notebook), widget(notebook, 1)
+    first.locator("input[type=file]").set_input_files(desk.models / "one.png")
+    expect(best(first)).to_have_text("1")
+    expect(second.locator(".pwx-status")).to_have_text("Waiting for an input")
+    assert notebook.run(2) == "1"
+
+    notebook.save()
+    notebook.reload()
+    first, second = widget(notebook), widget(notebook, 1)
+    first.locator("input[type=file]").set_input_files(desk.models / "one.png")
+    expect(best(first)).to_have_text("1")
+    assert notebook.run(2) == "1"
+
+    page = notebook.page
+    page.evaluate(
+        """async () => {
+            const engine = await globalThis[Symbol.for("pyonnx_wasm")].engine;
+            const release = engine.release;
+            window.released = 0;
+            engine.release = (model) => release(model).then(() => window.released++);
+        }"""
+    )
+    notebook.run(3)
+    page.wait_for_function("() => window.released === 1")
+    expect(notebook.output(1).locator(".pwx")).to_have_count(0)
+    expect(best(first)).to_have_text("1")
+
+
+def grey_of(png: bytes) -> Image.Image:
+    return Image.open(io.BytesIO(png)).convert("L")
+
+
+def test_what_the_user_gives_does_not_get_into_the_notebook_unasked(desk: Desk) -> None:
+    notebook = desk.open(PLAYGROUND, PLAYGROUND.replace("labels=", "still=True, labels="))
+    notebook.run(1)
+    for cell in (0, 1):  # the one that was asked for a picture is given it last: when it sends one, the other would have
+        view = widget(notebook, cell)
+        view.locator("input[type=file]").set_input_files(desk.models / "one.png")
+        expect(best(view)).to_have_text("1")
+    until(lambda: any("image/png" in o.get("data", {}) for o in notebook.outputs(1)))
+    assert not any("image/png" in o.get("data", {}) for o in notebook.outputs(0))
+    notebook.save()
+    saved = json.loads(desk.path.read_text())
+    [first, second] = saved["cells"]
+    assert "image/png" in json.dumps(second)
+    saved["cells"] = [first]
+    text = json.dumps(saved)
+    assert "widget-view+json" in text
+    assert "image/png" not in text
+    assert base64.b64encode((desk.models / "one.png").read_bytes()[:90]).decode() not in text
+
+
+def test_saved_notebook_keeps_a_picture_that_is_asked_for(desk: Desk) -> None:
+    notebook = desk.open(PLAYGROUND.replace("labels=", "still=True, labels="))
+    view = widget(notebook)
+    view.locator("input[type=file]").set_input_files(desk.models / "one.png")
+    expect(best(view)).to_have_text("1")
+    until(lambda: any("image/png" in o.get("data", {}) for o in notebook.outputs(0)))
+    (kept,) = [o["data"]["image/png"] for o in notebook.outputs(0) if "image/png" in o.get("data", {})]
+    grey = np.asarray(grey_of(base64.b64decode(kept)))
+    dark = np.flatnonzero((grey < 10).sum(0) > 40) / grey.shape[1]  # columns with much of the photo's black
+    assert 0.2 < dark.max() < 0.35, "the photo is in the middle of its half, as in the widget"
+    expect(notebook.output(0).locator(".jp-RenderedImage")).to_be_hidden()
+    notebook.save()
+    path = desk.path
+    until(lambda: "image/png" in path.read_text())
+
+    subprocess.run([sys.executable, "-m", "nbconvert", "--to", "html", "--log-level=ERROR", path], check=True, cwd=path.parent)
+    page = notebook.page.context.new_page()
+    page.route("http*://**", lambda route: route.abort())  # what the export would fetch for formulas
+    page.goto(path.with_suffix(".html").as_uri(), wait_until="commit")
+    picture = page.locator(".jp-OutputArea img")
+    expect(picture).to_be_visible()
+    assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 600
+    expect(page.get_by_text("Playground of digits.onnx")).to_be_hidden()
+    page.close()
+
+    notebook.restart()
+    notebook.reload()
+    expect(notebook.output(0).locator(".jp-RenderedImage img")).to_be_visible()
+    expect(notebook.page.get_by_text("Error displaying widget")).to_be_hidden()
