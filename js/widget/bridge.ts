@@ -43,6 +43,7 @@ class Bridge {
       json: described(await this.#session(modelRef(json), progress)),
     }));
     this.rpc.handle("run", (request) => this.#run(request));
+    this.rpc.handle("profile", (request) => this.#profile(request));
     addProbes(this.rpc);
     this.rpc.handle("close", ({ json }) => this.#close(modelRef(json)));
     void browserInfo().then((info) => {
@@ -125,11 +126,46 @@ class Bridge {
     }, signal);
   }
 
+  /** What each step takes, after a run that warms up: as often as the kernel says, or until a quarter of a second is full. */
+  async #profile({ json, tensors, progress, signal }: Request): Promise<Answer> {
+    const { model, runs } = json as { model: unknown; runs: number | null };
+    const ref = modelRef(model);
+    const session = await this.#session(ref, progress);
+    const { player } = await this.#started();
+    const feeds = Object.fromEntries(tensors.map((tensor) => [tensor.name, tensorOf(player.Tensor, tensor)]));
+    return this.#turns.take(async () => {
+      status.set({ phase: "running", problem: "", model: ref.name, ...where(session) });
+      try {
+        const first = (await session.profile(feeds)).reduce((sum, { ms }) => sum + ms, 0);
+        const times: number[][] = [];
+        const begin = performance.now();
+        let steps: Awaited<ReturnType<InferenceSession["profile"]>> = [];
+        while (
+          !signal.aborted &&
+          (runs == null ? more(times.length, performance.now() - begin) : times.length < runs)
+        ) {
+          steps = await session.profile(feeds);
+          times.push(steps.map(({ ms }) => ms));
+          progress({ runs: times.length });
+        }
+        const named = steps.map(({ name, kernel, backend, bytes }) => ({ name, kernel, backend, bytes: bytes ?? 0 }));
+        return { json: { ...where(session), first, times, steps: named } };
+      } finally {
+        status.set({ phase: "ready" });
+      }
+    }, signal);
+  }
+
   async #close(model: Named): Promise<void> {
     if (!this.#open.delete(keyOf(model))) return;
     const { release } = await this.#started();
     await this.#turns.take(() => release(model));
   }
+}
+
+/** Five to a hundred runs, a quarter of a second or a little more. */
+function more(runs: number, ms: number): boolean {
+  return !runs || (ms < 2000 && runs < 100 && (runs < 5 || ms < 250));
 }
 
 /** What identifies a model, as text. */

@@ -12,6 +12,8 @@ export interface AdapterInfo {
   readonly architecture: string;
   readonly device: string;
   readonly description: string;
+  /** It is a processor that plays GPU. */
+  readonly software: boolean;
   readonly features: readonly string[];
   readonly limits: Readonly<Record<string, number>>;
 }
@@ -62,6 +64,8 @@ const LIMITS = [
   "maxComputeInvocationsPerWorkgroup",
   "maxComputeWorkgroupsPerDimension",
 ];
+
+const SOFTWARE = /swiftshader|llvmpipe|lavapipe|basic render|warp/i;
 
 declare const BUILD: string;
 
@@ -184,6 +188,8 @@ async function findAdapter(): Promise<{ adapter: AdapterInfo | null; noAdapter: 
         architecture: text("architecture"),
         device: text("device"),
         description: text("description"),
+        software:
+          info?.["isFallbackAdapter"] === true || SOFTWARE.test(["architecture", "description"].map(text).join()),
         features: [...features],
         limits: Object.fromEntries(LIMITS.map((name) => [name, limits[name] ?? 0])),
       },

@@ -20,7 +20,8 @@ class Profile(ModelWidget):
         model: path or bytes of a model, a compiled model, or a session.
         feeds: inputs; by default random ones of ``seed`` and ``dims``, which can be changed in the widget.
         trace: steps to show instead of running: see :attr:`trace`.
-        backends: where to run, in order of preference. runs: how many are timed at least; the mean of each step is shown.
+        backends: where to run, in order of preference. runs: how many are timed at least, after one that warms up; the median of each
+            step is shown, the mean where the clock is too coarse for one.
     Attributes:
         value: the steps that ran in the browser, dicts of ``name`` (the ONNX nodes), ``kernel``, ``ms``, ``backend``.
         trace: steps from Python, shown when set: what ``session.profile(feeds)`` gives; dicts with ``ms`` and perhaps ``start``, ``bytes``,

@@ -10,6 +10,7 @@ from typing import Any
 from .. import interface
 from ..options import RunOptions, SessionOptions
 from ..program import Compiled
+from ..runtimes.profile import Profile, StepTime, combined
 from ..session import InferenceSession, paired
 from .bridge import RemoteModel, bridge
 from .rpc import STALL_SECONDS, Call, Reply
@@ -77,6 +78,15 @@ class BrowserSession(InferenceSession):
         """As :meth:`run`, for ``await`` in a cell."""
         return self._results(await wait_async(self._start(output_names, input_feed)))
 
+    def profile(self, input_feed: Mapping[str, Any], runs: int | None = None) -> Profile:
+        """As :meth:`InferenceSession.profile`, measured in the browser; the way there and back is not in it."""
+        if runs is not None and runs < 1:
+            raise ValueError(f"runs must be at least 1, not {runs}")
+        model, feeds, _ = self._prepared(None, input_feed)
+        found = wait(model.profile(feeds, runs)).json
+        measured = [_steps(found["steps"], row) for row in found["times"]]
+        return Profile(combined(measured), str(model.ref["name"]), len(measured), float(found["first"]))
+
     def map(self, feeds: Iterable[Mapping[str, Any]], output_names: Sequence[str] | None = None, in_flight: int = IN_FLIGHT) -> Results:
         """Runs many inputs, several under way at a time; results come in order, by ``for`` or ``async for``.
 
@@ -89,12 +99,17 @@ class BrowserSession(InferenceSession):
         return Results(self, iter(feeds), output_names, in_flight)
 
     def _start(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> Call:
+        model, feeds, wanted = self._prepared(output_names, input_feed)
+        faces = {face.name: face for face in self._faces[1]}
+        return model.run(feeds, [s.name for s in interface.signatures([faces[name] for name in wanted])])
+
+    def _prepared(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> tuple[RemoteModel, list[Tensor], list[str]]:
+        """The compiled model for these inputs, the inputs as they travel, and the names of the outputs wanted."""
         arrays, wanted = self._request(output_names, input_feed)
         with self._lock:
             model: RemoteModel = self._variant(arrays)  # type: ignore[assignment]
         feeds = [Tensor.of(a, s.name, s.dtype, "input") for a, s in zip(arrays, self._inputs, strict=True)]
-        faces = {face.name: face for face in self._faces[1]}
-        return model.run(feeds, [s.name for s in interface.signatures([faces[name] for name in wanted])])
+        return model, feeds, wanted
 
     def _results(self, reply: Reply) -> list[Any]:
         self._stats = dict(reply.json) if isinstance(reply.json, dict) else {}
@@ -139,6 +154,10 @@ class Results:
     def _stop(self) -> None:
         while self._calls:
             self._calls.popleft().cancel()
+
+
+def _steps(steps: Sequence[Mapping[str, Any]], times: Sequence[float]) -> list[StepTime]:
+    return [StepTime(s["name"], s["kernel"], s["backend"], 0.0, float(ms), int(s["bytes"])) for s, ms in zip(steps, times, strict=True)]
 
 
 def _options(providers: Sequence[str | tuple[str, Any]] | None) -> tuple[list[str], float]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import time
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -91,9 +92,11 @@ class ModelWidget(anywidget.AnyWidget):
         if self._session is None:
             self._session = InferenceSession(b"".join(bytes(p) for p in ponnx.layout(self._compiled).read(0, self._blob.nbytes)))
         names = [s.name for s in self._session.signature()[1]]
+        begin = time.perf_counter()
         results = self._session.run(names, {t.name: t.numpy() for t in request.tensors})
+        ms = (time.perf_counter() - begin) * 1e3
         dtypes = {s.name: s.dtype for s in self._session.signature()[1]}
-        return Reply(None, [Tensor.of(a, n, dtypes[n]) for n, a in zip(names, results, strict=True)])
+        return Reply({"ms": ms}, [Tensor.of(a, n, dtypes[n]) for n, a in zip(names, results, strict=True)])
 
     def _still(self, request: Request) -> None:
         """Puts the picture that the page made into the notebook, if it is to have one."""

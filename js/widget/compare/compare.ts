@@ -3,6 +3,7 @@ import { h, messageOf, svg } from "../ui/dom.js";
 import { Fills } from "../ui/fills.js";
 import { Frame } from "../ui/frame.js";
 import type { Host, Runnable } from "../ui/host.js";
+import { measure, type Times } from "../ui/measure.js";
 import { histogram } from "../ui/plot.js";
 import { Runner } from "../ui/runner.js";
 import { milliseconds, short, whole, type Tensors, type Value } from "../ui/tensor.js";
@@ -55,6 +56,7 @@ export class Compare {
   readonly #body = h("tbody");
   readonly #content: HTMLElement;
   readonly #plots = h("div", { class: "pwx-plots" });
+  readonly #times = h("tbody");
   readonly #controls = h("div", { class: "pwx-controls" });
   readonly #models = new Map<string, Runnable>();
   readonly #missing: string[] = [];
@@ -93,6 +95,7 @@ export class Compare {
       { class: "pwx-column", hidden: true },
       h("div", { class: "pwx-scroll" }, table),
       this.#plots,
+      h("div", { class: "pwx-scroll" }, this.#timeTable()),
     );
     this.#frame.body.replaceWith(h("div", {}, this.#controls, this.#content));
     void this.#start();
@@ -135,13 +138,16 @@ export class Compare {
     if (!reference || !others.length || !this.#fills) return;
     const feeds = this.#fills.feeds();
     this.#frame.status.textContent = "Running";
-    const results = new Map<string, { outputs: Tensors; ms: number }>();
+    this.#times.replaceChildren();
+    const results = new Map<string, { outputs: Tensors; ms: number; inside: number | undefined }>();
     const refusals = new Map<string, string>();
     // One after the other: they share the machine, and times are shown.
     for (const name of [reference, ...others]) {
       const start = performance.now();
       try {
-        results.set(name, { outputs: await this.#models.get(name)!.run(feeds), ms: performance.now() - start });
+        const model = this.#models.get(name)!;
+        const outputs = await model.run(feeds);
+        results.set(name, { outputs, ms: performance.now() - start, inside: model.inside?.() });
       } catch (error) {
         refusals.set(name, messageOf(error));
       }
@@ -158,8 +164,48 @@ export class Compare {
     this.#chosen = Math.min(this.#chosen, this.#rows.length - 1);
     this.#content.hidden = false;
     this.#show();
-    this.#frame.status.textContent = [...results].map(([name, { ms }]) => `${name} ${milliseconds(ms)}`).join(" · ");
     this.options.onFigures(this.#rows.flatMap((row) => (row.found ? [this.#figures(row, row.found)] : [])));
+    await this.#measure(feeds, results);
+  }
+
+  /** Times each backend, one after the other, after the run that was compared: that one made ready what later ones find. */
+  async #measure(
+    feeds: Tensors,
+    results: ReadonlyMap<string, { ms: number; inside: number | undefined }>,
+  ): Promise<void> {
+    const { signal } = this.options;
+    const medians: string[] = [];
+    for (const [name, { ms: first, inside }] of results) {
+      const model = this.#models.get(name)!;
+      const ways: number[] = [];
+      const once = async (): Promise<number | undefined> => {
+        const start = performance.now();
+        await model.run(feeds);
+        const ms = model.inside?.();
+        if (ms !== undefined) ways.push(performance.now() - start - ms);
+        return ms;
+      };
+      const stop = (): boolean => signal.aborted || this.#runner.asked;
+      const tell = (runs: number): void => {
+        this.#frame.status.textContent = [...medians, `measuring ${name}: run ${runs}`].join(" · ");
+      };
+      const times = await measure(once, inside ?? first, tell, stop);
+      if (signal.aborted) return;
+      ways.sort((a, b) => a - b);
+      this.#times.append(timeRow(name, times, ways[ways.length >> 1]));
+      medians.push(`${name} ${milliseconds(times.median)}`);
+      this.#frame.status.textContent = medians.join(" · ");
+    }
+  }
+
+  #timeTable(): HTMLElement {
+    const heads = ["backend", "median", "four runs of five", "first run", "way there and back", "runs"];
+    return h(
+      "table",
+      { class: "pwx-table pwx-times", "aria-label": "Times" },
+      h("thead", {}, h("tr", {}, ...heads.map((text) => h("th", { scope: "col" }, text)))),
+      this.#times,
+    );
   }
 
   #row(
@@ -261,6 +307,12 @@ export class Compare {
     this.#show();
     this.#body.rows[next]?.focus();
   }
+}
+
+function timeRow(name: string, { median, low, high, first, runs }: Times, way: number | undefined): HTMLElement {
+  const spread = `${milliseconds(low)} to ${milliseconds(high)}`;
+  const cells = [name, milliseconds(median), spread, milliseconds(first), way === undefined ? "–" : milliseconds(way)];
+  return h("tr", {}, ...[...cells, whole(runs)].map((text) => h("td", {}, text)));
 }
 
 /** Points of pairs over the diagonal. */

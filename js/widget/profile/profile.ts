@@ -32,6 +32,18 @@ const MOST_ROWS = 400;
 const MOST_RUNS = 200;
 const ENOUGH_MS = 400;
 
+/** Ticks of a clock below which a median says little. */
+const COARSE = 4;
+
+/** The median; where the clock is too coarse for one, the mean of what is left without the highest tenth. */
+function typical(times: readonly number[], tick: number): number {
+  const sorted = [...times].sort((a, b) => a - b);
+  const median = (sorted[(sorted.length - 1) >> 1]! + sorted[sorted.length >> 1]!) / 2;
+  if (median >= COARSE * tick) return median;
+  const kept = sorted.slice(0, Math.max(1, Math.floor(sorted.length * 0.9)));
+  return kept.reduce((a, b) => a + b, 0) / kept.length;
+}
+
 export class Profile {
   readonly element: HTMLElement;
   readonly #frame: Frame;
@@ -156,7 +168,7 @@ export class Profile {
     if (epoch === this.#epoch) await this.#run();
   }
 
-  /** Profiles some runs after a first, and shows the mean of each step. */
+  /** Profiles some runs after a first, and shows what each step typically takes. */
   async #run(): Promise<void> {
     if (this.#busy) {
       this.#again = true;
@@ -170,8 +182,8 @@ export class Profile {
     try {
       if (!model.profile) throw new Error(`${model.label}: this backend gives no profile.`);
       const feeds = this.#fills.feeds();
-      await model.profile(feeds);
-      // Browsers' clocks are coarse: the mean of many runs is finer than any of them.
+      this.#frame.status.textContent = "Warming up";
+      const warming = (await model.profile(feeds)).reduce((sum, { ms }) => sum + ms, 0);
       const runs: Step[][] = [];
       const begin = performance.now();
       while (
@@ -180,15 +192,20 @@ export class Profile {
       ) {
         runs.push(await model.profile(feeds));
         if (epoch !== this.#epoch) break;
-        this.#frame.status.textContent = `Run ${runs.length}`;
+        const share = Math.max(runs.length / spec.runs, (performance.now() - begin) / ENOUGH_MS);
+        this.#frame.status.textContent = `Measuring: run ${runs.length}, ${Math.min(100, 100 * share).toFixed(0)} %`;
       }
       if (signal.aborted || model !== this.#model || epoch !== this.#epoch) return;
+      const tick = Math.min(...runs.flat().flatMap(({ ms }) => (ms > 0 ? [ms] : [])));
       const steps = runs[0]!.map(({ start: _, bytes, ...step }, i) => ({
         ...step,
-        ms: runs.reduce((sum, run) => sum + (run[i]?.ms ?? 0), 0) / runs.length,
+        ms: typical(
+          runs.map((run) => run[i]?.ms ?? 0),
+          tick,
+        ),
         ...(bytes ? { bytes } : {}),
       }));
-      this.show(steps, `, mean of ${runs.length} runs`);
+      this.show(steps, `, median of ${runs.length} runs after a first of ${milliseconds(warming)}`);
       this.options.onSteps(steps, model.label);
     } catch (error) {
       if (!signal.aborted) {

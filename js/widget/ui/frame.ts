@@ -74,7 +74,9 @@ export class Frame {
       this.status.textContent = seconds ? waiting : "";
     });
     signal.addEventListener("abort", () => stop?.());
-    for (const backend of backends) {
+    const preferred = await host.prefer?.(backends);
+    if (preferred) reasons.push(preferred.reason);
+    for (const backend of preferred?.order ?? backends) {
       try {
         const model = await host.load(backend, (progress) => this.#report(progress), signal);
         if (signal.aborted) {

@@ -8,6 +8,8 @@ export interface Runnable {
   /** Why not a faster one. */
   readonly reason?: string | undefined;
   run(feeds: Tensors): Promise<Tensors>;
+  /** What the latest run took where it ran, in milliseconds, if that is not here: the way there and back is apart. */
+  readonly inside?: (() => number | undefined) | undefined;
   profile?(feeds: Tensors): Promise<Step[]>;
   release(): Promise<void>;
 }
@@ -35,6 +37,10 @@ export interface Host {
   readonly backends: readonly string[];
   /** Calls back with the seconds for which the kernel has answered nothing, and with 0 when it does again; returns what ends that. */
   onStall?(listener: (seconds: number) => void): () => void;
+  /** Another order of backends than asked for, with the reason; undefined where there is none. */
+  prefer?(
+    backends: readonly string[],
+  ): Promise<{ readonly order: readonly string[]; readonly reason: string } | undefined>;
   load(backend: string, report: Report, signal: AbortSignal): Promise<Runnable>;
   /** What Python makes of inputs or of results; `text` is for people. */
   change?(op: "before" | "after", tensors: Tensors): Promise<{ readonly tensors: Tensors; readonly text: string }>;

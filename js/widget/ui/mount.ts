@@ -1,7 +1,7 @@
 /** From anywidget to a widget of ours: calls to Python, the page's engine, and the picture for the saved notebook. */
 import { arrayOf } from "../../player/dtypes.js";
 import type { Tensor as PlayerTensor } from "../../player/index.js";
-import { engine, type AdapterInfo } from "../engine.js";
+import { browserInfo, engine, type AdapterInfo } from "../engine.js";
 import { Rpc, type AnyModel, type Caller } from "../rpc.js";
 import type { WireTensor } from "../wire.js";
 import type { Host, Report, Runnable } from "./host.js";
@@ -91,6 +91,13 @@ export function hostOf(rpc: Caller, ref: Ref, backends: readonly string[]): Page
       const { buffers } = await rpc.call("file", { name });
       return new Uint8Array(buffers[0]!);
     },
+    async prefer(wanted) {
+      if (wanted[0] !== "webgpu" || !wanted.includes("wasm")) return undefined;
+      const { adapter } = await browserInfo();
+      if (!adapter?.software) return undefined;
+      const reason = `WebGPU is ${adapterName(adapter)} here, which runs on the processor: wasm is quicker.`;
+      return { order: ["wasm", ...wanted.filter((name) => name !== "wasm")], reason };
+    },
     async change(op, given) {
       const { json, tensors } = await rpc.call(op, null, wire(given));
       const { text = "" } = (json ?? {}) as { text?: string };
@@ -136,15 +143,22 @@ async function inPage(rpc: Caller, ref: Ref, backend: string, report: Report, si
 }
 
 function where(backend: string, threads: number, adapter: AdapterInfo | null): string {
-  if (backend === "webgpu") return [adapter?.vendor, adapter?.architecture].filter(Boolean).join(" ") || "GPU";
+  if (backend === "webgpu") return adapter ? adapterName(adapter) : "GPU";
   return threads === 1 ? "one thread" : `${threads} threads`;
 }
 
+function adapterName({ vendor, architecture }: AdapterInfo): string {
+  return [vendor, architecture].filter(Boolean).join(" ") || "GPU";
+}
+
 async function inKernel(rpc: Caller): Promise<Runnable> {
+  let inside: number | undefined;
   return {
     label: "cpu · in the kernel",
+    inside: () => inside,
     async run(feeds) {
-      const { tensors } = await rpc.call("run", null, wire(feeds));
+      const { tensors, json } = await rpc.call("run", null, wire(feeds));
+      inside = (json as { ms?: number } | null)?.ms;
       return Object.fromEntries(tensors.map((tensor) => [tensor.name, unwire(tensor)]));
     },
     release: async () => {},

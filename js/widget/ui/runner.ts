@@ -27,6 +27,11 @@ export class Runner {
     return this.#running;
   }
 
+  /** Whether another run waits for this one to end. */
+  get asked(): boolean {
+    return this.#asked;
+  }
+
   ask(): void {
     if (this.#asked) this.#dropped++;
     this.#asked = true;

@@ -27,7 +27,7 @@ w.trace = session.profile({{"x": np.zeros((1, 3, 32, 32), np.float32)}}); len(w.
     )
     view, keys = widget(notebook), notebook.page.keyboard
     status, detail = view.locator(".pwx-status"), view.locator(".pwx-detail")
-    expect(status).to_contain_text("mean of")
+    expect(status).to_contain_text("median of")
     assert notebook.run(1) == "[True, 17]"
     view.get_by_role("application").focus()
     for key, text in (("ArrowRight", "step 1 "), ("End", "step 17 "), ("ArrowLeft", "step 16 "), ("+", "step 16 "), ("Home", "step 1 ")):
@@ -41,7 +41,7 @@ w.trace = session.profile({{"x": np.zeros((1, 3, 32, 32), np.float32)}}); len(w.
     view.get_by_role("button", name="kernel").press("Enter")
     expect(view.get_by_role("columnheader", name="kernel")).to_have_attribute("aria-sort", "ascending")
     view.get_by_label("Size of batch").fill("3")
-    expect(status).to_contain_text("mean of")
+    expect(status).to_contain_text("median of")
 
     assert notebook.run(2) == "True"
     expect(status).to_contain_text("from Python")
@@ -64,7 +64,7 @@ def test_compare(desk: Desk) -> None:
     expect(badge).to_have_text("cpu · wasm")
     badge.click()
     expect(view.locator(".pwx-note")).to_contain_text("webgpu: ")
-    rows = view.locator("tbody tr")
+    rows = view.locator(".pwx-parity tbody tr")
     expect(rows).to_have_count(5)
     expect(view.locator(".pwx-good")).to_have_count(5)
     assert notebook.run(1) == "(5, True, 'logits', True)"
@@ -111,7 +111,9 @@ def test_webgpu(lab: Lab, browser_type: BrowserType, models: Path) -> None:
     path = lab.write("webgpu.ipynb", ["0"])
     desk = Desk(lab.open(browser.new_context(), path.name), path, models)
     notebook = desk.open(
-        f"w = Playground({str(DIGITS)!r})\nw", f"c = Compare({str(DIGITS)!r})\nc", "[(f['backend'], f['passed']) for f in c.value]"
+        f"w = Playground({str(DIGITS)!r}, backends=['webgpu'])\nw",
+        f"c = Compare({str(DIGITS)!r})\nc",
+        "[(f['backend'], f['passed']) for f in c.value]",
     )
     view = widget(notebook)
     expect(view.locator(".pwx-badge")).to_contain_text("webgpu · ")
