@@ -19,6 +19,7 @@ const MEANT = new Set([
     "maxMemory",
     "maxOperations",
     "operators",
+    "otherwise",
   ],
   ...["enableProfiling", "logId", "logSeverityLevel", "intraOpNumThreads", "graphOptimizationLevel"],
 ]);

@@ -173,7 +173,7 @@ export class InferenceSession implements ort.InferenceSession {
     let loaded: Loaded | undefined;
     try {
       loaded = await host.load(source, external, target, opts.guarded(options.onProgress), (asked) =>
-        perform(asked, options.operators),
+        perform(asked, options.operators, options.otherwise),
       );
       checkOverrides(loaded.inputs, options.freeDimensionOverrides ?? {});
       if (loaded.fallback) warn(`running on ${loaded.backend}: ${loaded.fallback}`, options);

@@ -1,6 +1,6 @@
 /** What sessions take and tell, as public types. */
 import type * as ort from "onnxruntime-common";
-import type { OperatorFunction } from "./callbacks.js";
+import type { Answer, OperatorFunction } from "./callbacks.js";
 import type { ModelSource } from "./source.js";
 
 /** What runs a model. */
@@ -60,6 +60,8 @@ export interface SessionOptions extends Omit<ort.InferenceSession.SessionOptions
   worker?: boolean;
   /** What runs operators of one's own in this session, before what `registerOperator` gave, by "domain.Name". */
   operators?: Readonly<Record<string, OperatorFunction>>;
+  /** Does what no function is registered for. @internal */
+  otherwise?: Answer;
   /** Where random numbers begin: sessions of one seed draw the same ones, on every backend. Without it nobody knows. */
   seed?: number;
   /** Bytes of intermediate tensors, scratch and outputs that a run may take on the core. More is an error that names the step. */

@@ -1,8 +1,10 @@
 /** The player in this page: one for all widgets, its core and the compiled models fetched from the kernel once per browser. */
 import * as player from "../player/index.js";
+import type { Answers, Asked } from "../player/asked.js";
 import { messageOf } from "../player/errors.js";
 import { hasRelaxedSimd } from "../player/module.js";
 import { fetchBytes, fetchModel, forget, type Blob, type Transfer } from "./cache.js";
+import { inKernel } from "./operators.js";
 import type { Caller } from "./rpc.js";
 
 export { fetchModel, type Blob, type Transfer } from "./cache.js";
@@ -131,7 +133,8 @@ async function openModel(
       onProgress(transfer);
     });
     const executionProviders = model.providers?.length ? model.providers : ["wasm"];
-    return player.InferenceSession.create(source, { executionProviders, onProgress });
+    const otherwise = (asked: Asked): Promise<Answers> => inKernel(rpc, asked);
+    return player.InferenceSession.create(source, { executionProviders, onProgress, otherwise });
   };
   try {
     return await create();

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..program import Compiled
-from . import feed
+from . import feed, operators
 from .rpc import STALL_SECONDS, Call, Rpc
 from .subshell import outlive
 
@@ -63,6 +63,7 @@ class Bridge:
         outlive(getattr(widget, "comm", None))
         self.rpc = Rpc(widget)
         feed.serve(self.rpc)
+        operators.serve(self.rpc)
 
     @property
     def info(self) -> dict[str, Any] | None:

@@ -19,7 +19,7 @@ from ..compiler import compile as compile_model
 from ..program import Compiled, Signature
 from ..program import file as ponnx
 from ..session import InferenceSession, is_compiled
-from . import feed
+from . import feed, operators
 from .bridge import script
 from .channel import channel
 from .rpc import Reply, Request, Rpc
@@ -70,6 +70,7 @@ class ModelWidget(anywidget.AnyWidget):
         self.set_trait("spec", full)
         self._rpc = Rpc(self, line)
         feed.serve(self._rpc)
+        operators.serve(self._rpc)
         self._rpc.handle("file", self._file)
         self._rpc.handle("still", self._still)
         self._rpc.handle("run", self._run)

@@ -174,6 +174,52 @@ def test_strings_travel(desk: Desk, tmp_path: Path) -> None:
     ]
 
 
+CALLBACK = """
+@ort.callback("Above", domain="my.ops", outputs=[(None, 1), ("int64", ())])
+def above(x, *, least=0.0):
+    if x.size > 3: raise ValueError("too many")
+    return x[x > least], np.array(x.size)
+model = ort.InferenceSession({path!r}, providers=[("browser", {{"backends": ["wasm"]}})])
+def tell(*x):
+    try: print([v.tolist() for v in model.run(None, {{"x": np.float32(x)}})])
+    except Exception as error: print(type(error).__name__, error)
+"""
+IN_THE_PAGE = """
+globalThis[Symbol.for("pyonnx_wasm.operators")].set("my.ops.Above", ([x], { least }) => [
+  { type: "float32", dims: [1], data: Float32Array.of(-least) }, { type: "int64", dims: [], data: BigInt64Array.of(-1n) },
+])
+"""
+
+
+def test_callbacks_run_where_they_are_registered(desk: Desk, tmp_path: Path) -> None:
+    """In the kernel while its cell waits, or in the page; else who could is told."""
+    graph = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["n"]), helper.make_node("Above", ["n"], ["y", "c"], domain="my.ops", least=1.0, name="here")],
+        "callback",
+        [helper.make_tensor_value_info("x", 1, ["n"])],
+        [helper.make_empty_tensor_value_info("y"), helper.make_empty_tensor_value_info("c")],
+    )
+    opsets = [helper.make_opsetid("", 20), helper.make_opsetid("my.ops", 1)]
+    path = tmp_path / "callback.onnx"
+    path.write_bytes(helper.make_model(graph, opset_imports=opsets, ir_version=10).SerializeToString())
+    notebook = desk.open(
+        CALLBACK.format(path=str(path)),
+        "tell(-2, 5, -7); tell(); tell(-1, -2, -3, -4); tell(-3)",
+        "ort.callbacks.FUNCTIONS.clear(); tell(-2)",
+        "tell(-2)",
+    )
+    notebook.run(0)
+    notebook.run(1)
+    kernel, missing = notebook.run(2), notebook.run(3)
+    notebook.page.evaluate(IN_THE_PAGE)
+    page = notebook.run(4)
+    lines = kernel.splitlines()
+    assert [lines[k] for k in (0, 1, 3)] == ["[[2.0, 7.0], 3]", "[[], 0]", "[[3.0], 1]"]
+    assert re.fullmatch(r"RemoteError .*too many.*", lines[2])
+    assert "node 'here' (my.ops.Above): no function is registered here to run it" in missing
+    assert page == "[[-1.0], -1]"
+
+
 def test_a_reloaded_page_has_the_model_in_its_cache(desk: Desk, expected: Callable[[int], str]) -> None:
     count = "from pyonnx_wasm.jupyter import feed as served\nreads = []\nread = served._read\n"
     count += "served._read = lambda request: reads.append(request) or read(request)"

@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import custom_models as custom
 import numpy as np
 import onnx
 import pytest
@@ -381,3 +382,57 @@ def test_one_thread_elsewhere(python: Pyodide) -> None:
         "s.run(None, {'ink': np.zeros((1, 1, 8, 8), np.float32)})\ns._variants[()].threads"
     )
     assert python.run(code) == 1
+
+
+def test_operators_of_ones_own(python: Pyodide) -> None:
+    """Functions in numpy and kernels in WebAssembly, within loops too; what they raise, and what is missing."""
+    with custom.registered():
+        custom.register("python")
+        models = [base64.b64encode(m).decode() for m in (custom.affine_model(), custom.positive_model(), custom.loop_model())]
+    module = base64.b64encode(custom.compiled()).decode()
+    got = python.run(f"""
+import base64, numpy as np, pyonnx_wasm as ort
+from pyonnx_wasm.callbacks import FUNCTIONS
+
+x = np.arange(-4, 6, dtype=np.float32)
+affine, positive, loop = (base64.b64decode(m) for m in {models!r})
+
+def register(wasm, fails=False):
+    @ort.callback("Affine", domain={custom.DOMAIN!r}, wasm=wasm)
+    def run(x, shift=None, *, scale=2.0):
+        if wasm: raise NotImplementedError
+        if fails: raise KeyError("by itself")
+        return np.float32(scale) * x + (0 if shift is None else shift)
+
+    @ort.callback("Positive", domain={custom.DOMAIN!r}, wasm=wasm, outputs=[(None, 1), ("int64", ())])
+    def pick(x):
+        if wasm: raise NotImplementedError
+        return x[x > 0], np.array((x > 0).sum(), np.int64)
+
+def told(model, feeds):
+    try:
+        return [v.tolist() for v in ort.InferenceSession(model).run(None, feeds)]
+    except Exception as error:
+        return [type(error).__name__, str(error), *getattr(error, "__notes__", [])]
+
+square = {{"x": x.reshape(5, 2), "s": np.float32(1)}}
+found = []
+for wasm in (None, base64.b64decode({module!r})):
+    register(wasm)
+    found.append([told(affine, square), told(positive, {{"x": x}}), told(loop, {{"x": x.reshape(5, 2), "k": np.array(3)}})])
+register(None, fails=True)
+found.append(told(affine, square))
+FUNCTIONS.clear()
+found.append(told(affine, square))
+register(b"\\0asm\\1\\0\\0\\0bytes")
+found.append(told(affine, square))
+found
+""")
+    x = np.arange(-4, 6, dtype=np.float32)
+    want = [[np.abs(1 - 3 * x).reshape(5, 2).tolist()], [x[x < 0].tolist(), 4], [(x / 8 + 1.75).reshape(5, 2).tolist()]]
+    assert got[0] == want
+    assert got[1] == want
+    assert got[2] == ["KeyError", "'by itself'", "raised for node 'here' (test.kernels.Affine)"]
+    assert got[3][0] == "CallbackError"
+    assert "node 'here' (test.kernels.Affine): no function is registered here to run it" in got[3][1]
+    assert "WebAssembly module 0 does not compile" in got[4][1]
