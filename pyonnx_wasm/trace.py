@@ -31,6 +31,7 @@ from .ir import (
     form_of,
     members,
     parts,
+    range_of,
 )
 from .ir.dims import DimLike
 from .onnxfile import reader
@@ -202,11 +203,12 @@ class Tracer:
             value = tensor.constant(fixed, kind.dtype)
         elif (
             (kind.dtype.is_int or kind.dtype is DType.bool)
+            and kind.dtype is not DType.uint64
             and len(sizes) <= 1
             and isinstance(storage.size, int)
             and storage.size <= tensor.CONTENT_LIMIT
         ):
-            value._content = _elements(info.name, sizes, storage.size)
+            value._content = _elements(info.name, kind.dtype, sizes, storage.size)
         self.names[info.name] = value
 
     def add_strings(self, name: str, sizes: Sequence[DimLike], fixed: np.ndarray | None) -> Strings:
@@ -369,7 +371,8 @@ def _face(name: str, dtype: DType, sizes: Sequence[DimLike]) -> Face:
     return Face(name, False, False, dtype, tuple(s if isinstance(s, int) else str(s) for s in sizes))
 
 
-def _elements(name: str, sizes: Sequence[DimLike], count: int) -> np.ndarray:
+def _elements(name: str, dtype: DType, sizes: Sequence[DimLike], count: int) -> np.ndarray:
     items = np.empty(count, object)
-    items[:] = [dims.sym(f"{name}{{{i}}}", lo=-(2**62), hi=2**62) for i in range(count)]
+    low, high = range_of(dtype)
+    items[:] = [dims.sym(f"{name}{{{i}}}", lo=low, hi=high) for i in range(count)]
     return items.reshape([int(s) for s in sizes])

@@ -8,8 +8,10 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from onnx import TensorProto, helper
 from test_kernels_map import flat
 
+import pyonnx_wasm
 from pyonnx_wasm.dtypes import DType, from_numpy
 from pyonnx_wasm.ir import dims
 from pyonnx_wasm.runtimes.core import CoreError
@@ -144,3 +146,29 @@ def test_sizes_agree_with_numbers(name: str) -> None:
             got = scalar.evaluate(name, args, kind)
             env = {f"s{k}": v for k, v in enumerate(values)}
             assert int(dims.evaluate(got, env) if not isinstance(got, bool) else got) == int(want), (name, values, shown)
+
+
+ENDS = {np.uint8: TensorProto.UINT8, np.int8: TensorProto.INT8, np.uint16: TensorProto.UINT16, np.int32: TensorProto.INT32,
+        np.uint32: TensorProto.UINT32, np.int64: TensorProto.INT64, np.uint64: TensorProto.UINT64}  # fmt: skip
+BINARY = {"Add": np.add, "Sub": np.subtract, "Mul": np.multiply, "Max": np.maximum, "Min": np.minimum, "Less": np.less}
+
+
+@pytest.mark.parametrize("optimise", [True, False], ids=["optimised", "plain"])
+@pytest.mark.parametrize("dtype", ENDS, ids=lambda t: t.__name__)
+@pytest.mark.parametrize("op", BINARY)
+def test_elements_that_are_given_wrap_as_their_dtype_does(op: str, dtype: type, optimise: bool) -> None:
+    """As scalars, which shapes may depend on, and as int64, where nothing wraps that wrapped before."""
+    nodes = [helper.make_node(op, ["a", "b"], ["y"]), helper.make_node("Cast", ["y"], ["wide"], to=TensorProto.INT64)]
+    inputs = [helper.make_tensor_value_info(n, ENDS[dtype], []) for n in "ab"]
+    graph = helper.make_graph(nodes, "g", inputs, [helper.make_empty_tensor_value_info(n) for n in ("y", "wide")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    options = pyonnx_wasm.SessionOptions()
+    level = pyonnx_wasm.GraphOptimizationLevel
+    options.graph_optimization_level = level.ORT_ENABLE_ALL if optimise else level.ORT_DISABLE_ALL
+    session = pyonnx_wasm.InferenceSession(model.SerializeToString(), options)
+    low, high = np.iinfo(dtype).min, np.iinfo(dtype).max
+    for a, b in itertools.product([low, 0, 1, 3, high // 2 + 1, high], repeat=2):
+        feeds = {"a": np.array(a, dtype), "b": np.array(b, dtype)}
+        want = BINARY[op](feeds["a"].reshape(1), feeds["b"].reshape(1))[0]
+        y, wide = session.run(None, feeds)
+        assert (y, wide) == (want, want.astype(np.int64)), (a, b)

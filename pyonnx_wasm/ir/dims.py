@@ -380,6 +380,11 @@ def symbols(d: DimLike) -> tuple[str, ...]:
     return tuple(sorted(x.name for x in _nodes(d) if x.op == "sym"))
 
 
+def reads(d: DimLike) -> bool:
+    """Whether d depends on elements of tensors, and not on sizes alone."""
+    return any(x.op == "sym" and "{" in x.name for x in _nodes(d))
+
+
 BUILD.update(
     {
         "add": lambda *xs: sum(xs),

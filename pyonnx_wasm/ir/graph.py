@@ -275,7 +275,7 @@ class Graph:
             self._asked[key] = f"%{next(self._numbers)}{{}}"
         name = self._asked[key]
         self.reads.setdefault(name, Read(x, index))
-        low, high = (0, 1) if x.dtype is DType.bool else (-(1 << 62), 1 << 62)
+        low, high = range_of(x.dtype)
         return dims.sym(name, lo=low, hi=high)
 
     def size_of(self, x: Value, axis: int) -> Dim:
@@ -297,6 +297,15 @@ class Graph:
     def output_storages(self) -> set[Storage]:
         """The storages that are read where no node shows: as outputs, or for sizes."""
         return {v.storage for _, v in self.outputs} | {r.value.storage for r in self.reads.values()}
+
+
+def range_of(dtype: DType) -> tuple[int, int]:
+    """The numbers that an element can be whose symbol shapes depend on; what is no integer is bits of 64."""
+    if dtype is DType.bool:
+        return 0, 1
+    signed, bits = (dtype.is_signed, dtype.bits) if dtype.is_int and dtype.bits < 64 else (True, 64)
+    low = -(1 << bits - 1) if signed else 0
+    return low, low + (1 << bits) - 1
 
 
 def row_major(shape: Sequence[DimLike]) -> Shape:

@@ -193,7 +193,13 @@ def _same_ratio(shape: Sequence[DimLike], sizes: Value, policy: str) -> tuple[li
 
 @op("Resize", since=10, until=10)
 def Resize_10(X: Value, scales: Value, *, mode: str = "nearest") -> Value:
-    return _upsampled(X, *_by_scales(X.shape, scales, None), mode)
+    factors, sizes = _by_scales(X.shape, scales, None)
+    shrinks = [mode == "nearest" and not isinstance(f, Dim) and f < 1 for f in factors]
+    if any(shrinks):  # along these axes the next element is taken, not the one before, as onnxruntime does
+        fewer = [size if s else n for s, size, n in zip(shrinks, sizes, X.shape, strict=True)]
+        X = resize(X, fewer, [f if s else 1.0 for s, f in zip(shrinks, factors, strict=True)], mode, "asymmetric", "ceil")
+        factors = [1.0 if s else f for s, f in zip(shrinks, factors, strict=True)]
+    return _upsampled(X, factors, sizes, mode)
 
 
 @op("Upsample", since=9, until=10)

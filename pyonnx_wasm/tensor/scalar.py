@@ -91,7 +91,8 @@ def _size_quotient(a: Any, b: Any) -> Any:
     (low, _), (least, _) = dims.bounds(a), dims.bounds(b)
     if low is not None and low >= 0 and least is not None and least >= 0:
         return a // b
-    return dims.select(dims.lt(a * b, 0), 0 - (0 - a) // b, a // b)
+    down = a // b
+    return dims.select(dims.ne(dims.lt(a, 0), dims.lt(b, 0)), dims.select(dims.eq(a % b, 0), down, down + 1), down)
 
 
 def _fmod(a: float, b: float) -> float:
@@ -251,12 +252,9 @@ def evaluate(name: str, args: list[Any], dtype: DType) -> Any:
 
 
 def cast(value: Any, to: DType) -> Any:
-    """One element converted as the kernels do it; None for dtypes whose values this module does not know.
-
-    A symbolic size stays symbolic: integral, whatever the dtype.
-    """
+    """One element converted as the kernels do it; None for what is not known at compile time."""
     if isinstance(value, Dim):
-        return dims.ne(value, 0) if to is DType.bool else value
+        return dims.ne(value, 0) if to is DType.bool else held(value, to)
     if to is DType.bool:
         return bool(value)
     if to.is_int:
@@ -276,9 +274,33 @@ def _integer(value: float, to: DType) -> int:
     return int(value) if -(2.0**63) <= value < high else -(1 << 63)
 
 
+_EXACT = {DType.bfloat16: 8, DType.float16: 11, DType.float32: 24, DType.float64: 53}  # bits of the integers that floats hold
+
+
+def held(value: Dim, dtype: DType) -> Dim | None:
+    """A symbolic integer as a dtype holds it: itself where each number that it can be is one of the dtype's, else None.
+
+    What is made of sizes alone stays symbolic in every dtype that shape arithmetic is done in: integers of 32 and 64 bits, floats.
+    """
+    if dtype.bits >= 32 and not dims.reads(value):
+        return value
+    if dtype.is_int:
+        low = -(1 << dtype.bits - 1) if dtype.is_signed else 0
+        high = low + (1 << dtype.bits) - 1
+    elif dtype in _EXACT:
+        high = 1 << _EXACT[dtype]
+        low = -high
+    else:
+        return None
+    least, most = dims.bounds(value)
+    return value if least is not None and most is not None and low <= least and most <= high else None
+
+
 def rounded(value: Any, dtype: DType) -> Any:
-    """A result as the dtype holds it: floats rounded to it, integers wrapped, bools as bools; symbols as they are."""
-    if value is None or isinstance(value, Dim):
+    """A result as the dtype holds it: floats rounded to it, integers wrapped, bools as bools; None where that is not known."""
+    if isinstance(value, Dim):
+        return value if dtype is DType.bool else held(value, dtype)
+    if value is None:
         return value
     if dtype is DType.bool:
         return bool(value)

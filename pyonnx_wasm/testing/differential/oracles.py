@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
 from collections.abc import Mapping
@@ -32,10 +33,12 @@ def onnxruntime(case: Case) -> list[Run]:
     """The outputs of each run by onnxruntime, its graph optimisations off.
 
     Raises:
-        Refused: it does not take or run the model.
+        Refused: it does not take or run the model, or is not to be believed on it.
     """
     import onnxruntime as ort
 
+    if why := _astray(case):
+        raise Refused(f"onnxruntime: {why}")
     options = ort.SessionOptions()
     options.log_severity_level = 4
     options.graph_optimization_level = ort.GraphOptimizationLevel.ORT_DISABLE_ALL
@@ -55,6 +58,24 @@ def onnxruntime(case: Case) -> list[Run]:
         return results
     except Exception as error:
         raise Refused(f"onnxruntime: {_first(error)}") from None
+
+
+def _astray(case: Case) -> str | None:
+    """Why onnxruntime 1.31 is not to be believed on a model."""
+    stored = {t.name: numpy_helper.to_array(t) for t in case.model.graph.initializer}
+    for feeds, node in itertools.product(case.runs, case.model.graph.node):
+        given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        x, *rest = ({**stored, **feeds}.get(n) for n in node.input) if node.input else (None,)
+        if x is None:
+            continue
+        scales = rest[-1].astype(float) if node.op_type == "Resize" and rest and rest[-1] is not None else np.ones(x.ndim)
+        if len(scales) == x.ndim and any(f != 1 and int(n * f) == n for n, f in zip(x.shape, scales, strict=True)):
+            return "Resize copies where the size stays, whatever the scale"
+        if node.op_type == "MaxPool" and given.get("auto_pad") == b"VALID":
+            reach = [(k - 1) * d + 1 for k, d in zip(given["kernel_shape"], given.get("dilations", itertools.repeat(1)), strict=False)]
+            if any(n < r for n, r in zip(x.shape[2:], reach, strict=True)):
+                return "MaxPool finds a window in an axis that is shorter than one"
+    return None
 
 
 _EXOTIC = {
