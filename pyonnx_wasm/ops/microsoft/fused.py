@@ -32,7 +32,7 @@ from ..matmul import Gemm, matmul
 from ..normalization import softmax
 from . import MICROSOFT
 
-ACTIVATIONS = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid"}
+ACTIVATIONS = {"Relu": "relu", "Tanh": "tanh", "Sigmoid": "sigmoid", "HardSwish": "hardswish"}
 
 
 def activated(y: Value, activation: str, params: Sequence[float]) -> Value:
