@@ -99,19 +99,22 @@ def test_saved_optimised(tmp_path: Path, level: str) -> None:
     compare(made, [{"x": normal(n, 3, 12, 12, seed=5)} for n in (1, 3, 2)], 1e-5)
 
 
-def test_dynamic_lstm(tmp_path: Path) -> None:
+@pytest.mark.parametrize("ways", [1, 2])
+def test_dynamic_lstm(tmp_path: Path, ways: int) -> None:
+    """Both directions lie in one tensor of weights."""
     rng = np.random.default_rng(0)
     stored = {
         n: (rng.standard_normal(s) * 0.3).astype(np.float32)
-        for n, s in (("w", (1, 32, 6)), ("r", (1, 32, 8)), ("b", (1, 64)), ("q", (8, 5)))
+        for n, s in (("w", (ways, 32, 6)), ("r", (ways, 32, 8)), ("b", (ways, 64)), ("q", (8, 5)))
     }
     nodes = [
-        helper.make_node("LSTM", ["x", "w", "r", "b"], ["h", "last"], hidden_size=8), helper.make_node("Squeeze", ["last", "zero"], ["s"]),
+        helper.make_node("LSTM", ["x", "w", "r", "b"], ["h", "last"], hidden_size=8, direction="bidirectional" if ways == 2 else "forward"),
+        helper.make_node("Squeeze", ["last", "one"], ["s"]),
         helper.make_node("MatMul", ["s", "q"], ["y"]),
     ]  # fmt: skip
-    tensors = [numpy_helper.from_array(v, k) for k, v in stored.items()] + [numpy_helper.from_array(np.array([0]), "zero")]
+    tensors = [numpy_helper.from_array(v, k) for k, v in stored.items()] + [numpy_helper.from_array(np.array([1]), "one")]
     x = helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["t", 1, 6])
-    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [1, 5])
+    y = helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [ways, 5])
     source, made = tmp_path / "net.onnx", tmp_path / "made.onnx"
     onnx.save(
         helper.make_model(helper.make_graph(nodes, "g", [x], [y], tensors), ir_version=10, opset_imports=[helper.make_opsetid("", 17)]),

@@ -169,3 +169,23 @@ def test_scales_may_lie_within_a_tensor(start: int) -> None:
     a, b = rng.integers(0, 256, (3, 8)).astype(np.uint8), rng.integers(-128, 128, (8, 4)).astype(np.int8)
     y, want = run(text, "cpu", {"a": a, "b": b, "all": rng.standard_normal(9).astype(np.float32)})
     np.testing.assert_allclose(y, want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("axis", [0, 1])
+def test_weights_may_be_parts_of_one_constant(axis: int, turned: bool, backend: str) -> None:
+    """Rows of it are a range without gaps, seen from their own beginning; columns are not, and lie within the whole."""
+    shape = [10, 10]
+    shape[axis] = 30
+    rng = np.random.default_rng(3)
+    w = numpy_helper.from_array(rng.integers(-128, 128, shape).astype(np.int8), "w")
+    products = [f"{'t' if turned else 'p'}{i}" for i in range(3)]
+    turns = " ".join(f"t{i} = Transpose<perm = [1, 0]>(p{i})" for i in range(3)) if turned else ""
+    text = f"""m (uint8[M, 10] a) => (int32[M, 30] y) {{ p0, p1, p2 = Split<axis = {axis}, num_outputs = 3>(w) {turns}
+      {" ".join(f"y{i} = MatMulInteger(a, {p})" for i, p in enumerate(products))} y = Concat<axis = 1>(y0, y1, y2) }}"""
+    model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
+    model.graph.initializer.append(w)
+    a = {"a": rng.integers(0, 256, (4, 10)).astype(np.uint8)}
+    [y] = pyonnx_wasm.InferenceSession(model.SerializeToString(), providers=[backend]).run(None, a)
+    np.testing.assert_array_equal(y, ReferenceEvaluator(model).run(None, a)[0])

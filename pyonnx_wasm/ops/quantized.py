@@ -156,9 +156,17 @@ QCONV_LAST = Kernel(
     ("strided",),
     {"act": ACTIVATIONS},
 )
+
+
+def _pack_params(node: Node) -> dict[str, Any]:
+    w, zero = node.ins["w"], node.ins.get("zero")
+    placed = {"k": w.shape[0], "n": w.shape[1], "off": w.offset, "rs": w.strides[0], "cs": w.strides[1]}
+    return {"taps": node.params["taps"], **placed, "zero_ns": 0 if zero is None or zero.size == 1 else 1}
+
+
 #: Weights [k, n] as the products of the machine that runs this read them, or with ``taps`` as its depthwise convolutions do, which are
 #: int16; and the sums of the columns. Of :func:`packed_size` on any machine.
-QPACK = Kernel("qpack", ">y >sums w zero?", "taps k n off rs cs zero_ns", None, ("inplace", "strided"))
+QPACK = Kernel("qpack", ">y >sums w zero?", "taps k n off rs cs zero_ns", _pack_params, ("inplace", "strided"))
 
 
 def packed_size(k: int, n: int, taps: bool = False) -> tuple[int, int]:

@@ -36,8 +36,7 @@ def packed(w: Value, init: list[Node], origin: str, taps: bool = False, zero: Va
     """Weights of [k, n] as ``b`` and ``sums``: flat values that a node which joins ``init`` gives."""
     k, n = (int(s) for s in w.shape)
     size, columns = packed_size(k, n, taps)
-    params = {"taps": int(taps), "k": k, "n": n, "off": w.offset, "rs": w.strides[0], "cs": w.strides[1]}
-    node = Node(QPACK, {"w": w, "zero": zero}, params | {"zero_ns": 0 if zero is None or zero.size == 1 else 1}, origin)
+    node = Node(QPACK, {"w": w, "zero": zero}, {"taps": int(taps)}, origin)
     shape: tuple[DimLike, ...] = (size,)
     for name, dtype, count in (("y", DType.int16 if taps else w.dtype, shape), ("sums", DType.int32, (columns,))):
         node.outs[name] = Value(Storage(dtype, count[0], "temp", producer=node), dtype, count)
