@@ -47,6 +47,11 @@ def oracle(image: NDArray[np.uint8], threshold: float) -> list[Any]:
     return list(onnxruntime.InferenceSession(MODEL).run(None, {"image": image, "threshold": np.array(threshold, np.float32)}))
 
 
+def settled(page: Page) -> None:
+    """Waits until what is on show was looked at."""
+    expect(page.locator("#picture")).to_have_attribute("aria-busy", "false")
+
+
 def drawn() -> bytes:
     """A picture with a circle at the top left, a square at the top right and a triangle at the bottom, as PNG."""
     picture = Image.new("RGB", (512, 384), "#e8e4d8")
@@ -126,8 +131,7 @@ def test_made_up_pictures(page: Page) -> None:
     off = there = 0
     for _ in range(15):
         page.click("#scene")
-        expect(page.locator("#words")).to_contain_text("drawn")
-        page.wait_for_timeout(150)
+        settled(page)
         drawn = int(page.locator("#words").inner_text().split(", ")[1].split()[0])
         found = int(page.locator("#count").inner_text())
         assert found == min(10, page.locator("#found li").count()) or found > 10
@@ -142,7 +146,7 @@ def test_own_picture(page: Page) -> None:
     expect(page.locator("#picture")).to_have_attribute("aria-label", "Picture, 3 shapes found")
     for size in ("128 px", "384 px", "256 px"):
         page.get_by_role("radio", name=size).check()
-        page.wait_for_timeout(300)
+        settled(page)
         assert {text.split(",")[0] for text in listed(page)[:3]} == {"circle", "square", "triangle"}
     box = page.evaluate("[document.getElementById('picture').width, document.getElementById('picture').height]")
     assert box == [512, 384]

@@ -63,6 +63,7 @@ async function look(): Promise<void> {
   again = running;
   if (running) return;
   running = true;
+  canvas.ariaBusy = "true";
   try {
     const before = performance.now();
     const found = await detector.find(plain, Number(chosen("size")), Number(threshold.value));
@@ -73,6 +74,7 @@ async function look(): Promise<void> {
   }
   running = false;
   if (again) await look();
+  else canvas.ariaBusy = "false";
 }
 
 /** The canvas of the picture, of that size. */
