@@ -1,11 +1,15 @@
 /** pyonnx-wasm: ONNX models in web pages, Node.js, Deno and Bun, with onnxruntime-web's surface. */
-export { registerOperator, type OperatorFunction } from "./callbacks.js";
+export { registerOperator, type OperatorFunction, type OperatorOutput } from "./callbacks.js";
 export { env, type Env, type PyodideEnv, type WasmEnv, type WebgpuEnv } from "./env.js";
 export {
   InferenceSession,
   registerBackend,
+  type Feed,
   type Feeds,
   type Fetches,
+  type MapFeed,
+  type MapResult,
+  type Result,
   type Results,
   type RunOptions,
   type ValueMetadata,

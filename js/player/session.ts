@@ -8,7 +8,7 @@ import { isPlain, tensorsOf, typeText, type Face, type Faces } from "./faces.js"
 import type { ValueInfo } from "./format.js";
 import { acquireHost, type External, type Host } from "./host.js";
 import { inform, warn } from "./log.js";
-import type { Feed, Output } from "./model.js";
+import type { Feed as Input, Output } from "./model.js";
 import * as opts from "./options.js";
 import { checkFeeds, checkOverrides, override, quoted } from "./signature.js";
 import { sniffed, wasOnnx } from "./sniff.js";
@@ -20,10 +20,20 @@ import type { AdapterInfo, Backend, SessionOptions, StepTime } from "./types.js"
 
 /** A value of the signature; a dim is a size or the name of a symbol. */
 export type ValueMetadata = ort.InferenceSession.ValueMetadata;
-export type Feeds = ort.InferenceSession.FeedsType;
+/** A map of the standard: what a sequence of maps gives for each row. */
+export type MapResult = Map<string, number> | Map<bigint, number>;
+/** What an output gives: a tensor, for a sequence its tensors or maps, for an optional without a value null. */
+export type Result = Tensor | Tensor[] | MapResult[] | null;
+/** What a map takes; numbers and bigints stand for each other where they are whole. */
+export type MapFeed =
+  ReadonlyMap<string | number | bigint, string | number | bigint> | Readonly<Record<string, string | number | bigint>>;
+/** What an input takes: a tensor, for a sequence an array of them, for an optional null as well, a map. */
+export type Feed = ort.Tensor | readonly ort.Tensor[] | MapFeed | null;
+export type Feeds = Readonly<Record<string, Feed>>;
 /** Names of the outputs wanted, or an object with null or a tensor to fill for each. */
 export type Fetches = ort.InferenceSession.FetchesType;
 export type RunOptions = ort.InferenceSession.RunOptions;
+/** Of a model whose outputs are all tensors, unless it is told otherwise: `session.run<{ scores: MapResult[] }>(feeds)`. */
 export type Results = Record<string, Tensor>;
 
 const registered = new Map<string, Parameters<typeof registerBackend>>();
@@ -192,16 +202,24 @@ export class InferenceSession implements ort.InferenceSession {
    * Feeds are copied before this returns, so their arrays may be reused at once; results own theirs.
    * Rejects with an error that names the input, or the node that failed.
    */
-  async run(feeds: Feeds, options?: RunOptions): Promise<Results>;
-  async run(feeds: Feeds, fetches: Fetches, options?: RunOptions): Promise<Results>;
-  async run(feeds: Feeds, second?: Fetches | RunOptions, third?: RunOptions): Promise<Results> {
+  async run<R extends Record<string, Result> = Results>(feeds: Feeds, options?: RunOptions): Promise<R>;
+  async run<R extends Record<string, Result> = Results>(
+    feeds: Feeds,
+    fetches: Fetches,
+    options?: RunOptions,
+  ): Promise<R>;
+  async run<R extends Record<string, Result> = Results>(
+    feeds: Feeds,
+    second?: Fetches | RunOptions,
+    third?: RunOptions,
+  ): Promise<R> {
     const { wanted, options } = this.wanted(second, third);
     opts.warnOfRunOptions(options);
     if (options.terminate) throw new Error(tagged("the run was terminated: its option terminate is set", options));
     try {
-      if (!this.faces) return await this.runChecked(feeds, wanted);
+      if (!this.faces) return (await this.runChecked(feeds, wanted)) as R;
       const results = await this.runChecked(spread(this.faces.inputs, feeds) as Feeds, wanted);
-      return gathered(this.faces.outputs, results) as Results;
+      return gathered(this.faces.outputs, results) as R;
     } catch (error) {
       if (error instanceof Error) error.message = tagged(error.message, options);
       throw error;
@@ -305,7 +323,7 @@ export class InferenceSession implements ort.InferenceSession {
   }
 
   /** @internal */
-  private check(feeds: unknown): Feed[] {
+  private check(feeds: unknown): Input[] {
     if (this.released) throw new Error("the session was released");
     return checkFeeds(this.inputs, feeds, this.host());
   }
