@@ -107,6 +107,10 @@ CASES = {
         f"{op}, axes": Case(op, [(X, i64(*a)) for a in ((0, 2), (1, -1), (-3, 1))], {"keepdims": keep})
         for op, keep in (("ReduceSum", 1), ("ReduceMean", 0), ("ReduceMax", 1), ("ReduceProd", 0), ("ReduceL2", 1), ("ReduceLogSumExp", 0))
     },
+    **{
+        f"{op} of five axes": Case(op, [(f32(2, 1, 3, 2, 2), i64(*a)) for a in ((0, 3), (4, -2), (2, 1))], {"keepdims": keep})
+        for op, keep in (("ReduceSumSquare", 0), ("ReduceLogSumExp", 1), ("ReduceLogSumExp", 0))
+    },
     "Squeeze": Case("Squeeze", [(x, i64(*a)) for x, a in ((f32(1, 3, 1), (0, 2)), (f32(1, 1, 4), (0, 1)), (f32(2, 1, 1), (-1, -2)))]),
     "Unsqueeze": Case("Unsqueeze", [(f32(2, 3), i64(*a)) for a in ((0, 2), (3, 1), (-1, 0))]),
     "DFT's length": Case("DFT", [(f32(1, 6, 1), scalar(n)) for n in (6, 4, 9)], {"axis": 1}, tolerance=1e-4),

@@ -37,27 +37,27 @@ CUMULATIVE = Kernel("cumulative", ">y x", "op exclusive reverse outer n inner", 
 TOPK = Kernel("topk", ">values >indices x", "outer n inner k largest")
 
 
-def _plain(name: str) -> Callable[[Value, Sequence[int], bool], Value]:
-    return lambda x, axes, keep: reduce(name, x, axes, keep)
+Fold = Callable[..., Value]  # of a reduction's name and a value, over the axes; with True those stay with size 1, as they may without
 
 
-def _l2(x: Value, axes: Sequence[int], keep: bool) -> Value:
-    return map_("sqrt", reduce("sumsq", x, axes, keep))
+def _plain(name: str) -> Callable[[Value, Fold], Value]:
+    return lambda x, fold: fold(name, x)
 
 
-def _log_sum(x: Value, axes: Sequence[int], keep: bool) -> Value:
-    return map_("log", reduce("sum", x, axes, keep))
+def _l2(x: Value, fold: Fold) -> Value:
+    return map_("sqrt", fold("sumsq", x))
 
 
-def _log_sum_exp(x: Value, axes: Sequence[int], keep: bool) -> Value:
+def _log_sum(x: Value, fold: Fold) -> Value:
+    return map_("log", fold("sum", x))
+
+
+def _log_sum_exp(x: Value, fold: Fold) -> Value:
     """Shifted by the maximum where that is finite, so that exp cannot overflow."""
-    top = reduce("max", x, axes, True)
+    top = fold("max", x, True)
     finite = map_("lt", map_("abs", top), like(top, np.inf))
     shift = map_("where", finite, top, like(top, 0))
-    total = map_("log", reduce("sum", map_("exp", map_("sub", x, shift)), axes, True))
-    y = map_("add", total, shift)
-    drop = {axis_of(a, x.rank) for a in axes}
-    return y if keep else reshape(y, [s for a, s in enumerate(x.shape) if a not in drop])
+    return map_("add", map_("log", fold("sum", map_("exp", map_("sub", x, shift)), True)), shift)
 
 
 REDUCE = {
@@ -68,7 +68,7 @@ REDUCE = {
 WITHOUT_AXES = {"ReduceSumSquare": "sumsq", "ReduceL1": "abs", "ReduceL2": "abs", "ReduceLogSum": "log"}
 
 
-def _reduction(name: str, fn: Callable[[Value, Sequence[int], bool], Value]) -> tuple[Callable[..., Value], Callable[..., Value]]:
+def _reduction(name: str, fn: Callable[[Value, Fold], Value]) -> tuple[Callable[..., Value], Callable[..., Value]]:
     def apply(x: Value, axes: Sequence[DimLike] | None, keep: bool, noop: bool) -> Value:
         if x.dtype in HALVES:
             return cast(apply(cast(x, DType.float32), axes, keep, noop), x.dtype)
@@ -84,9 +84,11 @@ def _reduction(name: str, fn: Callable[[Value, Sequence[int], bool], Value]) -> 
     def over(x: Value, axes: Sequence[DimLike], keep: bool) -> Value:
         known = [a for a in axes if isinstance(a, int)]
         if len(known) == len(axes):
-            return fn(x, known, keep)
+            y = fn(x, lambda kind, v, stay=False: reduce(kind, v, known, keep or stay))
+            drop = {axis_of(a, x.rank) for a in known}
+            return y if keep or y.rank < x.rank else reshape(y, [s for a, s in enumerate(x.shape) if a not in drop])
         marks = chosen(axes, x.rank)
-        y = fn(parted(x, marks), range(x.rank, 2 * x.rank), False)
+        y = fn(x, lambda kind, v, stay=False: reduce(kind, parted(v, marks), range(x.rank, 2 * x.rank), False))
         return y if keep else without(y, marks, len(axes))
 
     def with_input(data: Value, axes: Value | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Value:
