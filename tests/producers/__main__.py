@@ -63,12 +63,9 @@ def outcomes(folder: Path, backend: str, only: str = "") -> Iterator[tuple[str, 
 
 
 def judged(data: bytes, feeds: Sequence[dict[str, Any]], backend: str, rtol: float, atol: float) -> tuple[str, str]:
-    """Whether a model gives what onnxruntime gives, at all inputs in one session."""
-    options = onnxruntime.SessionOptions()
-    options.log_severity_level = 4
+    """Whether a model gives what onnxruntime gives, with its own fusions or without, at all inputs in one session."""
     try:
-        oracle = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
-        wanted = [oracle.run(None, feed) for feed in feeds]
+        wanted = oracle(data, feeds, onnxruntime.GraphOptimizationLevel.ORT_ENABLE_ALL)
     except Exception as error:
         return "no oracle", str(error)[:160]
     try:
@@ -76,12 +73,22 @@ def judged(data: bytes, feeds: Sequence[dict[str, Any]], backend: str, rtol: flo
         found = [session.run(None, feed) for feed in feeds]
     except Exception as error:
         return "refused", f"{type(error).__name__}: {error}"[:160]
-    for got, want in zip(found, wanted, strict=True):
-        for g, w in zip(got, want, strict=True):
-            told = difference(g, w, rtol, atol)
-            if told:
-                return "differs", told
-    return "passes", ""
+    told = differences(found, wanted, rtol, atol)
+    if told:  # some fusions round more than what they replace, as products of blocks do by int8
+        told = differences(found, oracle(data, feeds, onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL), rtol, atol) and told
+    return ("differs", told) if told else ("passes", "")
+
+
+def oracle(data: bytes, feeds: Sequence[dict[str, Any]], level: Any) -> list[list[Any]]:
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level, options.graph_optimization_level = 4, level
+    session = onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    return [session.run(None, feed) for feed in feeds]
+
+
+def differences(found: Sequence[Sequence[Any]], wanted: Sequence[Sequence[Any]], rtol: float, atol: float) -> str:
+    pairs = [pair for outs in zip(found, wanted, strict=True) for pair in zip(*outs, strict=True)]
+    return next(filter(None, (difference(g, w, rtol, atol) for g, w in pairs)), "")
 
 
 def difference(got: Any, want: Any, rtol: float, atol: float) -> str:

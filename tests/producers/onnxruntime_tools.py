@@ -24,7 +24,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 from hugging_face import MODELS, instance
 from onnxruntime import quantization as q
 from onnxruntime.quantization.matmul_bnb4_quantizer import MatMulBnb4Quantizer
-from onnxruntime.quantization.matmul_nbits_quantizer import HQQWeightOnlyQuantConfig, MatMulNBitsQuantizer, RTNWeightOnlyQuantConfig
+from onnxruntime.quantization.matmul_nbits_quantizer import HQQWeightOnlyQuantConfig, MatMulNBitsQuantizer
 from onnxruntime.transformers import optimizer
 from onnxruntime.transformers.float16 import convert_float_to_float16
 from onnxruntime.transformers.fusion_options import FusionOptions
@@ -202,8 +202,9 @@ add(
     INTEGERS,
 )
 add("dynamic", "reduced", "perceptron", partial(dynamic, {"per_channel": True, "reduce_range": True}, None), INTEGERS)
-add("dynamic", "fused_bert", "bert distilbert", partial(dynamic, {}, partial(fused, "bert", False, {})), INTEGERS)
-add("dynamic", "fused_gpt2", "gpt2", partial(dynamic, {"per_channel": True}, partial(fused, "gpt2", False, {})), INTEGERS)
+FUSED = {"extra_options": {"DefaultTensorType": onnx.TensorProto.FLOAT}}  # of what shape inference does not know
+add("dynamic", "fused_bert", "bert distilbert", partial(dynamic, FUSED, partial(fused, "bert", False, {})), INTEGERS)
+add("dynamic", "fused_gpt2", "gpt2", partial(dynamic, {**FUSED, "per_channel": True}, partial(fused, "gpt2", False, {})), INTEGERS)
 
 
 class Reader(q.CalibrationDataReader):
@@ -260,7 +261,7 @@ for label, options in {
         "is_symmetric": False},
     "4_16_level4": {"block_size": 16, "is_symmetric": True, "accuracy_level": 4}, "8": {"bits": 8, "block_size": 32,
         "is_symmetric": False}, "4_qdq": {"block_size": 32, "is_symmetric": True, "quant_format": QDQ},
-    "8_rtn": {"algo_config": RTNWeightOnlyQuantConfig()}, "hqq": {"algo_config": HQQWeightOnlyQuantConfig(block_size=32)},
+    "hqq": {"algo_config": HQQWeightOnlyQuantConfig(block_size=32)},
 }.items():  # fmt: skip
     add(
         "blocks",
