@@ -122,3 +122,70 @@ def test_a_convolution_is_its_integers(shape: Any, tx: str, tw: str, ty: str) ->
         assert got.dtype == np.dtype(ty)
         assert np.abs(got.astype(np.int64) - codes).max(initial=0) <= 1
         np.testing.assert_array_equal(got[~near], codes[~near])
+
+
+@pytest.mark.parametrize("kind", ["Add", "Mul"])
+@pytest.mark.parametrize(("ta", "tb", "ty"), [("uint8", "uint8", "uint8"), ("int8", "uint8", "int8"), ("uint8", "int8", "uint8")])
+def test_sums_and_products_of_codes_round_as_they_stand(kind: str, ta: str, tb: str, ty: str) -> None:
+    """Every pair of codes, with every step in float32."""
+    f = np.float32
+    a, b = (np.arange(np.iinfo(t).min, np.iinfo(t).max + 1).astype(t) for t in (ta, tb))
+    left, right = np.repeat(a, 256), np.tile(b, 256)
+    for act, (sa, sb, sy) in itertools.product((None, "Relu", "Clip"), [(0.02, 0.5, 0.25), (0.0371, 0.0113, 0.0503)]):
+        build = Build(1)
+        za, zb, zy = np.array(3, ta), np.array(100, tb), np.array(17, ty)
+        x = build.add("DequantizeLinear", "x", build.const(f(sa)), build.const(za))
+        other = build.add("DequantizeLinear", build.add("Identity", "b"), build.const(f(sb)), build.const(zb))
+        y = build.add(kind, x, other)
+        if act:
+            y = build.add(act, y, *([build.const(f(-1)), build.const(f(4))] if act == "Clip" else []))
+        y = build.add("QuantizeLinear", y, build.const(f(sy)), build.const(zy))
+        kind_a, kind_b, kind_y = (h.np_dtype_to_tensor_dtype(np.dtype(t)) for t in (ta, tb, ty))
+        model = build.model(left.shape, kind_a, **{y: kind_y})
+        model.graph.input.append(h.make_tensor_value_info("b", kind_b, right.shape))
+        got = session(model).run(None, {"x": left, "b": right})[0]
+        va = (left.astype(np.int32) - np.int32(za)).astype(f) * f(sa)
+        vb = (right.astype(np.int32) - np.int32(zb)).astype(f) * f(sb)
+        wide = va + vb if kind == "Add" else va * vb
+        wide = np.maximum(wide, f(0)) if act == "Relu" else np.clip(wide, f(-1), f(4)) if act else wide
+        want = np.clip(np.rint(wide / f(sy)) + f(zy), np.iinfo(ty).min, np.iinfo(ty).max).astype(ty)
+        np.testing.assert_array_equal(got, want)
+        np.testing.assert_array_equal(got, session(model, False).run(None, {"x": left, "b": right})[0])
+        assert [n.kernel.name for n in pyonnx_wasm.compiler.compile(model.SerializeToString()).main.nodes] == ["qbinary"]
+
+
+def test_a_block_with_a_residual_stays_in_bytes() -> None:
+    """Convolutions, a sum, a concatenation and pools, with what the graph gives along the way: as without optimisation, to a quantum."""
+    b = Build(5)
+    rng = b.rng
+
+    def conv(x: str, c: int, m: int, k: int, group: int = 1) -> str:
+        w = b.add("DequantizeLinear", b.const(rng.integers(-127, 128, (m, c // group, k, k)).astype(np.int8)), b.const(np.float32(0.01)))
+        y = b.add("Conv", x, w, b.const(rng.standard_normal(m).astype(np.float32)), pads=[k // 2] * 4, group=group)
+        return again(b.add("Relu", y))
+
+    def again(y: str, scale: float = 0.05) -> str:
+        s, z = b.const(np.float32(scale)), b.const(np.uint8(9))
+        return b.add("DequantizeLinear", b.add("QuantizeLinear", y, s, z), s, z)
+
+    x = again("x", 0.02)
+    first = conv(x, 3, 20, 3)
+    deep = conv(conv(first, 20, 20, 3, 20), 20, 20, 1)
+    joined = again(b.add("Add", first, deep), 0.1)
+    wide = b.add("Concat", joined, conv(joined, 20, 12, 1), axis=1)
+    pooled = b.add("MaxPool", again(wide), kernel_shape=[2, 2], strides=[2, 2])
+    last = conv(pooled, 32, 8, 1)
+    flat = b.add("Flatten", last)
+    mean = b.add("GlobalAveragePool", last)
+    b.nodes.append(h.make_node("Identity", [joined], ["middle"]))
+    for name in (last, flat, mean):
+        b.nodes.append(h.make_node("Identity", [name], [f"out_{name}"]))
+    outs = {"middle": T.FLOAT} | {f"out_{name}": T.FLOAT for name in (last, flat, mean)}
+    model = b.model(("n", 3, 9, 8), T.FLOAT, **outs)
+    for n in (1, 3):
+        given = rng.standard_normal((n, 3, 9, 8)).astype(np.float32)
+        got, want = (session(model, on).run(None, {"x": given}) for on in (True, False))
+        for one, other in zip(got, want, strict=True):
+            assert one.shape == other.shape
+            assert np.abs(one - other).max() <= 0.1001
+            assert (np.abs(one - other) > 1e-6).mean() < 0.02

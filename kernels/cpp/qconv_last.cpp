@@ -84,6 +84,14 @@ struct Place {
   isize image, h, w;  // of the first tap; the latter two may lie in the padding
   Place(const Windows& s, isize pixel)
       : image(pixel / s.pixels), h(pixel / s.out[2] % s.out[1] * s.stride[1] - s.pad[1]), w(pixel % s.out[2] * s.stride[2] - s.pad[2]) {}
+  // On to the next one.
+  void next(const Windows& s) {
+    w += s.stride[2];
+    if (w < s.out[2] * s.stride[2] - s.pad[2]) return;
+    w = -s.pad[2], h += s.stride[1];
+    if (h < s.out[1] * s.stride[1] - s.pad[1]) return;
+    h = -s.pad[1], image++;
+  }
 };
 
 // Gathers the windows of output pixels: rows [taps, c].
@@ -96,9 +104,10 @@ struct GatherRows {
     qgemm::Product one = p;
     one.a = row, one.a_rs = 0;
     const bool as_it_is = l.unit == 4 && !sum && p.a_signed == (l.kind == qgemm::Quads::SIGNED);
-    for (isize i = i0; i < i1; i++) {
+    Place place(s, i0);
+    for (isize i = i0; i < i1; i++, place.next(s)) {
       char* to = out + (i - i0) * l.a_rs;
-      gather(p.a, Place(s, i), as_it_is ? reinterpret_cast<uint8_t*>(to) : row);
+      gather(p.a, place, as_it_is ? reinterpret_cast<uint8_t*>(to) : row);
       if (as_it_is) for (isize k = p.k; k < l.depth; k++) to[k] = 0;
       else qgemm::pack_rows(one, l, 0, 1, to, sums + (i - i0), sum);
     }
@@ -161,8 +170,7 @@ struct Depthwise {
   uint8_t flip;
   isize offset[MOST_TAPS + 1];  // of the taps of a window that has no padding
 
-  void pixel(isize i) const {
-    const Place place(s, i);
+  void pixel(isize i, const Place& place) const {
     const uint8_t* image = q.a + place.image * s.in[1] * s.in[2] * q.n;
     const isize last_h = place.h + (s.kernel[1] - 1) * s.dilation[1], last_w = place.w + (s.kernel[2] - 1) * s.dilation[2];
     if (place.h >= 0 && place.w >= 0 && last_h < s.in[1] && last_w < s.in[2]) {
@@ -198,7 +206,7 @@ struct Depthwise {
     const int16_t* w = taps.weights + c * 2;
     if (taps.pairs == 5) qgemm::sum_taps<5>(at, 5, flip, w, taps.columns, start + c, sums);
     else qgemm::sum_taps<0>(at, taps.pairs, flip, w, taps.columns, start + c, sums);
-    if (coder.fits) coder.row(sums, scale + c, bias + c, n, static_cast<uint8_t*>(q.y) + i * q.y_rs + c);
+    if (coder.fits) coder.rows<qgemm::LANES / W>(sums, 1, scale + c, bias + c, n, static_cast<uint8_t*>(q.y) + i * q.y_rs + c, 0);
     else qgemm::finish(q, i, c, n, sums, 0, qgemm::Quads::NONE, nullptr);
   }
 };
@@ -215,12 +223,14 @@ void run_depthwise(Call& call, const Windows& s, const qgemm::Product& q, const 
   qgemm::Product p = q;
   p.zb = nullptr, p.b_signed = true;
   Depthwise d{p, s, taps, start, scale, bias, blank, qgemm::Coder(p), flip, {}};
+  __builtin_memset(scale, 0, size_t(taps.columns) * 8);
   if (d.coder.fits) d.coder.columns(p, 0, n, scale, bias);
   for (isize t = 0; t < s.taps; t++) d.offset[t] = (t / s.kernel[2] * s.dilation[1] * s.in[2] + t % s.kernel[2] * s.dilation[2]) * n;
   d.offset[s.taps] = 0;  // beside the last of an odd number: its weights are 0
   const double flops = 2.0 * double(s.taps) * double(n);
   parallel_for(call.pool, q.m, i64(gemm::MIN_FLOPS / (flops + 1)) + 1, [&](i64 begin, i64 end, int) {
-    for (isize i = proven(begin), last = proven(end); i < last; i++) d.pixel(i);
+    Place place(s, proven(begin));
+    for (isize i = proven(begin), last = proven(end); i < last; i++, place.next(s)) d.pixel(i, place);
   });
 }
 

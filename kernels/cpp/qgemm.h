@@ -59,9 +59,14 @@ void range(const Product& p, const PackA& pack_a, const PackB& pack_b, const Lay
         const isize count = vectors == 3   ? tile_rows<3>(t, s.kind, end - i)
                             : vectors == 2 ? tile_rows<2>(t, s.kind, end - i)
                                            : tile_rows<1>(t, s.kind, end - i);
-        for (isize r = 0; r < count; r++) {
-          if (coded) coder.row(sums + r * width, scale, bias, n, static_cast<uint8_t*>(p.y) + (i + r) * p.y_rs + j);
-          else finish(p, i + r, j, n, sums + r * width, p.zeros_b() ? row_sums[i + r - block] : 0, started ? Quads::NONE : s.kind, columns);
+        if (coded) {
+          uint8_t* y = static_cast<uint8_t*>(p.y) + i * p.y_rs + j;
+          vectors == 3   ? coder.rows<3>(sums, count, scale, bias, n, y, p.y_rs)
+          : vectors == 2 ? coder.rows<2>(sums, count, scale, bias, n, y, p.y_rs)
+                         : coder.rows<1>(sums, count, scale, bias, n, y, p.y_rs);
+        } else {
+          for (isize r = 0; r < count; r++)
+            finish(p, i + r, j, n, sums + r * width, p.zeros_b() ? row_sums[i + r - block] : 0, started ? Quads::NONE : s.kind, columns);
         }
         i += count;
       }

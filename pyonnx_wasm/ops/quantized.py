@@ -7,7 +7,7 @@ from typing import Any
 
 from ..dtypes import DType
 from ..ir import Graph, IRError, Node, Value, dims
-from ..registry import Kernel, op
+from ..registry import Enum, Kernel, op
 from ..tensor import broadcast_shapes, broadcast_to, cast, contiguous, expand, map_, reshape, squeeze, unsqueeze
 from .conv import spatial, window_params, windows
 from .convert import QuantizeLinear
@@ -167,6 +167,18 @@ def _pack_params(node: Node) -> dict[str, Any]:
 #: Weights [k, n] as the products of the machine that runs this read them, or with ``taps`` as its depthwise convolutions do, which are
 #: int16; and the sums of the columns. Of :func:`packed_size` on any machine.
 QPACK = Kernel("qpack", ">y >sums w zero?", "taps k n off rs cs zero_ns", _pack_params, ("inplace", "strided"))
+
+
+BYTE_OPERATIONS = Enum("ByteOperation", "add mul")
+#: Bytes less their zero points times their scales, added or multiplied, within [low, high], quantised again; each step rounds to float32.
+QBINARY = Kernel(
+    "qbinary",
+    ">y a b",
+    "op n azero bzero yzero ascale:f bscale:f yscale:f low:f high:f",
+    None,
+    ("inplace",),
+    {"op": BYTE_OPERATIONS},
+)
 
 
 def packed_size(k: int, n: int, taps: bool = False) -> tuple[int, int]:

@@ -2,7 +2,8 @@
 
 A pass takes a graph and rewrites it; :func:`run` verifies the graph after each. The graph that they leave is what every target
 lowers (``program.partition``). What suits one target alone takes its nodes and gives others, and leaves the graph alone: for the core
-``pack_weights`` and ``write_through``, for GPUs ``gpu.halves.read_halves`` and ``gpu.split.split_large``.
+``channels_last``, ``pack_weights``, ``combine_bytes`` and ``write_through``, for GPUs ``gpu.halves.read_halves`` and
+``gpu.split.split_large``.
 
 A new pass is a function of a graph, in a file of its own, that replaces nodes through :class:`~.rewrite.Rewriter` and gives the same
 results for every operand, NaN and infinities included; it goes into ``PIPELINE``, and texts before and after it into ``tests/passes``.
@@ -14,6 +15,7 @@ from collections.abc import Callable, Sequence
 
 from ..ir import Graph, Node
 from .attention import fuse_attention
+from .bytes import combine_bytes
 from .channels_last import channels_last
 from .concat import write_through
 from .copies import drop_copies
@@ -27,7 +29,7 @@ from .pack import pack_weights
 from .simplify import simplify
 from .verify import verify
 
-__all__ = ["PIPELINE", "PLAIN", "Pass", "channels_last", "pack_weights", "run", "verify", "write_through"]
+__all__ = ["PIPELINE", "PLAIN", "Pass", "channels_last", "combine_bytes", "pack_weights", "run", "verify", "write_through"]
 
 Pass = Callable[[Graph], None]
 
@@ -43,6 +45,7 @@ PIPELINE: list[Pass] = [
     fuse_epilogues,
     multiply_bytes,
     remove_dead_code,
+    fuse_maps,  # of dequantised bytes that products no longer read
 ]
 PLAIN: list[Pass] = [remove_dead_code]  # without which nothing is lowered
 

@@ -91,7 +91,7 @@ def _bytes(v: Value) -> Bytes | None:
     if e.name != "mul":
         return None
     for wide, factor in (e.args, e.args[::-1]):
-        found = _codes(wide)
+        found = codes_of(wide)
         if found is None:
             continue
         slot, zero = found
@@ -107,7 +107,7 @@ def _bytes(v: Value) -> Bytes | None:
     return None
 
 
-def _codes(e: Expression) -> tuple[int, Expression | None] | None:
+def codes_of(e: Expression) -> tuple[int, Expression | None] | None:
     """(input, zero point) of ``float(int(x) - zero)``."""
     if e.name != "cast" or e.result is not DType.float32:
         return None
@@ -180,7 +180,15 @@ def _quantised(node: Node) -> tuple[Value, Value] | None:
     """(scale, zero point) where a map does nothing but quantise."""
     if node.kernel is not MAP or node.const or len(node.ins["x"]) != 1 or not node.ins["x"][0].whole or not node.out.whole:
         return None
-    e = expression.of(node)
+    result = requantised(expression.of(node))
+    if result is None or result[0].name != "in":
+        return None
+    _, scale, zero = result
+    return constant(np.array([scale], np.float32)), constant(np.array([zero]), node.out.dtype)
+
+
+def requantised(e: Expression) -> tuple[Expression, float, int] | None:
+    """(what is quantised, scale, zero point) of an expression that does so at last."""
     dtype = e.result
     if e.name != "cast" or e.dtype is not DType.float32 or dtype not in BYTES or e.args[0].name != "clamp":
         return None
@@ -194,12 +202,12 @@ def _quantised(node: Node) -> tuple[Value, Value] | None:
     if e.name != "round" or zero is None or not float(zero).is_integer() or not least <= zero <= least + 255:
         return None
     scale = _divisor(e.args[0])
-    return None if scale is None else (constant(np.array([scale], np.float32)), constant(np.array([int(zero)]), dtype))
+    return None if scale is None else (e.args[0].args[0], scale, int(zero))
 
 
 def _divisor(e: Expression) -> float | None:
     """c of ``x / c``, or of ``x * (1 / c)`` where that is exact."""
-    c = e.args[1].number if e.name in ("div", "mul") and e.args[0].name == "in" else None
+    c = e.args[1].number if e.name in ("div", "mul") else None
     if not c or c < 0:
         return None
     return c if e.name == "div" else 1 / c if np.frexp(c)[0] == 0.5 else None

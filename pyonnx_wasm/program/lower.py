@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..ir import Graph, IRError, Node, Storage, Value, reachable
-from ..passes import channels_last, pack_weights, write_through
+from ..passes import channels_last, combine_bytes, pack_weights, write_through
 from ..tensor import COPY
 from ..tensor.packed import bytes_of
 from .assemble import Assembler
@@ -84,7 +84,7 @@ def lower(parts: Parts, optimise: bool = True) -> Lowered:
     if optimise:
         inner = {v.storage for nodes in bodies.values() for node in nodes for v in node.inputs()}
         main = channels_last(main, inner | graph.output_storages() | {r.value.storage for r in graph.reads.values()}, init)
-        main = pack_weights(main, init)
+        main = combine_bytes(pack_weights(main, init))
         bodies = {body: pack_weights(nodes, init) for body, nodes in bodies.items()}
         _enlist(parts, init[len(parts.init) :])
         bodies = {body: write_through(nodes, body.output_storages(), body.reads) for body, nodes in bodies.items()}

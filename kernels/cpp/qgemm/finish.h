@@ -56,22 +56,27 @@ struct Coder {
     for (isize c = n; c < round_up(n, W); c++) scale[c] = bias[c] = 0;
   }
 
-  // n sums of a row, and 0 to W more that nobody wants.
-  void row(const i32* sums, const float* scale, const float* bias, isize n, uint8_t* y) const {
+  // `count` rows of V vectors of sums, the first n of which are wanted.
+  template <int V> void rows(const i32* sums, isize count, const float* scale, const float* bias, isize n, uint8_t* y, isize y_rs) const {
     constexpr float ONES = 0x1.8p23f;  // so large that adding it rounds to integers, ties to even
     const VF near = splat(0.4999f);    // further from an integer, the quotient itself has to be rounded
     const VI less = splat_i(__builtin_bit_cast(i32, ONES) - zero);
-    VI far = splat_i(0);
-    auto scaled = [&](isize c) { return __builtin_convertvector(load_i(sums + c), VF) * load(scale + c) + load(bias + c); };
-    auto code = [&](isize c) {
-      const VF t = vmin(vmax(scaled(c) * reciprocal, low), high), s = t + splat(ONES);
-      far |= (VI)(__builtin_elementwise_abs(t - (s - splat(ONES))) > near);
-      return as_i(s) - less;
-    };
-    isize c = 0;
-    for (; c + W <= n; c += W) put(code(c), y + c);
-    if (c < n) put_part(code(c), y + c, n - c);
-    if (any(far)) again(sums, scale, bias, n, y);
+    const VF by_what = reciprocal, least_code = low, most_code = high;
+    VF factor[V], offset[V];
+    for (int v = 0; v < V; v++) factor[v] = load(scale + v * W), offset[v] = load(bias + v * W);
+    const bool whole = n == V * W;
+    for (isize r = 0; r < count; r++, sums += V * W, y += y_rs) {
+      VI far = splat_i(0);
+#pragma unroll
+      for (int v = 0; v < V; v++) {
+        const VF t = vmin(vmax((__builtin_convertvector(load_i(sums + v * W), VF) * factor[v] + offset[v]) * by_what, least_code), most_code);
+        const VF s = t + splat(ONES);
+        far |= (VI)(__builtin_elementwise_abs(t - (s - splat(ONES))) > near);
+        if (whole || n >= (v + 1) * W) put(as_i(s) - less, y + v * W);
+        else if (n > v * W) put_part(as_i(s) - less, y + v * W, n - v * W);
+      }
+      if (any(far)) again(sums, scale, bias, n, y);
+    }
   }
 
  private:

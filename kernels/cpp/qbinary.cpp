@@ -1,0 +1,93 @@
+// Sums and products of dequantised bytes, bounded, quantised again: each operation rounds once, as if it stood alone.
+#include "params.h"
+#include "qgemm/finish.h"
+
+namespace {
+
+using qgemm::i32;
+
+struct Args {
+  const QbinaryParams& p;
+  const QbinaryBufs& b;
+  explicit Args(const Call& call)
+      : p(*reinterpret_cast<const QbinaryParams*>(call.params)), b(*reinterpret_cast<const QbinaryBufs*>(call.bufs)) {}
+};
+
+bool is_byte(int32_t dtype) { return dtype == U8 || dtype == I8; }
+bool is_code(i64 zero) { return zero >= -128 && zero <= 255; }
+
+const char* check(const Call& call, Proof& proof) {
+  const auto [p, b] = Args(call);
+  if (!is_byte(b.a.dtype) || !is_byte(b.b.dtype) || !is_byte(b.y.dtype)) return "operands and results must be int8 or uint8";
+  if (!known(p.op)) return "unknown operation";
+  if (!is_code(p.azero) || !is_code(p.bzero) || !is_code(p.yzero)) return "a zero point is no byte";
+  if (!(p.yscale > 0)) return "the scale must be positive";
+  if (p.n < 0 || p.n > b.a.count() || p.n > b.b.count() || p.n > b.y.count()) return "an operand does not fit its buffer";
+  proof.operations = Size(p.n) * 4;
+  proof.writes(0, {0, p.n});
+  return nullptr;
+}
+
+// No multiply-add in place of a product that is rounded by itself.
+inline VF rounded(VF v) {
+#if defined(__x86_64__)
+  asm("" : "+v"(v));
+#elif defined(__aarch64__)
+  asm("" : "+w"(v));
+#else
+  asm("" : "+r"(v));
+#endif
+  return v;
+}
+
+struct Operand {
+  uint8_t flip;
+  VF zero, scale;
+  Operand(const Buf& x, i64 point, double by)
+      : flip(x.dtype == I8 ? 0x80 : 0), zero(splat(float(point + flip))), scale(splat(float(by))) {}
+  void read(const uint8_t* x, VF* out) const {
+    VB16 bytes;
+    __builtin_memcpy(&bytes, x, sizeof bytes);
+    const VF16 wide = floats(bytes ^ (VB16)flip);
+    __builtin_memcpy(out, &wide, sizeof wide);
+    for (int v = 0; v < 16 / W; v++) out[v] = rounded((out[v] - zero) * scale);
+  }
+};
+
+void run(Call& call) {
+  const auto [p, b] = Args(call);
+  const Operand first(b.a, p.azero, p.ascale), second(b.b, p.bzero, p.bscale);
+  const uint8_t *xa = b.a.as<uint8_t>(), *xb = b.b.as<uint8_t>();
+  uint8_t* y = b.y.as<uint8_t>();
+  const bool sum = p.op == ByteOperation::ADD;
+  const float by = float(p.yscale);
+  const i32 zero = i32(p.yzero);
+  const float least = float((b.y.dtype == I8 ? -128 : 0) - zero);
+  const VF low = splat(float(p.low)), high = splat(float(p.high)), reciprocal = splat(1 / by);
+  auto block = [&](const uint8_t* a, const uint8_t* b, uint8_t* to) {
+    VF va[16 / W], vb[16 / W];
+    first.read(a, va), second.read(b, vb);
+    for (int v = 0; v < 16 / W; v++) {
+      const VF wide = rounded(sum ? va[v] + vb[v] : va[v] * vb[v]);
+      const VF r = qgemm::quotient(vmin(vmax(wide, low), high), by, reciprocal, least);
+      const qgemm::BW code = __builtin_convertvector(__builtin_convertvector(r, VI) + splat_i(zero), qgemm::BW);
+      __builtin_memcpy(to + v * W, &code, W);
+    }
+  };
+  parallel_for(call.pool, (p.n + 15) / 16, 4096, [&, &p = p](i64 begin, i64 end, int) {
+    for (i64 i = begin * 16; i < end * 16; i += 16) {
+      if (i + 16 <= p.n) {
+        block(xa + i, xb + i, y + i);
+        continue;
+      }
+      uint8_t last[3][16] = {};
+      for (i64 l = 0; i + l < p.n; l++) last[0][l] = xa[i + l], last[1][l] = xb[i + l];
+      block(last[0], last[1], last[2]);
+      for (i64 l = 0; i + l < p.n; l++) y[i + l] = last[2][l];
+    }
+  });
+}
+
+}  // namespace
+
+KERNEL(qbinary, check, no_scratch, run)
