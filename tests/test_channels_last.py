@@ -189,3 +189,16 @@ def test_a_block_with_a_residual_stays_in_bytes() -> None:
             assert one.shape == other.shape
             assert np.abs(one - other).max() <= 0.1001
             assert (np.abs(one - other) > 1e-6).mean() < 0.02
+
+
+def test_weights_may_be_a_part_of_a_constant() -> None:
+    b = Build(3)
+    w = b.rng.integers(-128, 128, (2, 3, 8, 20)).astype(np.int8)
+    x = b.rng.integers(0, 256, (5, 8)).astype(np.uint8)
+    part = b.add("Gather", b.add("Gather", b.const(w), b.const(np.int64(1)), axis=0), b.const(np.int64(2)), axis=0)
+    y = b.add("MatMulInteger", "x", part)
+    sliced = b.add("Slice", part, b.const(np.array([3])), b.const(np.array([17])), b.const(np.array([1])))
+    z = b.add("MatMulInteger", "x", sliced)
+    got = session(b.model(x.shape, T.UINT8, **{y: T.INT32, z: T.INT32})).run(None, {"x": x})
+    np.testing.assert_array_equal(got[0], x.astype(np.int32) @ w[1, 2].astype(np.int32))
+    np.testing.assert_array_equal(got[1], x.astype(np.int32) @ w[1, 2][:, 3:17].astype(np.int32))
