@@ -146,14 +146,6 @@ def _last_params(node: Node) -> dict[str, Any]:
     return _conv_params(node) | {"kernel": spatial(node.params["kernel"])}
 
 
-def _pack_params(node: Node) -> dict[str, Any]:
-    w, zero = node.ins["w"], node.ins.get("zero")
-    return {
-        "taps": node.params["taps"], "k": w.shape[0], "n": w.shape[1], "off": w.offset, "rs": w.strides[0], "cs": w.strides[1],
-        "zero_ns": 0 if zero is None or zero.size == 1 else 1,
-    }  # fmt: skip
-
-
 #: A convolution in two axes whose input, result and residual have their channels side by side, ``[n, h, w, c]`` in memory, of one group
 #: or depthwise; ``w`` and ``sums`` are what ``QPACK`` made of the weights, zero points of depthwise ones included.
 QCONV_LAST = Kernel(
