@@ -3,6 +3,7 @@ import { arrayOf, isType } from "../player/dtypes.js";
 import { messageOf } from "../player/errors.js";
 import type { InferenceSession, Tensor } from "../player/index.js";
 import { browserInfo, engine, type Engine, type ModelRef, type OpenProgress } from "./engine.js";
+import { onKernelChange } from "./kernel.js";
 import { addProbes } from "./probe.js";
 import { Rpc, type AnyModel, type Answer, type Request } from "./rpc.js";
 import { renderStatus, Status, type State } from "./status.js";
@@ -210,7 +211,9 @@ function initialize({ model }: Args): () => void {
   // Said of a model when its connection is cut; it was there when the model was made.
   model.on("comm_live_update", lost);
   model.on("destroy", lost);
+  const stop = onKernelChange(model, lost);
   return () => {
+    stop();
     model.off("comm_live_update", lost);
     model.off("destroy", lost);
     void bridge.stop("the widget was closed");

@@ -20,6 +20,8 @@ export interface AnyModel {
   get?(key: string): unknown;
   set?(key: string, value: unknown): void;
   save_changes?(): void;
+  /** JupyterLab's, where the host hands it on. */
+  readonly widget_manager?: unknown;
 }
 
 /** A failure in the kernel, with the name of its exception. */

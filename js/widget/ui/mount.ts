@@ -2,6 +2,7 @@
 import { arrayOf } from "../../player/dtypes.js";
 import type { Tensor as PlayerTensor } from "../../player/index.js";
 import { browserInfo, engine, type AdapterInfo } from "../engine.js";
+import { onKernelChange } from "../kernel.js";
 import { Rpc, type AnyModel, type Caller } from "../rpc.js";
 import type { WireTensor } from "../wire.js";
 import type { Host, Report, Runnable } from "./host.js";
@@ -56,7 +57,9 @@ export function widget(css: string, make: (view: View) => HTMLElement, answer: (
       const lost = (): void => connected.close("the kernel was restarted or shut down; run the cell again");
       model.on("comm_live_update", lost);
       model.on("destroy", lost);
+      const stop = onKernelChange(model, lost);
       return () => {
+        stop();
         model.off("comm_live_update", lost);
         model.off("destroy", lost);
         connected.close("the widget was closed");
