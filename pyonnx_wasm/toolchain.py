@@ -45,7 +45,15 @@ WASM_FEATURES = "generic+simd128+atomics+bulk_memory+nontrapping_fptoint"
 WASM_LINK = ("-mexec-model=reactor", "-Wl,--no-entry", "-Wl,--import-memory", "-Wl,--shared-memory", "-Wl,--initial-memory=4194304",
              "-Wl,--max-memory=4294901760", "-Wl,-z,stack-size=1048576",
              *(f"-Wl,--export={s}" for s in ("__stack_pointer", "__wasm_init_tls", "__tls_size", "__tls_align")))  # fmt: skip
+# Kernels unroll by hand what gains by it; loops of constant length still are.
+LEAN = ("-fno-slp-vectorize", "-mllvm", "-unroll-runtime=0", "-mllvm", "-unroll-allow-partial=0")
+SMALL = ("-Os", "-Xclang", "-Oz")  # zig takes -Oz for -Os
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"', re.M)
+
+
+def is_small(source: Path) -> bool:
+    """Whether a source asks to be compiled for size (``small.h``)."""
+    return any(Path(name).name == "small.h" for name in INCLUDE.findall(source.read_text()))
 
 
 class ToolchainError(Exception):
@@ -61,6 +69,7 @@ class Target:
         triple: what zig calls the platform.
         cpu: instruction set of the objects; the link uses the platform's own default.
         core_flags: flags for the executor's sources, not the kernels'.
+        fast, small: flags for sources that do not include ``small.h``, and that do.
     """
 
     file: str
@@ -70,9 +79,16 @@ class Target:
     flags: tuple[str, ...] = ()
     link: tuple[str, ...] = ()
     core_flags: tuple[str, ...] = ()
+    fast: tuple[str, ...] = ()
+    small: tuple[str, ...] = ()
 
     def flags_for(self, source: Path) -> tuple[str, ...]:
-        return (*FLAGS, *self.flags, *(self.core_flags if source.parent.name == "core" else ()))
+        return (
+            *FLAGS,
+            *self.flags,
+            *(self.core_flags if source.parent.name == "core" else ()),
+            *(self.small if is_small(source) else self.fast),
+        )
 
     @property
     def path(self) -> Path:
@@ -113,8 +129,8 @@ def native_targets(platform_name: str, out: Path, guard: bool = False) -> list[T
 def wasm_targets(out: Path) -> list[Target]:
     """The two modules: 128-bit SIMD, and the same with relaxed SIMD."""
     return [
-        Target("core.wasm", "wasm32-wasi", WASM_FEATURES, out, (), WASM_LINK),
-        Target("core-relaxed.wasm", "wasm32-wasi", WASM_FEATURES + "+relaxed_simd", out, (), WASM_LINK),
+        Target("core.wasm", "wasm32-wasi", WASM_FEATURES, out, (), WASM_LINK, (), LEAN, SMALL),
+        Target("core-relaxed.wasm", "wasm32-wasi", WASM_FEATURES + "+relaxed_simd", out, (), WASM_LINK, (), LEAN, SMALL),
     ]
 
 
@@ -224,7 +240,8 @@ class Builder:
         _write(self.generated / "enums.h", enums_header(built))
         _write(self.generated / "params.h", params_header(built))
         _write(self.generated / "kernels.inc", "".join(map(table_row, built)))
-        self.sources = [(replaced or {}).get(k.name, SOURCES / f"{k.name}.cpp") for k in built] + sorted((SOURCES / "core").glob("*.cpp"))
+        sources = [(replaced or {}).get(k.name, SOURCES / f"{k.name}.cpp") for k in built] + sorted((SOURCES / "core").glob("*.cpp"))
+        self.sources = sorted(sources, key=is_small)  # the linker keeps the first copy of a shared function: the fast one
         try:
             self.zig = metadata.version("ziglang")
         except metadata.PackageNotFoundError:

@@ -212,6 +212,16 @@ def test_instruction(name: str, dtype: str) -> None:
         assert_close(name, got, expected(name, ins), ins)
 
 
+@pytest.mark.parametrize("name", ["log", "asinh", "acosh"])
+def test_logarithms_of_doubles(name: str) -> None:
+    rng = np.random.default_rng(5)
+    wide, near = 2.0 ** rng.uniform(-1074, 1024, 4000), 1 + rng.uniform(-1, 1, 4000) * 2.0 ** rng.uniform(-52, 0, 4000)
+    x = np.concatenate([wide, near, [2.0**28, np.nextafter(2.0**28, np.inf), 5e-324, np.sqrt(0.5), np.sqrt(2)]])
+    x = np.maximum(x, 1) if name == "acosh" else np.concatenate([x, -x]) if name == "asinh" else x
+    want = UNARY[name][1](x)
+    assert np.all(np.abs(flat([(name, "float64", 1, 0, 0, 0)], "float64", x) - want) <= 4 * np.spacing(np.abs(want)))
+
+
 def test_every_instruction_has_a_case() -> None:
     assert set(INSTRUCTIONS) == {*ALL, "const", "index", "cast", "pow", "isinf"}
 

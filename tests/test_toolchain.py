@@ -103,6 +103,19 @@ def test_one_declaration_recompiles_one_kernel(sandbox: Path) -> None:
     assert other == set(before), "another instruction set shares no object"
 
 
+def test_what_is_small_is_compiled_for_size_in_webassembly_and_linked_last(sandbox: Path) -> None:
+    sources = toolchain.Builder(toolchain.declared(), [].append).sources
+    small = [toolchain.is_small(s) for s in sources]
+    assert small == sorted(small), "the linker keeps the first copy of what both kinds share"
+    names = {s.stem for s, it in zip(sources, small, strict=True) if it}
+    assert {"verify", "unique", "nms"} < names
+    assert not names & {"matmul", "conv", "softmax", "norm", "copy", "map", "gather", "reduce", "pool", "attention", "run"}
+    native, wasm = toolchain.native_targets(toolchain.host(), sandbox)[0], toolchain.wasm_targets(sandbox)[0]
+    for source, it in zip(sources, small, strict=True):
+        assert ("-Oz" in wasm.flags_for(source)) == it
+        assert "-Oz" not in native.flags_for(source)
+
+
 def test_an_error_of_the_compiler_is_shown(sandbox: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     sources = sandbox / "cpp"
     (sources / "core").mkdir(parents=True)

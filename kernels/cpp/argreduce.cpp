@@ -1,6 +1,7 @@
 // Index of the largest or smallest element along the middle axis. A NaN wins over every number, the first over later ones.
 #include "half.h"
 #include "params.h"
+#include "small.h"
 #include "strided.h"
 
 namespace {

@@ -144,7 +144,7 @@ float largest(VF v) {
 float weigh(float* s, i64 n, const float* mask, i64 mask_step, float scale, float cap) {
   const float lowest = -__builtin_inff(), per_cap = 1 / cap;
   if (mask && mask_step != 1) {
-    for (i64 j = 0; j < n; j++) s[j] = (cap > 0 ? cap * __builtin_tanhf(s[j] * scale * per_cap) : s[j] * scale) + mask[j * mask_step];
+    for (i64 j = 0; j < n; j++) s[j] = (cap > 0 ? cap * float(__builtin_tanh(double(s[j] * scale * per_cap))) : s[j] * scale) + mask[j * mask_step];
     mask = nullptr, scale = 1, cap = 0;
   }
   auto score = [&](VF v) { return cap > 0 ? vtanh(v * scale * per_cap) * cap : v * scale; };

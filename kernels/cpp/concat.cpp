@@ -1,5 +1,6 @@
 // Copies each input into its place in y; the places may be any strided views.
 #include "params.h"
+#include "small.h"
 #include "strided.h"
 
 namespace {

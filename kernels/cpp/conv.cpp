@@ -166,7 +166,7 @@ void plain(Call& call) {
   const Act act = act_of(p.act);
   const double low = act == Act::CLIP ? p.act_a : 0, high = act == Act::CLIP ? p.act_b : __builtin_inf();
   auto clamp = [&](double v) { return act == Act::NONE ? v : v < low ? low : v > high ? high : v; };
-  parallel_for(call.pool, p.n * p.m, 1, [&, &p = p](i64 begin, i64 end, int) {
+  parallel_for(call.pool, p.n * p.m, 1, [&, &p = p](i64 begin, i64 end, int) __attribute__((minsize)) {
     for (i64 plane = begin; plane < end; plane++) {
       const isize image = proven(plane / p.m), m = proven(plane % p.m), first = m / s.m * s.c, start = proven(plane * s.pixels);
       for (isize d = 0, at = start; d < s.out[0]; d++)

@@ -100,7 +100,7 @@ template <class T> void start(const Shape& s, const Buf& bias, isize channel, T*
 void plain(Call& call) {
   const auto [p, b] = Args(call);
   const Shape s(p);
-  parallel_for(call.pool, p.n * p.m, 1, [&, &p = p, &b = b](i64 begin, i64 end, int) {
+  parallel_for(call.pool, p.n * p.m, 1, [&, &p = p, &b = b](i64 begin, i64 end, int) __attribute__((minsize)) {
     for (i64 plane = begin; plane < end; plane++) {
       const isize image = proven(plane / p.m), o = proven(plane % p.m), first = o / s.m * s.c;
       double* y = b.y.as<double>() + plane * s.pixels;

@@ -1,6 +1,7 @@
 // Probabilities of classes from those of their pairs: T. Wu, C. Lin, R. Weng, "Probability Estimates for Multi-class Classification by
 // Pairwise Coupling", second method, as libsvm iterates it.
 #include "params.h"
+#include "small.h"
 
 #include <algorithm>
 #include <cmath>

@@ -1,6 +1,7 @@
 // Running sum or product along the middle axis.
 #include "half.h"
 #include "params.h"
+#include "small.h"
 
 #include <type_traits>
 

@@ -1,5 +1,6 @@
 // What a shader of the file runs on a GPU. No core can: a step of it has to run elsewhere.
 #include "kernel.h"
+#include "small.h"
 
 namespace {
 

@@ -1,5 +1,6 @@
 // y[i...] = x[i..., with the index along `axis` read from indices].
 #include "params.h"
+#include "small.h"
 #include "strided.h"
 
 namespace {

@@ -1,6 +1,7 @@
 // Slices of x picked by index tuples, within each batch.
 #include "params.h"
 #include "scatter.h"
+#include "small.h"
 #include "strided.h"
 
 namespace {

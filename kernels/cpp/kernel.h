@@ -10,7 +10,7 @@ enum DType : int32_t {
 };
 
 // Bytes per element of the byte-sized and larger types, 0 for the packed ones.
-inline i64 dtype_size(int32_t t) {
+[[gnu::noinline]] inline i64 dtype_size(int32_t t) {
   switch (t) {
     case F32: case I32: case U32: return 4;
     case I64: case F64: case U64: return 8;

@@ -1,6 +1,7 @@
 // Small constants that live in the Program.
 #include "half.h"
 #include "params.h"
+#include "small.h"
 
 namespace {
 

@@ -1,5 +1,6 @@
 // The place of each element among ascending keys, `count` for what is none of them. NaN is the largest key and equal to itself.
 #include "params.h"
+#include "small.h"
 
 namespace {
 

@@ -386,7 +386,7 @@ class Worker {
       } else if (s.op == CAST) {
         cast::convert(d, s.other, regs[s.a], s.type, n_, int32_t(s.imm));
       } else {
-        s.fn({d, regs[s.a], s.b < 0 ? nullptr : regs[s.b], s.c < 0 ? nullptr : regs[s.c], n_, s.imm, s.type, s.other, s.b >= 0 && splat[s.b]});
+        apply(s.fn, s.op, {d, regs[s.a], s.b < 0 ? nullptr : regs[s.b], s.c < 0 ? nullptr : regs[s.c], n_, s.imm, s.type, s.other, s.b >= 0 && splat[s.b]});
       }
       regs[s.dst] = result = d;
       splat[s.dst] = same;

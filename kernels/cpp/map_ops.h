@@ -3,6 +3,7 @@
 #include <cmath>
 #include "enums.h"
 #include "map_cast.h"
+#include "math64.h"
 #include "vmath.h"
 
 namespace map_ops {
@@ -64,8 +65,7 @@ template <class T> inline T divide(T a, T b) {
   else return T(a / b);
 }
 template <class T> inline T remainder(T a, T b) {
-  if constexpr (sizeof(T) == 4 && floating<T>) return __builtin_fmodf(a, b);
-  else if constexpr (floating<T>) return __builtin_fmod(a, b);
+  if constexpr (floating<T>) return T(__builtin_fmod(double(a), double(b)));  // exact, whatever T
   else return b == 0 || (has_sign<T> && b == T(-1)) ? T(0) : T(a % b);
 }
 template <class T> inline T modulo(T a, T b) {
@@ -97,18 +97,20 @@ inline VF vrsqrt(VF x) { return 1.0f / vsqrt(x); }
 inline Fn float_unary(Op op, bool single) {
 #define MATH(OP, name) \
   case OP: return single ? Fn(f32_each<[](float x) { return __builtin_##name##f(x); }>) : Fn(f64_each<[](double x) { return __builtin_##name(x); }>);
+// Seldom used: in double for both.
+#define EACH(OP, expr) \
+  case OP: return single ? Fn(f32_each<[](float v) { double x = double(v); return float(expr); }>) : Fn(f64_each<[](double x) { return expr; }>);
 #define FAST(OP, vec_name, expr) \
   case OP: return single ? Fn(vec<vec_name>) : Fn(f64_each<[](double x) -> double { return expr; }>);
   switch (op) {
     MATH(FLOOR, floor) MATH(CEIL, ceil) MATH(TRUNC, trunc) MATH(ROUND, rint)
-    MATH(TAN, tan) MATH(ASIN, asin) MATH(ACOS, acos) MATH(ATAN, atan) MATH(SINH, sinh) MATH(COSH, cosh) MATH(ASINH, asinh) MATH(ATANH, atanh)
-    case ACOSH:  // musl's acoshf is wrong below 0
-      return single ? Fn(f32_each<[](float x) { return x < 1 ? __builtin_nanf("") : __builtin_acoshf(x); }>)
-                    : Fn(f64_each<[](double x) { return __builtin_acosh(x); }>);
+    EACH(TAN, __builtin_tan(x)) EACH(ASIN, __builtin_asin(x)) EACH(ACOS, __builtin_acos(x)) EACH(ATAN, __builtin_atan(x))
+    EACH(SINH, __builtin_sinh(x)) EACH(COSH, __builtin_cosh(x)) EACH(ATANH, __builtin_atanh(x))
+    EACH(ASINH, math64::asinh(x)) EACH(ACOSH, math64::acosh(x))
     FAST(SQRT, vsqrt, __builtin_sqrt(x))
     FAST(RSQRT, vrsqrt, 1 / __builtin_sqrt(x))
     FAST(EXP, vexp, __builtin_exp(x))
-    FAST(LOG, vlog, __builtin_log(x))
+    FAST(LOG, vlog, math64::log(x))
     FAST(SIN, vsin, __builtin_sin(x))
     FAST(COS, vcos, __builtin_cos(x))
     FAST(TANH, vtanh, __builtin_tanh(x))
@@ -122,6 +124,7 @@ inline Fn float_unary(Op op, bool single) {
     default: return nullptr;
   }
 #undef MATH
+#undef EACH
 #undef FAST
 }
 
@@ -264,16 +267,38 @@ inline Fn lookup(Op op, int32_t type) {
   switch (type) {
     case F32: return numeric<float, float>(op);
     case F64: return numeric<double, double>(op);
-    case I8: return numeric<int8_t, uint8_t>(op);
-    case U8: return numeric<uint8_t, uint8_t>(op);
-    case I16: return numeric<int16_t, uint16_t>(op);
-    case U16: return numeric<uint16_t, uint16_t>(op);
-    case I32: return numeric<int32_t, uint32_t>(op);
+    case I8: case U8: case I16: case U16: case I32: return numeric<int32_t, uint32_t>(op);
     case U32: return numeric<uint32_t, uint32_t>(op);
     case I64: return numeric<i64, uint64_t>(op);
     case U64: return numeric<uint64_t, uint64_t>(op);
     case BOOL: return boolean(op);
     default: return nullptr;
+  }
+}
+
+// 8 and 16-bit integers compute as int32, whose low bits are theirs.
+inline bool widens(Op op, int32_t type) { return cast::is_int(type) && dtype_size(type) < 4 && op != WHERE && op != EQ && op != POW; }
+
+// Runs what `lookup` found.
+inline void apply(Fn fn, Op op, const Args& g) {
+  if (!widens(op, g.type)) return fn(g);
+  const i64 size = dtype_size(g.type);
+  const char* operands[] = {g.a, g.b, g.c};
+  alignas(64) int32_t wide[4][cast::CHUNK];
+  for (i64 i = 0; i < g.n; i += cast::CHUNK) {
+    Args m = g;
+    m.type = I32, m.n = g.n - i < cast::CHUNK ? g.n - i : cast::CHUNK;
+    const char** to[] = {&m.a, &m.b, &m.c};
+    for (int k = 0; k < 3; k++)
+      if (operands[k]) cast::convert(wide[k], I32, operands[k] + i * size, g.type, m.n), *to[k] = reinterpret_cast<char*>(wide[k]);
+    if (op == LT || op == LE) {
+      m.d = g.d + i;
+      fn(m);
+      continue;
+    }
+    m.d = reinterpret_cast<char*>(wide[3]);
+    fn(m);
+    cast::convert(g.d + i * size, g.type, m.d, I32, m.n);
   }
 }
 

@@ -128,6 +128,14 @@ template <class T> T scale(double alpha) {
   return alpha > -0x1p63 && alpha < 0x1p63 ? T(i64(alpha)) : T(0);
 }
 
+// y += s * x, whose elements are `step` apart.
+template <class T> [[gnu::noinline]] void add_scaled(T* y, T s, const T* x, i64 step, i64 n) {
+  if (step == 1)
+    for (i64 j = 0; j < n; j++) y[j] += s * x[j];
+  else
+    for (i64 j = 0; j < n; j++) y[j] += s * x[j * step];
+}
+
 // Any arithmetic type; signed integers wrap, so they are computed as unsigned ones.
 template <class T> void plain(Call& call) {
   const auto [p, b] = Args(call);
@@ -138,7 +146,7 @@ template <class T> void plain(Call& call) {
   const auto alpha = scale<T>(q.alpha);
   i64 rows = q.m;
   for (i64 d = 0; d < q.nb; d++) rows *= q.batch[d];
-  parallel_for(call.pool, rows, i64((1 << 17) / (double(q.n) * double(q.k) + 1)) + 1, [&](i64 begin, i64 end, int) {
+  parallel_for(call.pool, rows, i64((1 << 17) / (double(q.n) * double(q.k) + 1)) + 1, [&](i64 begin, i64 end, int) __attribute__((minsize)) {
     for (i64 r = begin; r < end; r++) {
       const i64 i = r % q.m;
       const T* a = bufs.a.as<T>() + (q.k ? q.aoff + i * q.a_rs : 0);
@@ -153,13 +161,7 @@ template <class T> void plain(Call& call) {
         if (res) res += c * q.resbatch[d];
       }
       for (i64 j = 0; j < q.n; j++) y[j] = 0;
-      for (i64 k = 0; k < q.k; k++) {
-        const T s = a[k * q.a_cs], *row = x + k * q.b_rs;
-        if (q.b_cs == 1)
-          for (i64 j = 0; j < q.n; j++) y[j] += s * row[j];
-        else
-          for (i64 j = 0; j < q.n; j++) y[j] += s * row[j * q.b_cs];
-      }
+      for (i64 k = 0; k < q.k; k++) add_scaled(y, a[k * q.a_cs], x + k * q.b_rs, q.b_cs, q.n);
       for (i64 j = 0; j < q.n; j++) {
         T v = y[j];
         if (q.alpha != 1) v *= alpha;

@@ -1,5 +1,6 @@
 // Non-maximum suppression per batch and class: boxes in the order of their scores, without those that overlap one taken before.
 #include "params.h"
+#include "small.h"
 #include "sort.h"
 
 namespace {

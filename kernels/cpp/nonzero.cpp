@@ -1,5 +1,6 @@
 // The positions of what is not zero, in order; y has room for exactly those.
 #include "params.h"
+#include "small.h"
 
 namespace {
 

@@ -1,6 +1,7 @@
 // Padding and cropping. Per axis a table in scratch says where in x each coordinate of y lies: an offset, or OUTSIDE.
 #include "params.h"
 #include "scalar.h"
+#include "small.h"
 #include "strided.h"
 
 namespace {

@@ -75,12 +75,12 @@ template <class T, bool MAXIMUM> void combine(char* to, const char* from, const 
 template <class T> void add_power(char* to, const char* from, i64 p, i64 n) {
   T* y = reinterpret_cast<T*>(to);
   const T* x = reinterpret_cast<const T*>(from);
-  for (i64 i = 0; i < n; i++) y[i] += p == 2 ? x[i] * x[i] : p == 1 ? std::fabs(x[i]) : std::pow(std::fabs(x[i]), T(p));
+  for (i64 i = 0; i < n; i++) y[i] += p == 2 ? x[i] * x[i] : p == 1 ? std::fabs(x[i]) : T(std::pow(double(std::fabs(x[i])), double(p)));
 }
 
 template <class T> void root(char* to, i64 p, i64 n) {
   T* y = reinterpret_cast<T*>(to);
-  for (i64 i = 0; i < n; i++) y[i] = p == 2 ? std::sqrt(y[i]) : p == 1 ? y[i] : std::pow(y[i], T(1) / T(p));
+  for (i64 i = 0; i < n; i++) y[i] = p == 2 ? std::sqrt(y[i]) : p == 1 ? y[i] : T(std::pow(double(y[i]), 1.0 / double(p)));
 }
 
 template <class T> void divide(char* to, const double* counts, double lines, i64 n) {

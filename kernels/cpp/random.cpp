@@ -1,6 +1,7 @@
 // Random words: Threefry-2x32 of 20 rounds (Salmon, Moraes, Dror and Shaw, "Parallel random numbers: as easy as 1, 2, 3", 2011).
 // Words 2i and 2i + 1 are the encrypted counter (i, stream): any thread computes any of them, and all machines the same.
 #include "params.h"
+#include "small.h"
 
 namespace {
 

@@ -3,6 +3,7 @@
 
 #include "half.h"
 #include "params.h"
+#include "small.h"
 #include "strided.h"
 
 #include <type_traits>

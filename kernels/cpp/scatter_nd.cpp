@@ -1,6 +1,7 @@
 // y = x with rows of updates combined into the slices that index tuples name; duplicates in the order of the tuples.
 #include "params.h"
 #include "scatter.h"
+#include "small.h"
 #include "strided.h"
 
 namespace {

@@ -1,4 +1,5 @@
 // Softmax and log-softmax over the middle axis of [outer, n, inner].
+#include "math64.h"
 #include "params.h"
 #include "vmath.h"
 
@@ -43,7 +44,7 @@ void row(const float* x, float* y, i64 n, bool log) {
     for (int u = 0; u < k; u++) total += e[u];
   }
   if (log) {
-    float shift = __builtin_logf(total);
+    float shift = float(math64::log(double(total)));
     for (i = 0; i + W <= n; i += W) store(y + i, load(x + i) - top - shift);
     if (i < n) store_part(y + i, load_part(x + i, n - i) - top - shift, n - i);
   } else {
@@ -73,7 +74,7 @@ void line64(const double* x, double* y, i64 n, i64 step, bool log) {
   double top = -__builtin_inf(), total = 0;
   for (i64 i = 0; i < n; i++) top = x[i * step] > top ? x[i * step] : top;
   for (i64 i = 0; i < n; i++) total += __builtin_exp(x[i * step] - top);
-  double shift = __builtin_log(total);
+  double shift = math64::log(total);
   for (i64 i = 0; i < n; i++) y[i * step] = log ? x[i * step] - top - shift : __builtin_exp(x[i * step] - top) / total;
 }
 

@@ -1,5 +1,6 @@
 // Each code point as a table says, those that it lacks as they are.
 #include "params.h"
+#include "small.h"
 #include "utf8.h"
 
 namespace {

@@ -1,5 +1,6 @@
 // Whether strings are the same bytes, pair by pair.
 #include "params.h"
+#include "small.h"
 #include "text.h"
 
 namespace {

@@ -1,5 +1,6 @@
 // Where in a table each string is found first, by its order; -1 where it is not.
 #include "params.h"
+#include "small.h"
 #include "text.h"
 
 namespace {

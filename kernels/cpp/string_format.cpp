@@ -2,6 +2,7 @@
 #include "decimal.h"
 #include "half.h"
 #include "params.h"
+#include "small.h"
 
 namespace {
 

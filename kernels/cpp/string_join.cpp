@@ -1,5 +1,6 @@
 // Each string of a, with that of b behind it where there is b, one behind the other in a pool of exactly that size.
 #include "params.h"
+#include "small.h"
 #include "text.h"
 
 namespace {

@@ -1,6 +1,7 @@
 // Whether whole strings match a regular expression.
 #include "params.h"
 #include "automaton.h"
+#include "small.h"
 
 namespace {
 

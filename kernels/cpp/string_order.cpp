@@ -1,6 +1,7 @@
 // The order of strings by their bytes, which is that of their code points: places by rising string, of equals the first one first, and
 // how many different strings come before each.
 #include "params.h"
+#include "small.h"
 #include "sort.h"
 #include "text.h"
 

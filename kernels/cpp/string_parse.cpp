@@ -1,6 +1,7 @@
 // Text as numbers: decimal integers and floats, INF and NaN in any case, white space around them.
 #include "decimal.h"
 #include "params.h"
+#include "small.h"
 
 namespace {
 

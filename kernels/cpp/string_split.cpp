@@ -1,5 +1,6 @@
 // The pieces of strings between delimiters, or between runs of white space: how many, and their spans, as they share the strings' bytes.
 #include "params.h"
+#include "small.h"
 #include "utf8.h"
 
 namespace {

@@ -2,6 +2,7 @@
 // strings' bytes.
 #include "params.h"
 #include "automaton.h"
+#include "small.h"
 
 namespace {
 

@@ -1,6 +1,7 @@
 // The different rows of x: where each is first met, which of them every row is, how often each occurs; how many they are.
 // Rows compare element by element; NaN is the largest number and equal to itself, -0 equal to 0.
 #include "params.h"
+#include "small.h"
 #include "sort.h"
 
 namespace {

@@ -124,8 +124,8 @@ template <float (*far)(float)> inline VF trig(VF x, int quarter) {
 }
 }  // namespace vmath
 
-inline VF vsin(VF x) { return vmath::trig<[](float v) { return __builtin_sinf(v); }>(x, 0); }
-inline VF vcos(VF x) { return vmath::trig<[](float v) { return __builtin_cosf(v); }>(x, 1); }
+inline VF vsin(VF x) { return vmath::trig<[](float v) { return float(__builtin_sin(double(v))); }>(x, 0); }
+inline VF vcos(VF x) { return vmath::trig<[](float v) { return float(__builtin_cos(double(v))); }>(x, 1); }
 
 // C's pow. log2 and exp2 in f64, so that the product y * log2(x) keeps enough bits.
 inline VF vpow(VF x, VF y) {

@@ -1,4 +1,5 @@
 // For hosts that run steps elsewhere: registers stage by stage, and single steps over memory of the host's.
+#include "../small.h"
 #include "guard.h"
 #include "session.h"
 

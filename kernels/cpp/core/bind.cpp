@@ -2,6 +2,8 @@
 #include <algorithm>
 
 #include "../half.h"
+#include "../small.h"
+#include "../sort.h"
 #include "session.h"
 
 int32_t Session::create(const int32_t* code, i64 words, void* const* w, const i64* bytes, i64 n_weights, Error* e) {
@@ -275,7 +277,7 @@ int32_t Session::steps(Binding& b, i64 stage, Error* e) {
   auto order = [](const Clear& x, const Clear& y) { return x.step < y.step; };
   Clear* const first = stage ? clears.data + clear_ends[stage - 1] : b.clears;
   Clear* const last = stage ? clears.data + clear_ends[stage] : b.clears + b.n_clears;
-  std::sort(first, last, order);
+  sort_inside(first, last, order);
   for (const Clear* at = first; at < last; at++) demand.add(at->step, ceil_div(at->end - at->begin, 8), 0);
   return within_limits(b, stage, demand, e);
 }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <new>
 
+#include "../small.h"
 #include "session.h"
 
 // Room for so many bytes; what is there stays with `keep`, and more may come. Never less than a byte, so that there is an address.

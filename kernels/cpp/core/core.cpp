@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <new>
 
+#include "../small.h"
 #include "heap.h"
 #include "session.h"
 

@@ -28,12 +28,25 @@ struct Text {
   }
 };
 
-// Fills the error and returns its code. Parts are texts and integers.
-template <class... Parts> int32_t fail(Error* e, Code code, int32_t step, Parts... parts) {
+// A part of a message: a text or an integer.
+struct Part {
+  const char* text;
+  i64 number = 0;
+  Part(const char* text) : text(text) {}
+  Part(i64 number) : text(nullptr), number(number) {}
+};
+
+[[gnu::noinline]] inline int32_t fail_with(Error* e, Code code, int32_t step, const Part* parts, int n) {
   if (!e) return code;
   e->code = code, e->step = step, e->message = e->detail = -1;
   Text t{e->text, e->text + sizeof e->text - 1};
-  (t << ... << parts);
+  for (int i = 0; i < n; i++) parts[i].text ? t << parts[i].text : t << parts[i].number;
   *t.at = 0;
   return code;
+}
+
+// Fills the error and returns its code. Parts are texts and integers.
+template <class... Parts> int32_t fail(Error* e, Code code, int32_t step, Parts... parts) {
+  const Part all[] = {Part(parts)...};
+  return fail_with(e, code, step, all, sizeof...(parts));
 }

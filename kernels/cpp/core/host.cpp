@@ -1,5 +1,6 @@
 // Steps that the host does: the run stops, the host reads the inputs, gives the outputs and calls again.
 // Parameters behind the fixed ones: per input its rank, a constant, and its dims.
+#include "../small.h"
 #include "session.h"
 
 namespace {

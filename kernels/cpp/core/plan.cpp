@@ -1,3 +1,4 @@
+#include "../small.h"
 #include "plan.h"
 
 #include <algorithm>
@@ -7,6 +8,7 @@ constexpr i64 ALIGN = 64;
 constexpr i64 NEIGHBOURS = i64(1) << 20;  // more pairs than this and the longest-lived storages stop sharing
 
 i64 round_up(i64 v) { return (v + ALIGN - 1) / ALIGN * ALIGN; }
+constexpr auto by_at = [](const auto& a, const auto& b) { return a.at < b.at; };
 }  // namespace
 
 bool Planner::init(const StorageRow* rows, i64 n, const StageRow* stages, i64 n_stages) {
@@ -21,7 +23,6 @@ bool Planner::init(const StorageRow* rows, i64 n, const StageRow* stages, i64 n_
   i64 k = 0;
   for (i64 i = 0; i < n; i++)
     if (rows[i].kind == ARENA) firsts[k] = {rows[i].first, i}, lasts[k++] = {rows[i].last, i};
-  auto by_at = [](const Key& a, const Key& b) { return a.at < b.at; };
   std::sort(firsts.begin(), firsts.end(), by_at);
   std::sort(lasts.begin(), lasts.end(), by_at);
 
@@ -84,7 +85,6 @@ i64 Planner::plan(i64 stage, const i64* sizes, i64* offsets, i64* last) {
       order_[shared++] = {-size, i};
     }
   }
-  auto by_at = [](const Key& a, const Key& b) { return a.at < b.at; };
   std::sort(order_.data, order_.data + shared, by_at);
   const i64 base = top;
   for (i64 o = 0; o < shared; o++) {

@@ -10,6 +10,7 @@ namespace {
 
 #define ENTRY(name, ...) {#name, &kernel_##name, __VA_ARGS__},
 const KernelEntry entries[] = {
+#include "../small.h"
 #include "kernels.inc"
     {nullptr, nullptr, 0, 0, false, false, nullptr}};
 #undef ENTRY

@@ -1,3 +1,4 @@
+#include "../small.h"
 #include "written.h"
 
 #include <algorithm>
