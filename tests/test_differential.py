@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from onnx import helper
 
+from pyonnx_wasm import compiler
 from pyonnx_wasm.registry import OPERATORS
 from pyonnx_wasm.testing.differential import backends, bait, cases, emit, judge, known, operators, run
 from pyonnx_wasm.testing.differential.shrink import shrink
@@ -167,3 +168,9 @@ def test_a_short_run_is_clean() -> None:
     assert not report.findings, report.table()
     counts = sum((report.counts[k] for k in cases.KINDS), start=type(report.counts["graph"])())
     assert counts["agrees"] > 0.9 * COUNT, report.table()
+
+
+def test_branches_compile_for_gpus() -> None:
+    """Whatever their first output is, one whose elements are computed when they are asked for, too."""
+    for i in range(20):
+        compiler.compile(cases.case(1, i, "bait.branches").data, gpu=True)
