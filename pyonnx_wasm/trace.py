@@ -34,6 +34,7 @@ from .ir import (
     range_of,
 )
 from .ir.dims import DimLike
+from .ir.polynomial import LONGEST
 from .onnxfile import reader
 from .ops.ragged import formed, of_each_rank, ranked, shaped
 from .tensor.packed import settled
@@ -368,7 +369,10 @@ def _declared(info: reader.ValueInfo, shape: Sequence[int | str | None] | None) 
 
 
 def _face(name: str, dtype: DType, sizes: Sequence[DimLike]) -> Face:
-    return Face(name, False, False, dtype, tuple(s if isinstance(s, int) else str(s) for s in sizes))
+    def text(axis: int, size: DimLike) -> int | str:
+        return size if isinstance(size, int) else str(size) if size.written <= LONGEST else f"{name}[{axis}]"
+
+    return Face(name, False, False, dtype, tuple(text(a, s) for a, s in enumerate(sizes)))
 
 
 def _elements(name: str, dtype: DType, sizes: Sequence[DimLike], count: int) -> np.ndarray:

@@ -398,3 +398,12 @@ def test_algebra() -> None:
         assert dmin(a, b) == dmin(b, a)
         assert dmax(a, b) == dmax(b, a)
         assert eq(a, b) == eq(b, a)
+
+
+def test_a_text_is_never_longer_than_anybody_reads() -> None:
+    """Each of forty steps uses the one before twice: written out, the last would have 2^40 symbols."""
+    size = sym("n")
+    for i in range(40):
+        size = select(lt(size % (i + 7), 3), size // 2 + i, size + 1)
+    assert str(size) == "..."
+    assert str(sym("n") // 2 + 1) == "n//2 + 1"

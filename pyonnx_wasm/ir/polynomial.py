@@ -98,8 +98,23 @@ class Dim:
     __bool__ = __int__ = __index__ = __float__ = _symbolic
     __lt__ = __le__ = __gt__ = __ge__ = _symbolic
 
+    @property
+    def written(self) -> int:
+        """How many symbols, numbers and signs its text has, in which parts that are shared stand as often as they are used."""
+        found: dict[Dim, int] = {}
+        stack = [self]
+        while stack:
+            x = stack[-1]
+            rest = [a for a in x.args if isinstance(a, Dim) and a not in found]
+            if rest:
+                stack += rest
+                continue
+            found[stack.pop()] = 1 + sum(found[a] if isinstance(a, Dim) else 1 for a in x.args)
+        return found[self]
+
     def __str__(self) -> str:
-        return write(self)
+        """For :mod:`dims_text` to read; three dots where it would be longer than anybody reads."""
+        return write(self) if self.written <= LONGEST else "..."
 
     __repr__ = __str__
 
@@ -360,6 +375,7 @@ def cancel(p: Poly, q: Poly) -> tuple[DimLike, DimLike, DimLike] | None:
     return None
 
 
+LONGEST = 2000  # symbols, numbers and signs of a text
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 FUNCTIONS = ("min", "max", "ceildiv", "select")  # ops that are written as calls
 _SIGN = {"eq": "==", "lt": "<", "le": "<="}
