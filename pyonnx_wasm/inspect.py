@@ -16,7 +16,7 @@ from .program import file as ponnx
 from .program.lower import lower, partition
 from .session import is_compiled
 
-_KINDS = ("arena", "weight", "input", "output")
+_KINDS = ("arena", "weight", "input", "output", "slot")
 
 
 def report(
