@@ -11,7 +11,7 @@ import numpy as np
 from ..dtypes import DType
 from ..ir import Items, Packed, Value
 from ..registry import Moved, Step, adjoint, op
-from ..tensor import cast, expand, like, map_, reshape, single, summed_to, unsqueeze
+from ..tensor import HALVES, cast, expand, like, map_, reshape, single, summed_to, unsqueeze
 
 UNARY = {
     "Neg": "neg",
@@ -195,19 +195,31 @@ def Elu(X: Value, *, alpha: float = 1.0, consumed_inputs: Any = None) -> Value:
     return map_("elu", X, like(X, alpha))
 
 
+def _in_float32(function: Callable[..., Any], x: Value, **attributes: float) -> Value:
+    """A function of several steps over a half, rounded once: what stands between may leave the half's range."""
+    y: Value = function(cast(x, DType.float32), **attributes)
+    return cast(y, x.dtype)
+
+
 @op("Selu", since=1, until=5)
 def Selu_1(X: Value, *, alpha: float = 1.6732, gamma: float = 1.0507, consumed_inputs: Any = None) -> Value:
+    if X.dtype in HALVES:
+        return _in_float32(Selu_1, X, alpha=alpha, gamma=gamma)
     return map_("mul", map_("elu", X, like(X, alpha)), like(X, gamma))
 
 
 @op(since=6)
 def Selu(X: Value, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Value:
+    if X.dtype in HALVES:
+        return _in_float32(Selu, X, alpha=alpha, gamma=gamma)
     return map_("mul", map_("elu", X, like(X, alpha)), like(X, gamma))
 
 
 @op()
 def Celu(X: Value, *, alpha: float = 1.0) -> Value:
     """x from 0 on, below alpha (exp(x / alpha) - 1)."""
+    if X.dtype in HALVES:
+        return _in_float32(Celu, X, alpha=alpha)
     ratio = map_("div", X, like(X, alpha))
     if alpha < 0:  # ratio > 0 here, where elu is the identity: exp(r) - 1 = -exp(r) (exp(-r) - 1)
         below = map_("mul", map_("exp", ratio), map_("elu", map_("neg", ratio), like(X, -alpha)))
@@ -223,11 +235,15 @@ def ThresholdedRelu(X: Value, *, alpha: float = 1.0) -> Value:
 
 @op()
 def HardSigmoid(X: Value, *, alpha: float = 0.2, beta: float = 0.5, consumed_inputs: Any = None) -> Value:
+    if X.dtype in HALVES:
+        return _in_float32(HardSigmoid, X, alpha=alpha, beta=beta)
     return map_("clamp", map_("add", map_("mul", X, like(X, alpha)), like(X, beta)), like(X, 0), like(X, 1))
 
 
 @op()
 def Softsign(input: Value) -> Value:
+    if input.dtype in HALVES:
+        return _in_float32(Softsign, input)
     return map_("div", input, map_("add", map_("abs", input), like(input, 1)))
 
 
@@ -238,6 +254,8 @@ def Gelu(X: Value, *, approximate: str = "none") -> Value:
 
 @op()
 def Swish(X: Value, *, alpha: float = 1.0) -> Value:
+    if X.dtype in HALVES:
+        return _in_float32(Swish, X, alpha=alpha)
     if alpha == 1.0:
         return map_("silu", X)
     return map_("mul", X, map_("sigmoid", map_("mul", X, like(X, alpha))))
@@ -245,6 +263,8 @@ def Swish(X: Value, *, alpha: float = 1.0) -> Value:
 
 @op()
 def Mish(X: Value) -> Value:
+    if X.dtype in HALVES:
+        return _in_float32(Mish, X)
     return map_("mul", X, map_("tanh", map_("softplus", X)))
 
 

@@ -71,6 +71,8 @@ def _astray(case: Case) -> str | None:
         scales = rest[-1].astype(float) if node.op_type == "Resize" and rest and rest[-1] is not None else np.ones(x.ndim)
         if len(scales) == x.ndim and any(f != 1 and int(n * f) == n for n, f in zip(x.shape, scales, strict=True)):
             return "Resize copies where the size stays, whatever the scale"
+        if given.get("coordinate_transformation_mode") == b"tf_crop_and_resize" and given.get("mode", b"nearest") != b"nearest":
+            return "Resize leaves axes whole that it does not scale"
         if node.op_type == "MaxPool" and given.get("auto_pad") == b"VALID":
             reach = [(k - 1) * d + 1 for k, d in zip(given["kernel_shape"], given.get("dilations", itertools.repeat(1)), strict=False)]
             if any(n < r for n, r in zip(x.shape[2:], reach, strict=True)):
