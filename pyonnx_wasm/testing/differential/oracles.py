@@ -157,8 +157,8 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
             return "LpNormalization with p=1 loses the sign"
         if kind == "AveragePool" and given.get("auto_pad") == b"VALID" and "dilations" in given:
             return "AveragePool takes a dilated window for a narrow one"
-        if kind == "AveragePool" and given.get("ceil_mode") and max(given.get("strides", [1])) > 1:
-            return "AveragePool counts windows that begin behind the input"
+        if kind in ("AveragePool", "LpPool") and given.get("ceil_mode") and max(given.get("strides", [1])) > 1:
+            return f"{kind} counts windows that begin behind the input, and what lies behind it"
         if kind in ("LpPool", "AveragePool", "MaxPool") and nan:
             return f"{kind} skips NaN as padding"
         if kind in ("Conv", "ConvTranspose") and "dilations" in given and infinite:
