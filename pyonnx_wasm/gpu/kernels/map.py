@@ -155,6 +155,8 @@ class Writer:
         if name == "isinf":
             tests = [t for bit, t in ((1, f"(is_inf({x}) && {x} > 0.0)"), (2, f"(is_inf({x}) && {x} < 0.0)")) if b & bit]
             return " || ".join(tests) or "false", result
+        if name == "sub" and dtype in FLOATS and a == b:
+            form = "nothing_of({x})"
         text = form.format(x=x, y=y, z=z, bits=f"{dtype.bits}u")
         return (_wrapped(text, dtype) if result is dtype and _word(dtype) and dtype.bits < 32 else text), result
 
