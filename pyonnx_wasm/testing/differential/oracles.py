@@ -175,6 +175,8 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
             return "ConvTranspose adds the first bias to all of its groups"
         if kind == "MelWeightMatrix" and any(a.dtype.itemsize < 4 for a in arrays):
             return "MelWeightMatrix computes frequencies in the dtype of their bounds"
+        if kind == "Shape" and any(given.get("end", 0) < -f[node.input[0]].ndim for f in runs if node.input[0] in f):
+            return "Shape counts an end before the first axis from the last"
         if kind == "Clip" and nan:
             return "Clip lets bounds that are NaN win, which onnxruntime leaves out"
         if kind == "OneHot" and infinite:
