@@ -54,7 +54,7 @@ def test_errors_of_a_run_name_the_node_and_the_session_lives_on(run: Run) -> Non
 
 
 OPTIONS = {
-    "webgpu only": ('{ executionProviders: ["webgpu"] }', "WebGPU has no adapter here"),
+    "webgpu only": ('{ executionProviders: ["webgpu"] }', "has no part for GPUs: compile it again, with --gpu"),
     "webnn object": ('{ executionProviders: [{ name: "webnn" }] }', 'only "webgpu" and "wasm" are available'),
     "gpu output": ('{ preferredOutputLocation: { y: "gpu-buffer" } }', 'preferredOutputLocation "gpu-buffer"'),
     "negative dim": ("{ freeDimensionOverrides: { n: -3 } }", 'freeDimensionOverrides: "n" must be an integer >= 0'),
