@@ -55,6 +55,13 @@ def test_a_value_less_itself(dtype: str) -> None:
         assert_same(pairs)
 
 
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+def test_division_by_a_zero_that_is_written_down(zero: float) -> None:
+    feeds = {"a": SPECIAL}
+    for pairs in both(graph([helper.make_node("Div", ["a", "z"], ["y0"])], feeds, weights={"z": np.array([zero], np.float32)}), feeds):
+        assert_same(pairs)
+
+
 @pytest.mark.parametrize("op", ["Max", "Min", "Less", "LessOrEqual", "Equal", "Greater", "PRelu"])
 def test_special_operands(op: str) -> None:
     """What WGSL leaves open is said: a NaN wins over every number, and compares with none."""

@@ -2,6 +2,12 @@ fn is_nan(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) > 0x7f800000u
 fn is_inf(x: f32) -> bool { return (bitcast<u32>(x) & 0x7fffffffu) == 0x7f800000u; }
 // x - x, which compilers of shaders take for 0 whatever x is.
 fn nothing_of(x: f32) -> f32 { return select(0.0, from_bits(0x7fc00000u), (bitcast<u32>(x) & 0x7f800000u) == 0x7f800000u); }
+// x / 0, which compilers of shaders that know the divisor take for anything; the sign is that of the zero.
+fn over_zero(x: f32, sign: u32) -> f32 {
+  let b = bitcast<u32>(x);
+  let size = b & 0x7fffffffu;
+  return from_bits(select(((b ^ sign) & 0x80000000u) | 0x7f800000u, 0x7fc00000u, size == 0u || size > 0x7f800000u));
+}
 // Constant expressions may not be infinite or NaN; arguments may.
 fn from_bits(b: u32) -> f32 { return bitcast<f32>(b); }
 fn bf16_round(x: f32) -> f32 {

@@ -57,6 +57,7 @@ class Writer:
         self.lines: list[str] = []
         self.numbers: dict[str, Any] = {}
         self.types: dict[int, DType] = {}
+        self.zeros: dict[int, bool] = {}  # registers that are 0 whatever the inputs, and whether it is -0
         self.symbols: list[DimLike] = []
         self.coordinates = False
         self.wide = any(v.dtype in WIDE for v in (y, *xs))
@@ -90,6 +91,8 @@ class Writer:
         result: DType = dtype
         if name == "const":
             text = self.constant(dtype, a)
+            if not isinstance(a, Dim) and a == 0:
+                self.zeros[dst] = math.copysign(1, a) < 0
         elif name == "index":
             self.coordinates = True
             text = _converted(f"c{a}", DType.int32, dtype)
@@ -157,6 +160,8 @@ class Writer:
             return " || ".join(tests) or "false", result
         if name == "sub" and dtype in FLOATS and a == b:
             form = "nothing_of({x})"
+        if name == "div" and dtype in FLOATS and b in self.zeros:
+            form = f"over_zero({{x}}, {0x80000000 if self.zeros[b] else 0}u)"
         text = form.format(x=x, y=y, z=z, bits=f"{dtype.bits}u")
         return (_wrapped(text, dtype) if result is dtype and _word(dtype) and dtype.bits < 32 else text), result
 
