@@ -169,6 +169,8 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
             return "GridSample of integers interpolates in integers"
         if kind == "Resize" and given.get("coordinate_transformation_mode", b"") in _RESIZED and _fractions(model, node, runs):
             return "Resize takes sizes that are no whole numbers"
+        if kind == "Resize" and given.get("coordinate_transformation_mode") == b"tf_crop_and_resize" and given.get("mode") == b"nearest":
+            return "Resize lets the rounding of a region's bounds decide ties"
         if kind == "Resize" and given.get("coordinate_transformation_mode") == b"pytorch_half_pixel":
             return "Resize samples a single element at -0.5, where the standard says 0"
         if kind == "ConvTranspose" and given.get("group", 1) > 1 and len(node.input) > 2:
