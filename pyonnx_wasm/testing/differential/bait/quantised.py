@@ -1,0 +1,92 @@
+"""Networks of bytes as quantisers write them: QuantizeLinear and DequantizeLinear around what is computed.
+
+Scales are powers of two and biases multiples of their product, so that float32 holds every sum exactly: results are the same bits
+whoever computes them, ties included.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from ..sketch import FLOAT, Sketch
+from ..values import Array
+from . import bait
+from .integers import INT8, UINT8
+
+
+def power(m: Sketch, low: int, high: int, shape: tuple[int, ...] = ()) -> Array:
+    """Scales of 2^low to 2^high."""
+    return np.array([2.0 ** m.integer(low, high) for _ in range(int(np.prod(shape)))], np.float32).reshape(shape)
+
+
+class Bytes:
+    """Nodes over values of bytes, which are kept as their dequantised names."""
+
+    def __init__(self, m: Sketch) -> None:
+        self.m = m
+        self.dtype = m.choice((UINT8, UINT8, INT8))
+
+    def quantised(self, x: str, low: int = -5, high: int = -2) -> tuple[str, Array]:
+        m = self.m
+        scale = power(m, low, high)
+        point = np.array(m.integer(0, 255) - (128 if self.dtype == INT8 else 0), self.dtype)
+        given = [m.const(scale), m.const(point)]
+        return m.node("DequantizeLinear", m.node("QuantizeLinear", x, *given), *given), scale
+
+    def convolved(self, x: str, scale: Array, channels: int) -> tuple[str, int]:
+        """Of all kinds: dense, depthwise and grouped, with weights by tensor or by channel, biases and activations."""
+        m = self.m
+        depthwise = m.chance(0.4)
+        group = channels if depthwise else 2 if channels % 2 == 0 and m.chance(0.2) else 1
+        made = channels if depthwise else group * m.choice((1, 2, 3, 5, 8, 17))
+        window = m.choice(((1, 1), (1, 1), (3, 3), (3, 3), (2, 3), (5, 5)))
+        second = m.choice((INT8, INT8, UINT8))
+        wide: tuple[int, ...] = m.choice(((), (made,)))
+        low = 0 if second == UINT8 else -128
+        w = m.whole_numbers(low, low + 255, (made, channels // group, *window), second, True)
+        sizes = power(m, -9, -6, wide)
+        points = m.whole_numbers(low, low + 255, wide, second, True) if second == UINT8 else np.zeros(wide, second)
+        weights = m.node("DequantizeLinear", m.const(w), m.const(sizes), m.const(points), axis=0 if wide else None)
+        given = [x, weights]
+        if m.chance(0.6):
+            bias = m.whole_numbers(-3000, 3000, (made,), np.int32, True)
+            by = np.broadcast_to(scale * sizes, (made,)).astype(np.float32)
+            wide_bias = m.const((bias * by).astype(np.float32))
+            given.append(wide_bias if m.chance(0.5) else m.node("DequantizeLinear", m.const(bias), m.const(by), axis=0))
+        half = max(window) // 2  # on every side, so that a window fits in whatever is left of a picture
+        pads = [half] * 4 if window[0] > 3 or m.chance(0.7) else [half, 1, half + 1, 1]
+        y = m.node("Conv", *given, group=group, pads=pads, strides=m.choice((None, None, [2, 2], [1, 2])))
+        kind = m.choice(("none", "relu", "clip"))
+        y = m.node("Relu", y) if kind == "relu" else m.node("Clip", y, *(m.const(np.float32(v)) for v in (0, 6))) if kind == "clip" else y
+        return y, made
+
+
+@bait
+def quantised_networks(m: Sketch) -> None:
+    """One to three convolutions, with sums, products, joins and pools of what they give between them."""
+    m.opset = max(m.opset, 13)
+    m.special = False
+    b = Bytes(m)
+    channels = m.choice((1, 2, 3, 4, 8, 16))
+    x, scale = b.quantised(m.input(m.array(FLOAT, (m.size(1, 2), channels, m.size(5, 9), m.size(5, 9)), "plain")))
+    for _ in range(m.integer(1, 3)):
+        y, channels = b.convolved(x, scale, channels)
+        y, scale = b.quantised(y)
+        kind = m.choice(("none", "none", "add", "mul", "concat", "pool", "shape", "sum"))
+        if kind in ("add", "mul"):
+            other, _ = b.quantised(m.node("Relu", y))
+            y, scale = b.quantised(m.node("Add" if kind == "add" else "Mul", y, other))
+        elif kind == "concat":
+            other, _ = b.quantised(m.node("Neg", y))
+            y, scale = b.quantised(m.node("Concat", y, other, axis=1))
+            channels *= 2
+        elif kind == "pool":
+            y, scale = b.quantised(m.node("MaxPool", y, kernel_shape=[2, 2], pads=[1, 1, 0, 0]))
+        elif kind == "sum":
+            m.result(m.node("ReduceMax", y, keepdims=0))
+        elif kind == "shape":
+            y = m.node("Reshape", y, m.const(np.array([0, 0, 0, -1])))
+        x = y
+    m.result(x)
+    if m.chance(0.2):
+        m.result(m.node("Transpose", x, perm=[0, 2, 3, 1]))
