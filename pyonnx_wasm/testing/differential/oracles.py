@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import Any
 
@@ -60,9 +60,20 @@ def onnxruntime(case: Case) -> list[Run]:
         raise Refused(f"onnxruntime: {_first(error)}") from None
 
 
+def _of_zeros(model: onnx.ModelProto, arrays: Iterable[Array]) -> str | None:
+    """Why nothing is to be believed that divides by a maximum or minimum of 0 and -0: which it is nobody says."""
+    kinds = {node.op_type for node in model.graph.node}
+    if not (kinds & {"Max", "Min"} and kinds & {"Div", "Reciprocal"}):
+        return None
+    zeros = any(is_float(a.dtype) and ((a == 0) & np.signbit(a)).any() for a in arrays)
+    return "Max and Min of 0 and -0 are either" if zeros else None
+
+
 def _astray(case: Case) -> str | None:
     """Why onnxruntime 1.31 is not to be believed on a model."""
     stored = {t.name: numpy_helper.to_array(t) for t in case.model.graph.initializer}
+    if why := _of_zeros(case.model, [*stored.values(), *(a for feeds in case.runs for a in feeds.values())]):
+        return why
     for feeds, node in itertools.product(case.runs, case.model.graph.node):
         given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         x, *rest = ({**stored, **feeds}.get(n) for n in node.input) if node.input else (None,)
@@ -136,6 +147,8 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
     opset = next(o.version for o in model.opset_import if not o.domain)
     arrays = [*(a for feeds in runs for a in feeds.values()), *map(numpy_helper.to_array, model.graph.initializer)]
     floats = [a.astype(np.float64) for a in arrays if is_float(a.dtype)]
+    if why := _of_zeros(model, floats):
+        return why
     nan = any(np.isnan(a).any() for a in floats)
     infinite = not all(np.isfinite(a).all() for a in floats)
     whole = {n for feeds in runs for n, a in feeds.items() if not is_float(a.dtype)}
