@@ -65,7 +65,7 @@ def _of_zeros(model: onnx.ModelProto, arrays: Iterable[Array]) -> str | None:
     kinds = {node.op_type for node in model.graph.node}
     if not (kinds & {"Max", "Min"} and kinds & {"Div", "Reciprocal"}):
         return None
-    zeros = any(is_float(a.dtype) and ((a == 0) & np.signbit(a)).any() for a in arrays)
+    zeros = any(((a == 0) & np.signbit(a)).any() for a in (b.astype(np.float64) for b in arrays if is_float(b.dtype)))
     return "Max and Min of 0 and -0 are either" if zeros else None
 
 
