@@ -52,7 +52,7 @@ def _parser() -> argparse.ArgumentParser:
         return p
 
     def model(p: argparse.ArgumentParser) -> None:
-        p.add_argument("model", type=Path, help="an .onnx or .ponnx file")
+        p.add_argument("model", type=Path, help="an .onnx, .gguf or .ponnx file")
         p.add_argument("--shape", action="append", default=[], metavar="INPUT=D,D,...", help="replaces an input's shape; names are symbols")
         p.add_argument("--no-optimise", action="store_true", help="lower each operator as it stands")
         p.add_argument("--json", action="store_true", help="print JSON")

@@ -10,10 +10,10 @@ from contextlib import contextmanager
 import numpy as np
 
 from . import passes
+from . import source as files
 from .dtypes import DType
 from .gpu.lower import lower_gpu, on_core
 from .ir import Value
-from .onnxfile import reader
 from .program import Compiled, Signature
 from .program.lower import lower, partition
 from .trace import trace
@@ -33,10 +33,10 @@ def compile(
     gpu: bool = False,
     progress: Progress | None = None,
 ) -> Compiled:
-    """Compiles an ONNX model.
+    """Compiles a model.
 
     Args:
-        source: path of an ``.onnx`` file, or its bytes.
+        source: path of an ``.onnx`` or ``.gguf`` file, or its bytes.
         shapes: input shapes that replace the declared ones; text names a symbol, None keeps an axis as declared.
         constants: input contents to fix at compile time, where structure depends on them.
         outputs: names of the values to give, intermediate ones too, in place of the model's outputs.
@@ -45,13 +45,13 @@ def compile(
         optimise: run the fusing passes; without them each operator is lowered as it stands.
         gpu: lower for GPUs as well.
     Raises:
-        reader.ReadError: the file is no ONNX model that can be read.
+        ReadError: the file is no model that can be read.
         ir.IRError: the model cannot be compiled; names the node.
     """
     tell = progress or (lambda phase, share: None)
     tell("read", 0.0)
     with _uncollected():
-        model = reader.read(source)
+        model = files.read(source)
         tell("trace", 0.1)
         graph = trace(model, shapes=shapes, constants=constants, outputs=outputs, sizes=sizes, initializers=initializers)
         tell("optimise", 0.6)

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from . import passes
+from . import source as files
 from .ir import Graph
 from .ir.text import print_graph
-from .onnxfile import reader
 from .program import SHAPE_OPS, Program, ProgramView
 from .program import file as ponnx
 from .program.lower import lower, partition
@@ -40,7 +40,7 @@ def report(
         return out
     from .trace import trace
 
-    model = reader.read(path)
+    model = files.read(path)
     graph = trace(model, shapes=shapes)
     out = {
         "file": os.fspath(path),

@@ -16,10 +16,10 @@ from typing import Any
 import numpy as np
 
 from . import interface
+from . import source as files
 from .elsewhere import SESSIONS
 from .feeds import Outputs, execute, fed
 from .ir import Face, NeedsShape, NeedsSizes, face_of
-from .onnxfile import reader
 from .options import ModelMetadata, RunOptions, SessionOptions
 from .program import Compiled, Signature
 from .program import file as ponnx
@@ -48,7 +48,7 @@ class InferenceSession:
     """Runs one model. Safe to share between threads (runs are serialised) and picklable (path and options travel, not weights).
 
     Args:
-        path_or_bytes: an ``.onnx`` or ``.ponnx`` file, or its bytes.
+        path_or_bytes: an ``.onnx``, ``.gguf`` or ``.ponnx`` file, or its bytes.
         sess_options: see :class:`SessionOptions`.
         provider_options: one mapping per provider, as onnxruntime takes them.
         enable_fallback: a provider that cannot run the model makes way for the next one.
@@ -56,7 +56,7 @@ class InferenceSession:
             cannot run, or no GPU at all, is a RuntimeWarning, and the cpu runs the model. ``("wasmtime", {"max_memory": bytes})``
             bounds what the model may take.
     Raises:
-        reader.ReadError, ponnx.FileError, ir.IRError: the file cannot be read or compiled; the text names what and where.
+        ReadError, ponnx.FileError, ir.IRError: the file cannot be read or compiled; the text names what and where.
         ValueError: no such provider.
     """
 
@@ -170,7 +170,7 @@ class InferenceSession:
         """Initializers that the model lists as inputs; ``SessionOptions.add_initializer`` puts others in their place."""
         if is_compiled(self._source):
             return []
-        return [_arg(face_of(i)) for i in reader.read(self._source).graph.overridable]
+        return [_arg(face_of(i)) for i in files.read(self._source).graph.overridable]
 
     def get_modelmeta(self) -> ModelMetadata:
         """What the model says of itself."""
@@ -483,5 +483,5 @@ def _arg(face: Face) -> NodeArg:
 
 def declared(source: str | os.PathLike[str] | bytes) -> tuple[list[Face], list[Face]]:
     """Inputs and outputs as the file declares them, for models that can only be compiled once inputs are known."""
-    graph = reader.read(source).graph
+    graph = files.read(source).graph
     return [face_of(i) for i in graph.inputs], [face_of(o) for o in graph.outputs]

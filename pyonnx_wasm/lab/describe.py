@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from .. import inspect, ops, shapes
+from .. import source as files
 from ..ir import IRError
 from ..onnxfile import reader
 from ..onnxfile.tensor import SparseTensor, Tensor
@@ -38,7 +39,7 @@ def graph(path: str) -> dict[str, Any]:
     head = {"name": os.path.basename(path), "bytes": os.path.getsize(path)}
     if is_compiled(path):
         return {"kind": "ponnx", **head, **_compiled(path)}
-    with reader.read(path) as model:
+    with files.read(path) as model:
         about = [["opset", ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in sorted(model.opsets.items()))]]
         about += [["IR version", str(model.ir_version)], ["made by", model.producer or "unknown"]]
         about += [["external data", os.path.basename(f)] for f in model.files[1:]]
@@ -48,7 +49,7 @@ def graph(path: str) -> dict[str, Any]:
 
 def inferred(path: str) -> dict[str, Any]:
     """Shapes of the values of an ONNX model: see :func:`pyonnx_wasm.shapes.as_json`."""
-    with reader.read(path) as model:
+    with files.read(path) as model:
         return dict(shapes.as_json(shapes.infer(model)))
 
 
@@ -67,7 +68,7 @@ def weight(path: str, name: str) -> dict[str, Any]:
         if data is None:
             raise ValueError(f"weight {name!r} is computed when the model is loaded; look at those that it is made from")
         return statistics.of_bytes(stored.dtype, data, math.prod(stored.shape))
-    with reader.read(path) as model:
+    with files.read(path) as model:
         tensor = _weights(model.graph).get(name)
         if tensor is None:
             raise KeyError(name)

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from .. import compiler
+from .. import source as files
 from ..compiler import Progress
-from ..onnxfile import reader
 from ..program import Compiled, Signature
 from ..program import file as ponnx
 from ..session import is_compiled
@@ -83,7 +83,7 @@ def run(
         raise ValueError("a compiled file holds no ONNX graph: give the .onnx model")
     with ExitStack() as stack:
         tell("compile", 0.0)
-        graph = None if is_compiled(source) else stack.enter_context(reader.read(source))
+        graph = None if is_compiled(source) else stack.enter_context(files.read(source))
         given = {name: np.asarray(array) for name, array in (inputs or {}).items()}
         feed, described = generate(_inputs(source), graph.graph if graph else None, given, sizes or {}, ranges or {}, seed)
         variants = layer_table.Variants(source)
