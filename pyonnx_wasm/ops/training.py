@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -43,6 +44,13 @@ def Adagrad(*inputs: Value, decay_factor: float = 0.0, epsilon: float = 1e-6, no
     return _each(inputs, 1, step)
 
 
+def _unlike(base: float, steps: Value) -> Value:
+    """1 - base^steps, steps > 0; through exp(x) - 1 for a base just below 1, whose power leaves few digits of the difference."""
+    if 0 < base < 1:
+        return map_("neg", map_("elu", map_("mul", steps, like(steps, math.log(base))), like(steps, 1)))
+    return map_("sub", like(steps, 1), map_("pow", like(steps, base), steps))
+
+
 @op(domain=DOMAIN)
 def Adam(
     *inputs: Value,
@@ -58,8 +66,7 @@ def Adam(
         g = _regularised(x, g, norm_coefficient)
         v = map_("add", map_("mul", v, like(x, alpha)), map_("mul", g, like(x, 1 - alpha)))
         h = map_("add", map_("mul", h, like(x, beta)), map_("mul", map_("mul", g, g), like(x, 1 - beta)))
-        steps = cast(t, x.dtype)
-        powers = [map_("sub", like(x, 1), map_("pow", like(x, b), steps)) for b in (beta, alpha)]
+        powers = [_unlike(b, cast(t, x.dtype)) for b in (beta, alpha)]
         corrected = map_("div", map_("sqrt", powers[0]), powers[1])
         rate = map_("mul", cast(r, x.dtype), map_("where", map_("lt", constant(np.int64(0)), t), corrected, like(x, 1)))
         new = map_("sub", x, map_("div", map_("mul", rate, v), map_("add", map_("sqrt", h), like(x, epsilon))))

@@ -100,17 +100,17 @@ def _judge(case: Case, answer: Answer, oracle: _Oracles) -> Verdict:
         apart = differs(answer.runs, first, case, oracle)
         if apart is None:
             return Verdict("agrees")
-    for name in ("reference", "wide"):
+    for name in ("reference", "wide", "mixed"):
         other = oracle(name)
         if other is None:
             continue
-        off = differs(answer.runs, other, case, oracle, cast=name == "wide")
+        off = differs(answer.runs, other, case, oracle, cast=name in ("wide", "mixed"))
         if off is None:
             return Verdict("disputed" if apart else "agrees", apart[1] if apart else "")
         apart = apart or off
     if apart is None:
         return Verdict("unjudged", oracle.why())
-    if _no_worse(answer.runs, first, oracle("wide"), case, oracle):
+    if _no_worse(answer.runs, first, oracle("wide") or oracle("mixed"), case, oracle):
         return Verdict("agrees")
     if _unstable(case, answer.runs, first, oracle):
         return Verdict("unstable", apart[1], apart[0])
@@ -234,7 +234,7 @@ def _moved(case: Case, rng: np.random.Generator) -> Case:
         if not is_float(array.dtype) or array.dtype.itemsize < 2:
             return array
         with np.errstate(all="ignore"):
-            factor = 1 + epsilon(array.dtype) * rng.integers(-2, 3, array.shape)
+            factor = 1 + epsilon(array.dtype) * _wider(case, array.dtype) * rng.integers(-2, 3, array.shape)
             return (array.astype(np.float64) * factor).astype(array.dtype)
 
     model = onnx.ModelProto()

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import warnings
 from collections.abc import Iterable, Mapping
-from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,7 @@ import onnx.defs
 import onnx.shape_inference
 from onnx import TensorProto, helper, numpy_helper
 
+from . import mended
 from .sketch import Case
 from .values import HALVES, Array, code_of, is_exotic, is_float
 
@@ -82,13 +83,24 @@ def _astray(case: Case) -> str | None:
         scales = rest[-1].astype(float) if node.op_type == "Resize" and rest and rest[-1] is not None else np.ones(x.ndim)
         if len(scales) == x.ndim and any(f != 1 and int(n * f) == n for n, f in zip(x.shape, scales, strict=True)):
             return "Resize copies where the size stays, whatever the scale"
-        if given.get("coordinate_transformation_mode") == b"tf_crop_and_resize" and given.get("mode", b"nearest") != b"nearest":
+        if given.get("coordinate_transformation_mode") == b"tf_crop_and_resize" and _keeps(x, given, rest):
             return "Resize leaves axes whole that it does not scale"
+        if node.op_type == "ReduceLogSumExp" and is_float(x.dtype) and np.isneginf(x.astype(np.float64)).any():
+            return "ReduceLogSumExp subtracts -inf from -inf"
         if node.op_type == "MaxPool" and given.get("auto_pad") == b"VALID":
             reach = [(k - 1) * d + 1 for k, d in zip(given["kernel_shape"], given.get("dilations", itertools.repeat(1)), strict=False)]
             if any(n < r for n, r in zip(x.shape[2:], reach, strict=True)):
                 return "MaxPool finds a window in an axis that is shorter than one"
     return None
+
+
+def _keeps(x: Array, given: Mapping[str, Any], rest: list[Array | None]) -> bool:
+    """True where some axis of a Resize keeps its size, or where that cannot be seen."""
+    sizes = [x.shape[a] for a in given.get("axes", range(x.ndim))]
+    scales, targets = (*rest[1:3], None, None)[:2]
+    if targets is not None and targets.size:
+        return any(n == m for n, m in zip(sizes, targets, strict=False))
+    return scales is None or any(int(n * float(f)) == n for n, f in zip(sizes, scales, strict=False))
 
 
 _EXOTIC = {
@@ -142,6 +154,46 @@ def wide(case: Case) -> list[Run]:
     return _evaluated(case, widened(case))
 
 
+def mixed(case: Case) -> list[Run]:
+    """The outputs node by node: by the reference evaluator in float64, by onnxruntime where that is not to be believed on a node.
+
+    Raises:
+        Refused: there are not several nodes, one has a subgraph, or one is run by neither.
+    """
+    graph = case.model.graph
+    if len(graph.node) < 2 or any(a.HasField("g") for node in graph.node for a in node.attribute):
+        raise Refused("mixed: needs several nodes without subgraphs")
+    stored = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
+    if why := _of_zeros(case.model, [*stored.values(), *(a for feeds in case.runs for a in feeds.values())]):
+        raise Refused(f"mixed: {why}")
+    narrow = {n: np.dtype(helper.tensor_dtype_to_np_dtype(code)) for n, code in float_values(case.model).items()}
+    results = []
+    for feeds in case.runs:
+        held = {**stored, **feeds}
+        for node in graph.node:
+            exact = {n: held[n] for n in node.input if n}
+            rounded = {n: a.astype(narrow.get(n, a.dtype)) for n, a in exact.items()}
+            alone = _alone(case.model, node, rounded, stored)
+            wide = Case(alone.name, widened(alone).model, ({n: _wide(exact[n]) for n in alone.runs[0]},))
+            try:
+                made = _evaluated(alone, wide)
+            except Refused:
+                made = onnxruntime(alone)
+            held.update(zip((n for n in node.output if n), map(_wide, made[0]), strict=True))
+        results.append([held[name] for name in _names(case.model)])
+    return results
+
+
+def _alone(model: onnx.ModelProto, node: onnx.NodeProto, given: dict[str, Array], stored: Mapping[str, Array]) -> Case:
+    """The case of one node."""
+    feeds = {n: a for n, a in given.items() if n not in stored}
+    constants = [numpy_helper.from_array(a, n) for n, a in given.items() if n in stored]
+    infos = [helper.make_tensor_value_info(n, code_of(a.dtype), a.shape) for n, a in feeds.items()]
+    graph = helper.make_graph([node], "alone", infos, [helper.make_empty_tensor_value_info(n) for n in node.output if n], constants)
+    alone = helper.make_model(graph, opset_imports=list(model.opset_import), ir_version=model.ir_version)
+    return Case(node.op_type, alone, (feeds,))
+
+
 def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str | None:
     """Why onnx 1.23's reference evaluator is not to be believed on a model."""
     opset = next(o.version for o in model.opset_import if not o.domain)
@@ -152,12 +204,11 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
     nan = any(np.isnan(a).any() for a in floats)
     infinite = not all(np.isfinite(a).all() for a in floats)
     whole = {n for feeds in runs for n, a in feeds.items() if not is_float(a.dtype)}
+    ranks = {t.name: len(t.dims) for t in model.graph.initializer} | {n: a.ndim for feeds in runs for n, a in feeds.items()}
     whole |= {t.name for t in model.graph.initializer if not is_float(numpy_helper.to_array(t).dtype)}
     for node in model.graph.node:
         given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         kind = node.op_type
-        if kind in ("RNN", "GRU", "LSTM") and (set(given) & {"activations", "clip", "direction", "input_forget"} or any(node.input[4:5])):
-            return f"{kind} ignores activations, clip, direction and sequence_lens"
         if kind in ("Softmax", "LogSoftmax", "Hardmax") and opset < 13:
             return f"{kind} before opset 13 is over all later axes"
         if kind == "MaxPool" and len(node.output) > 1 and 1 in given.get("strides", [1]):
@@ -186,11 +237,13 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
             return "Resize lets the rounding of a region's bounds decide ties"
         if kind == "Resize" and given.get("coordinate_transformation_mode") == b"pytorch_half_pixel":
             return "Resize samples a single element at -0.5, where the standard says 0"
+        if kind == "ReduceLogSumExp" and any(np.isneginf(a).any() for a in floats):
+            return "ReduceLogSumExp subtracts -inf from -inf"
         if kind == "ConvTranspose" and given.get("group", 1) > 1 and len(node.input) > 2:
             return "ConvTranspose adds the first bias to all of its groups"
         if kind == "MelWeightMatrix" and any(a.dtype.itemsize < 4 for a in arrays):
             return "MelWeightMatrix computes frequencies in the dtype of their bounds"
-        if kind == "Shape" and any(given.get("end", 0) < -f[node.input[0]].ndim for f in runs if node.input[0] in f):
+        if kind == "Shape" and given.get("end", 0) < -ranks.get(node.input[0], math.inf):
             return "Shape counts an end before the first axis from the last"
         if kind == "Clip" and nan:
             return "Clip lets bounds that are NaN win, which onnxruntime leaves out"
@@ -229,50 +282,6 @@ def _fractions(model: onnx.ModelProto, node: onnx.NodeProto, runs: tuple[dict[st
     return False
 
 
-@cache
-def _mended() -> tuple[Any, ...]:
-    """Operators that the evaluator lacks or gets wrong: its own Erf computes in float32, its Flatten fails where nothing is flattened."""
-    import math
-
-    from onnx.reference.op_run import OpRun
-
-    class Erf(OpRun):
-        op_domain = ""
-
-        def _run(self, x: Array) -> tuple[Array]:
-            return (np.vectorize(math.erf, otypes=[np.float64])(x.astype(np.float64)).astype(x.dtype),)
-
-    class Flatten(OpRun):
-        op_domain = ""
-
-        def _run(self, x: Array, axis: int = 1) -> tuple[Array]:
-            at = axis + x.ndim if axis < 0 else axis
-            return (x.reshape(math.prod(x.shape[:at]), math.prod(x.shape[at:])),)
-
-    class MatMulNBits(OpRun):
-        op_domain = "com.microsoft"
-
-        def _run(
-            self, a: Array, b: Array, scales: Array, zero_points: Array | None = None, g_idx: Any = None, bias: Array | None = None,
-            K: int = 0, N: int = 0, bits: int = 4, block_size: int = 32, **_: Any,
-        ) -> tuple[Array]:  # fmt: skip
-            blocks = -(-K // block_size)
-
-            def unpacked(packed: Array, count: int) -> Array:
-                fields = (packed.reshape(N, -1, 1) >> np.arange(0, 8, bits, dtype=np.uint8)) & np.uint8((1 << bits) - 1)
-                return fields.reshape(N, -1)[:, :count].astype(a.dtype)
-
-            if g_idx is not None or (zero_points is not None and zero_points.dtype != np.uint8):
-                raise NotImplementedError("group indices and zero points of floats")
-            levels = unpacked(b, blocks * block_size).reshape(N, blocks, block_size)
-            zero = np.full((N, blocks), 1 << (bits - 1), a.dtype) if zero_points is None else unpacked(zero_points, blocks)
-            weights = ((levels - zero[..., None]) * scales.reshape(N, blocks, 1)).reshape(N, -1)[:, :K]
-            y = a @ weights.T
-            return ((y if bias is None else y + bias).astype(a.dtype),)
-
-    return Erf, Flatten, MatMulNBits
-
-
 def _evaluated(case: Case, given: Case) -> list[Run]:
     """What the evaluator makes of ``given``: a case, or it widened. It takes more than the schemas allow: types are checked here."""
     from onnx.reference import ReferenceEvaluator
@@ -284,7 +293,7 @@ def _evaluated(case: Case, given: Case) -> list[Run]:
         inferred = onnx.shape_inference.infer_shapes(case.model, check_type=True)
         with warnings.catch_warnings(), np.errstate(all="ignore"):
             warnings.simplefilter("ignore")
-            evaluator = ReferenceEvaluator(explicit(given.model), new_ops=list(_mended()))
+            evaluator = ReferenceEvaluator(explicit(given.model), new_ops=list(mended.operators()))
             runs = [[_array(v) for v in evaluator.run(None, dict(feeds))] for feeds in given.runs]
     except Exception as error:
         raise Refused(f"reference: {_first(error)}") from None
