@@ -241,7 +241,8 @@ class Builder:
         _write(self.generated / "params.h", params_header(built))
         _write(self.generated / "kernels.inc", "".join(map(table_row, built)))
         sources = [(replaced or {}).get(k.name, SOURCES / f"{k.name}.cpp") for k in built] + sorted((SOURCES / "core").glob("*.cpp"))
-        self.sources = sorted(sources, key=is_small)  # the linker keeps the first copy of a shared function: the fast one
+        # Of two definitions the linker keeps the first: libm.cpp's, not libc's, and of a shared function the fast one.
+        self.sources = sorted(sources, key=lambda source: (source.stem != "libm", is_small(source)))
         try:
             self.zig = metadata.version("ziglang")
         except metadata.PackageNotFoundError:

@@ -1,7 +1,5 @@
 // Convolution of bytes with zero points: output channels by output pixels over (channel, tap) pairs, as conv.cpp has it; the sums, or
 // scaled to float32, or scaled and quantised again. Depthwise ones add up in float32, exactly: 255 * 255 * taps is below 2^24.
-#include <initializer_list>
-
 #include "depthwise.h"
 #include "params.h"
 #include "qgemm.h"
@@ -21,31 +19,15 @@ struct Args {
 
 constexpr isize FLOAT_TAPS = 250;  // of a sum of products of bytes that float32 holds exactly
 
-bool is_byte(int32_t dtype) { return dtype == U8 || dtype == I8; }
-
 const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
-  if (!is_byte(b.x.dtype) || !is_byte(b.w.dtype)) return "the operands must be int8 or uint8";
-  if ((b.xzero && b.xzero.dtype != b.x.dtype) || (b.wzero && b.wzero.dtype != b.w.dtype))
-    return "a zero point must have the operand's element type";
-  const bool sum = b.y.dtype == I32;
-  if (!sum && b.y.dtype != F32 && !is_byte(b.y.dtype)) return "the result must be int32, float32, int8 or uint8";
-  if (sum ? b.scale || b.bias || b.residual || act_of(p.act) != Act::NONE : !b.scale) return "a scale belongs to results that are no int32";
-  for (const Buf& f : {b.scale, b.bias, b.residual, b.yscale})
-    if (f && f.dtype != F32) return "scale, bias and residual must be float32";
-  if (is_byte(b.y.dtype) ? !b.yscale || b.yscale.count() < 1 || (b.yzero && (b.yzero.dtype != b.y.dtype || b.yzero.count() < 1))
-                         : b.yscale || b.yzero)
-    return "a quantised result, and no other, needs its scale";
-  if (!act_known(p.act)) return "unknown activation";
+  if (!qgemm::is_byte(b.x.dtype) || !qgemm::is_byte(b.w.dtype)) return "the operands must be int8 or uint8";
+  const qgemm::Extras extras{{b.xzero, b.wzero}, b.scale, b.bias, b.residual, b.yscale, b.yzero};
+  if (const char* fault = qgemm::check_extras(extras, b.x.dtype, b.w.dtype, b.y, p.act, act_of(p.act) == Act::NONE)) return fault;
   if (const char* fault = check_windows(p, p.out)) return fault;
   if (const char* fault = check_operands(p, p.m, p.c / p.group, b.x, b.w, b.y)) return fault;
   const i64 ny = outputs(p);
-  auto one_each = [&p = p](i64 step, i64 count) { return step == 0 ? count >= 1 : step == 1 && count >= p.m; };
-  if (b.xzero && b.xzero.count() < 1) return "xzero does not fit its buffer";
-  if (b.wzero && !one_each(p.wzero_ms, b.wzero.count())) return "wzero does not fit its buffer";
-  if (b.scale && !one_each(p.scale_ms, b.scale.count())) return "scale does not fit its buffer";
-  if (b.bias && b.bias.count() < p.m) return "bias does not fit its buffer";
-  if (b.residual && b.residual.count() < ny) return "residual does not fit its buffer";
+  if (const char* fault = qgemm::check_channels(extras, p.m, p.wzero_ms, p.scale_ms, ny)) return fault;
   const Size depth = Size(p.kernel[0]) * p.kernel[1] * p.kernel[2] * (p.c / p.group);
   if (!depth.within(qgemm::MAX_DEPTH)) return "a sum of more than 2^24 terms";
   proof.operations = Size(ny) * (depth + 1);
@@ -68,20 +50,35 @@ bool depthwise(const QconvParams& p, const Shape& s) {
          s.kernel[2] * s.dilation[2] <= 1024 && s.stride[1] <= 8 && s.stride[2] <= 8 && s.out[2] <= 8192;
 }
 
-// Gathers the bytes that the taps of output pixels read, a zero point where they read padding, and packs them.
-struct PackWindows {
+// A product for each image and group. Gathers the bytes that the taps of output pixels read, a zero point where they read padding, and
+// packs them.
+struct Images : qgemm::Operands {
   const Shape& s;
-  const uint8_t* x;
-  uint8_t zero, flip;
-  uint8_t* rows;  // [depth, NR]
+  isize groups;
+  Images(const qgemm::Product& q, const Shape& s, i64 groups) : Operands(q), s(s), groups(proven(groups)) {}
 
-  void operator()(isize j, isize columns, isize width, isize unit, uint8_t* out) const {
+  qgemm::Product at(i64 batch) const override {
+    const isize image = proven(batch / groups), g = proven(batch % groups), out = s.m * s.pixels;
+    qgemm::Product r = size;
+    r.a += g * s.m * s.depth;
+    if (r.za) r.za += g * s.m * r.za_s;
+    r.b += (image * groups + g) * s.c * s.image;
+    r.y = static_cast<char*>(r.y) + batch * out * (r.dtype == I32 || r.dtype == F32 ? 4 : 1);
+    if (r.scale) r.scale += g * s.m * r.scale_ms;
+    if (r.e.bias) r.e.bias += g * s.m;
+    if (r.e.res) r.e.res += batch * out;
+    return r;
+  }
+
+  void panel(const qgemm::Product& p, isize j, isize columns, isize width, isize unit, uint8_t* out, char* memory) const override {
     if (!s.depth) return;
-    if (s.pointwise()) return qgemm::pack_panel(x + j, s.image, 1, s.depth, columns, width, unit, flip, out);
+    const uint8_t flip = p.b_signed ? 0 : 0x80;
+    if (s.pointwise()) return qgemm::pack_panel(p.b + j, s.image, 1, s.depth, columns, width, unit, flip, out);
+    uint8_t* rows = reinterpret_cast<uint8_t*>(memory);  // [depth, NR]
     isize w = j % s.out[2], h = j / s.out[2] % s.out[1], d = j / s.out[2] / s.out[1];
     for (isize done = 0; done < columns;) {  // runs of pixels of one output row
       const isize length = least(s.out[2] - w, columns - done);
-      run(d * s.stride[0] - s.pad[0], h * s.stride[1] - s.pad[1], w * s.stride[2] - s.pad[2], length, rows + done);
+      gather(p.b, p.zb ? *p.zb : uint8_t(0), d * s.stride[0] - s.pad[0], h * s.stride[1] - s.pad[1], w * s.stride[2] - s.pad[2], length, rows + done);
       done += length;
       w = 0;
       if (++h == s.out[1]) h = 0, d++;
@@ -89,7 +86,7 @@ struct PackWindows {
     qgemm::pack_panel(rows, gemm::NR, 1, s.depth, columns, width, unit, flip, out);
   }
 
-  void run(isize d0, isize h0, isize w0, isize n, uint8_t* out) const {
+  void gather(const uint8_t* x, uint8_t zero, isize d0, isize h0, isize w0, isize n, uint8_t* out) const {
     const isize step = s.taps * gemm::NR, stride = s.stride[2];
     isize tap = 0;
     for (isize kd = 0; kd < s.kernel[0]; kd++)
@@ -199,24 +196,8 @@ void run(Call& call) {
   if (!p.n || !p.m || !s.pixels) return;
   const qgemm::Product q = product(args, s);
   if (depthwise(p, s)) return run_depthwise(call, p, s, q);
-  const isize groups = proven(p.group), out = s.m * s.pixels, each = q.dtype == I32 || q.dtype == F32 ? 4 : 1;
-  auto at = [&](i64 batch) {
-    const isize image = proven(batch / groups), g = proven(batch % groups);
-    qgemm::Product r = q;
-    r.a += g * s.m * s.depth;
-    if (r.za) r.za += g * s.m * r.za_s;
-    r.b += (image * groups + g) * s.c * s.image;
-    r.y = static_cast<char*>(r.y) + batch * out * each;
-    if (r.scale) r.scale += g * s.m * r.scale_ms;
-    if (r.e.bias) r.e.bias += g * s.m;
-    if (r.e.res) r.e.res += batch * out;
-    return r;
-  };
   const isize extra = s.pointwise() ? 0 : gemm::round_up(s.depth * gemm::NR, 64);
-  auto rows = [](const qgemm::Product&, char*) { return qgemm::PackRows{}; };
-  qgemm::run(call, p.n * groups, q, extra, at, rows, [&](const qgemm::Product& r, char* memory) {
-    return PackWindows{s, r.b, r.zb ? *r.zb : uint8_t(0), uint8_t(r.b_signed ? 0 : 0x80), reinterpret_cast<uint8_t*>(memory)};
-  });
+  qgemm::run(call, p.n * p.group, extra, Images(q, s, p.group));
 }
 
 }  // namespace

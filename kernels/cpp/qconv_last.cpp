@@ -1,7 +1,5 @@
 // Convolution of bytes whose channels lie side by side, [n, h, w, c]: a product of pixels by packed weights, whose rows are gathered
 // where windows have more than one tap; depthwise ones by taps.
-#include <initializer_list>
-
 #include "params.h"
 #include "qgemm.h"
 #include "qgemm/taps.h"
@@ -22,21 +20,13 @@ struct Args {
 
 constexpr isize MOST_TAPS = 256;  // of a depthwise window
 
-bool is_byte(int32_t dtype) { return dtype == U8 || dtype == I8; }
-
 const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
-  if (!is_byte(b.x.dtype) || b.w.dtype != (p.group == 1 ? b.w.dtype == I8 ? int32_t(I8) : int32_t(U8) : int32_t(I16)) || b.sums.dtype != I32)
+  if (!qgemm::is_byte(b.x.dtype) || b.w.dtype != (p.group == 1 ? b.w.dtype == I8 ? int32_t(I8) : int32_t(U8) : int32_t(I16)) || b.sums.dtype != I32)
     return "the operands must be int8 or uint8, packed with their sums";
-  if ((b.xzero && b.xzero.dtype != b.x.dtype) || (b.wzero && b.wzero.dtype != b.w.dtype)) return "a zero point must have the operand's element type";
-  if (b.y.dtype != F32 && !is_byte(b.y.dtype)) return "the result must be float32, int8 or uint8";
-  if (!b.scale) return "the result needs a scale";
-  for (const Buf& f : {b.scale, b.bias, b.residual, b.yscale})
-    if (f && f.dtype != F32) return "scale, bias and residual must be float32";
-  if (is_byte(b.y.dtype) ? !b.yscale || b.yscale.count() < 1 || (b.yzero && (b.yzero.dtype != b.y.dtype || b.yzero.count() < 1))
-                         : b.yscale || b.yzero)
-    return "a quantised result, and no other, needs its scale";
-  if (!act_known(p.act)) return "unknown activation";
+  if (b.y.dtype == I32) return "the result must be float32, int8 or uint8";
+  const qgemm::Extras extras{{b.xzero, b.wzero}, b.scale, b.bias, b.residual, b.yscale, b.yzero};
+  if (const char* fault = qgemm::check_extras(extras, b.x.dtype, b.w.dtype, b.y, p.act, false)) return fault;
   if (const char* fault = check_windows(p, p.out)) return fault;
   const bool by_taps = p.group != 1;
   if (by_taps && (p.group != p.c || p.group != p.m || b.wzero)) return "a group has one channel, and its zero points are in the packed weights";
@@ -49,12 +39,7 @@ const char* check(const Call& call, Proof& proof) {
   if (ny < 0 || ny > b.y.count() || !pixels.within(MAX_EXTENT)) return "y does not fit its buffer";
   const Size count = by_taps ? qgemm::taps_count(taps.value(), p.c) : qgemm::packed_bytes(depth.value(), p.m);
   if (!count.within(b.w.count()) || !qgemm::whole_columns(p.m).within(b.sums.count())) return "w does not fit its buffer";
-  auto one_each = [&p = p](i64 step, i64 count) { return step == 0 ? count >= 1 : step == 1 && count >= p.m; };
-  if (b.xzero && b.xzero.count() < 1) return "xzero does not fit its buffer";
-  if (b.wzero && !one_each(p.wzero_ms, b.wzero.count())) return "wzero does not fit its buffer";
-  if (!one_each(p.scale_ms, b.scale.count())) return "scale does not fit its buffer";
-  if (b.bias && b.bias.count() < p.m) return "bias does not fit its buffer";
-  if (b.residual && b.residual.count() < ny) return "residual does not fit its buffer";
+  if (const char* fault = qgemm::check_channels(extras, p.m, p.wzero_ms, p.scale_ms, ny)) return fault;
   proof.operations = Size(ny) * ((by_taps ? taps : depth) + 1);
   proof.writes(0, {0, ny});
   return nullptr;
@@ -95,31 +80,32 @@ struct Place {
 };
 
 // Gathers the windows of output pixels: rows [taps, c].
-struct GatherRows {
+struct Gathered : qgemm::Operands {
   const Windows& s;
-  uint8_t zero;
-  uint8_t* row;
+  Gathered(const qgemm::Product& q, const Windows& s) : Operands(q), s(s) {}
 
-  qgemm::Rows operator()(const qgemm::Product& p, const qgemm::Layout& l, isize i0, isize i1, char* out, i32* sums, bool sum) const {
+  qgemm::Rows rows(const qgemm::Product& p, const qgemm::Layout& l, isize i0, isize i1, char* out, i32* sums, bool sum, char* memory) const override {
+    uint8_t* row = reinterpret_cast<uint8_t*>(memory);
     qgemm::Product one = p;
     one.a = row, one.a_rs = 0;
     const bool as_it_is = l.unit == 4 && !sum && p.a_signed == (l.kind == qgemm::Quads::SIGNED);
     Place place(s, i0);
     for (isize i = i0; i < i1; i++, place.next(s)) {
       char* to = out + (i - i0) * l.a_rs;
-      gather(p.a, place, as_it_is ? reinterpret_cast<uint8_t*>(to) : row);
+      gather(p, place, as_it_is ? reinterpret_cast<uint8_t*>(to) : row);
       if (as_it_is) for (isize k = p.k; k < l.depth; k++) to[k] = 0;
       else qgemm::pack_rows(one, l, 0, 1, to, sums + (i - i0), sum);
     }
     return {out, l.a_rs};
   }
 
-  void gather(const uint8_t* x, const Place& at, uint8_t* to) const {
+  void gather(const qgemm::Product& p, const Place& at, uint8_t* to) const {
+    const uint8_t zero = p.za ? *p.za : uint8_t(0);
     const isize step = s.dilation[2], last = at.w + (s.kernel[2] - 1) * step;
     for (isize i = 0; i < s.kernel[1]; i++) {
       const isize h = at.h + i * s.dilation[1];
       const bool inside = h >= 0 && h < s.in[1];
-      const uint8_t* from = x + ((at.image * s.in[1] + (inside ? h : 0)) * s.in[2]) * s.c;
+      const uint8_t* from = p.a + ((at.image * s.in[1] + (inside ? h : 0)) * s.in[2]) * s.c;
       if (inside && step == 1 && at.w >= 0 && last < s.in[2]) {
         copy(from + at.w * s.c, to, s.kernel[2] * s.c);
         to += s.kernel[2] * s.c;
@@ -241,12 +227,8 @@ void run(Call& call) {
   if (!p.n || !p.m || !s.pixels) return;
   const qgemm::Product q = product(args, s);
   if (p.group != 1) return run_depthwise(call, s, q, qgemm::Taps(s.taps, q.n, args.b.w, args.b.sums));
-  auto same = [&](i64) { return q; };
-  auto packed = [](const qgemm::Product&, char*) { return qgemm::Packed{}; };
-  if (!gathers(p, s)) return qgemm::run(call, 1, q, 0, same, [](const qgemm::Product&, char*) { return qgemm::PackRows{}; }, packed);
-  const uint8_t zero = q.za ? *q.za : uint8_t(0);
-  auto rows = [&](const qgemm::Product&, char* memory) { return GatherRows{s, zero, reinterpret_cast<uint8_t*>(memory)}; };
-  qgemm::run(call, 1, q, round_up(q.k, 64), same, rows, packed);
+  if (gathers(p, s)) qgemm::run(call, 1, round_up(q.k, 64), Gathered(q, s));
+  else qgemm::run(call, 1, 0, qgemm::Operands(q));
 }
 
 }  // namespace

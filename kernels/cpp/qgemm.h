@@ -2,6 +2,7 @@
 // Columns of `b` are packed into panels of bytes, `unit` rows of b side by side. Rows of `a` are packed with their zero point taken
 // off as pairs of int16 (`pmaddwd`, `i32x4.dot_i16x8_s`), or as groups of four bytes where the processor multiplies those (VNNI).
 #pragma once
+#include "qgemm/check.h"
 #include "qgemm/finish.h"
 #include "qgemm/pack.h"
 
@@ -11,8 +12,8 @@ constexpr isize GROUP = 8 * NR;       // columns of one item of work
 constexpr i64 MAX_DEPTH = i64(1) << 24;  // terms of a sum, so that packed panels have an index of 32 bits
 
 // Rows [i0, i1) by columns [j0, j1).
-template <class PackA, class PackB>
-void range(const Product& p, const PackA& pack_a, const PackB& pack_b, const Layout& s, isize i0, isize i1, isize j0, isize j1, char* scratch) {
+inline void range(const Product& p, const Operands& operands, const Layout& s, isize i0, isize i1, isize j0, isize j1, char* scratch) {
+  char* memory = scratch + s.bytes;
   const bool by_quads = s.kind != Quads::NONE, started = by_quads && p.za_s == 0;
   uint8_t* b = reinterpret_cast<uint8_t*>(scratch + s.a_bytes);
   i32 *row_sums = reinterpret_cast<i32*>(scratch + s.a_bytes + s.b_bytes), *column_sums = row_sums + s.rows;
@@ -27,7 +28,7 @@ void range(const Product& p, const PackA& pack_a, const PackB& pack_b, const Lay
   const bool coded = coder.fits && !p.zeros_b() && (started || !by_quads);
   for (isize block = i0; block < i1; block += s.rows) {
     const isize end = least(block + s.rows, i1);
-    const Rows rows = pack_a(p, s, block, end, scratch, row_sums, p.zeros_b());
+    const Rows rows = operands.rows(p, s, block, end, scratch, row_sums, p.zeros_b(), memory);
     for (isize j = j0, n; j < j1; j += n) {
       n = gemm::panel_columns(least(j1, (j / GROUP + 1) * GROUP) - j);
       const isize width = round_up(n, W), vectors = width / W;
@@ -41,7 +42,7 @@ void range(const Product& p, const PackA& pack_a, const PackB& pack_b, const Lay
         if (s.kind == Quads::SATURATING) __builtin_memcpy(b, panel, size_t(width * s.depth));
         else t.b = panel;
       } else {
-        pack_b(j, n, width, s.unit, b);
+        operands.panel(p, j, n, width, s.unit, b, memory);
         Tile ones_by_b = t;
         ones_by_b.a = ones, ones_by_b.out = column_sums;
         if (s.kind == Quads::SATURATING) t.n_halves = ones_by_b.n_halves = halve(reinterpret_cast<int8_t*>(b), t.steps, width, halves, halves_at);
@@ -74,10 +75,9 @@ void range(const Product& p, const PackA& pack_a, const PackB& pack_b, const Lay
   }
 }
 
-// Runs `batches` products on the pool: product_at(batch) gives each, pack_a(product, memory) and pack_b(product, memory) what packs its
-// operands, with `extra` bytes of memory to do so.
-template <class At, class PackA, class PackB>
-void run(Call& call, i64 batches, const Product& size, isize extra, const At& product_at, const PackA& pack_a, const PackB& pack_b) {
+// Runs `batches` products on the pool, which have `extra` bytes of memory to pack their operands.
+inline void run(Call& call, i64 batches, isize extra, const Operands& operands) {
+  const Product& size = operands.size;
   const Layout s = layout(size.m, size.k);
   const int threads = pool_threads(call.pool), wanted = threads == 1 ? 1 : 4 * threads;
   const isize groups = (size.n + GROUP - 1) / GROUP;
@@ -89,10 +89,9 @@ void run(Call& call, i64 batches, const Product& size, isize extra, const At& pr
     char* scratch = call.scratch + thread * (s.bytes + extra);
     for (i64 i = begin; i < end;) {
       const isize g = proven(i % groups), run = proven(std::min<i64>(end - i, groups - g)), row = proven(i / groups % splits * part);
-      Product p = product_at(i / groups / splits);
+      Product p = operands.at(i / groups / splits);
       p.drop_zeros();
-      char* memory = scratch + s.bytes;
-      range(p, pack_a(p, memory), pack_b(p, memory), s, row, least(row + part, p.m), g * GROUP, least((g + run) * GROUP, p.n), scratch);
+      range(p, operands, s, row, least(row + part, p.m), g * GROUP, least((g + run) * GROUP, p.n), scratch);
       i += run;
     }
   });

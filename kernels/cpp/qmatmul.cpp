@@ -1,6 +1,4 @@
 // Products of 8-bit integers with zero points; the sum itself, or scaled to float32, or scaled and quantised again.
-#include <initializer_list>
-
 #include "params.h"
 #include "qgemm.h"
 
@@ -33,24 +31,13 @@ Range written(const QmatmulParams& p) {
   return dense(p.nb + 2, shape, stride, p.yoff);
 }
 
-bool is_byte(int32_t dtype) { return dtype == U8 || dtype == I8; }
-
 const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
-  if (!is_byte(b.a.dtype) || !is_byte(b.b.dtype)) return "the operands must be int8 or uint8";
+  if (!qgemm::is_byte(b.a.dtype) || !qgemm::is_byte(b.b.dtype)) return "the operands must be int8 or uint8";
   if (b.sums && b.sums.dtype != I32) return "the sums of packed columns are int32";
-  if ((b.azero && b.azero.dtype != b.a.dtype) || (b.bzero && b.bzero.dtype != b.b.dtype))
-    return "a zero point must have the operand's element type";
-  const bool sum = b.y.dtype == I32;
-  if (!sum && b.y.dtype != F32 && !is_byte(b.y.dtype)) return "the result must be int32, float32, int8 or uint8";
-  if (sum ? b.scale || b.bias || b.residual || p.act || p.alpha != 1 : !b.scale) return "a scale belongs to results that are no int32";
-  for (const Buf& f : {b.scale, b.bias, b.residual, b.yscale})
-    if (f && f.dtype != F32) return "scale, bias and residual must be float32";
-  if (is_byte(b.y.dtype) ? !b.yscale || b.yscale.count() < 1 || (b.yzero && (b.yzero.dtype != b.y.dtype || b.yzero.count() < 1))
-                         : b.yscale || b.yzero)
-    return "a quantised result, and no other, needs its scale";
+  const qgemm::Extras extras{{b.azero, b.bzero}, b.scale, b.bias, b.residual, b.yscale, b.yzero};
+  if (const char* fault = qgemm::check_extras(extras, b.a.dtype, b.b.dtype, b.y, p.act, act_of(p.act) == Act::NONE && p.alpha == 1)) return fault;
   if (p.nb < 0 || p.nb > 6) return "at most 6 batch dimensions";
-  if (!act_known(p.act)) return "unknown activation";
   if (p.m < 0 || p.n < 0 || p.k < 0) return "a size is negative";
   if (!fits(p, p.ybatch, p.m, p.y_rs, p.n, 1, p.yoff, b.y.count())) return "y does not fit its buffer";
   if (!fits(p, p.abatch, p.m, p.a_rs, p.k, p.a_cs, p.aoff, b.a.count())) return "a does not fit its buffer";
@@ -80,6 +67,24 @@ Size scratch(const Call& call, int threads) {
   return batches(p) ? qgemm::scratch_bytes(proven(p.m), proven(p.k), threads) : Size(0);
 }
 
+struct Batch : qgemm::Operands {
+  const QmatmulParams& p;
+  isize each;  // bytes of an element of y
+  Batch(const qgemm::Product& q, const QmatmulParams& p, isize each) : Operands(q), p(p), each(each) {}
+
+  qgemm::Product at(i64 batch) const override {
+    qgemm::Product r = size;
+    for (i64 d = p.nb, rest = batch; d-- > 0; rest /= p.batch[d]) {
+      const i64 c = rest % p.batch[d];
+      if (p.k) r.a += c * p.abatch[d];
+      if (p.k && !r.packed) r.b += c * p.bbatch[d];
+      r.y = static_cast<char*>(r.y) + c * p.ybatch[d] * each;
+      if (r.e.res) r.e.res += c * p.resbatch[d];
+    }
+    return r;
+  }
+};
+
 void run(Call& call) {
   const auto [p, b] = Args(call);
   const i64 count = batches(p);
@@ -105,19 +110,7 @@ void run(Call& call) {
   q.e.alpha = float(p.alpha);
   if (b.bias) q.e.bias = b.bias.as<float>(), q.e.bias_ms = step(p.m, p.bias_ms, 0), q.e.bias_ns = step(p.n, p.bias_ns, 0);
   if (b.residual) q.e.res = b.residual.as<float>() + p.res_off, q.e.res_rs = step(p.m, p.res_rs, 0);
-  auto at = [&, &p = p](i64 batch) {
-    qgemm::Product r = q;
-    for (i64 d = p.nb, rest = batch; d-- > 0; rest /= p.batch[d]) {
-      const i64 c = rest % p.batch[d];
-      if (p.k) r.a += c * p.abatch[d];
-      if (p.k && !b.sums) r.b += c * p.bbatch[d];
-      r.y = static_cast<char*>(r.y) + c * p.ybatch[d] * each;
-      if (r.e.res) r.e.res += c * p.resbatch[d];
-    }
-    return r;
-  };
-  qgemm::run(call, count, q, 0, at, [](const qgemm::Product&, char*) { return qgemm::PackRows{}; },
-             [](const qgemm::Product& r, char*) { return qgemm::PackMatrix{r.b, r.b_rs, r.b_cs, r.k, r.b_signed}; });
+  qgemm::run(call, count, 0, Batch(q, p, each));
 }
 
 }  // namespace

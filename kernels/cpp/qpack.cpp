@@ -66,7 +66,7 @@ void run(Call& call) {
   const qgemm::Layout s = qgemm::layout(1, k);
   i32* sums = b.sums.as<i32>();
   uint8_t* panels = b.y.as<uint8_t>();
-  const qgemm::PackMatrix pack{w, n == 1 && rs == 1 ? 1 : rs, n == 1 ? k : cs, k, is_signed};
+  const isize row_step = n == 1 && rs == 1 ? 1 : rs, column_step = n == 1 ? k : cs;
   const isize groups = (n + qgemm::GROUP - 1) / qgemm::GROUP;
   parallel_for(call.pool, groups, 1, [&](i64 begin, i64 end, int) {
     const isize last = qgemm::least(proven(end) * qgemm::GROUP, n);
@@ -74,7 +74,7 @@ void run(Call& call) {
       count = gemm::panel_columns(qgemm::least(last, (j / qgemm::GROUP + 1) * qgemm::GROUP) - j);
       const isize width = gemm::round_up(count, W);
       uint8_t* panel = panels + j * s.depth;
-      pack(j, count, width, s.unit, panel);
+      qgemm::pack_panel(w + j * column_step, row_step, column_step, k, count, width, s.unit, is_signed ? 0 : 0x80, panel);
       for (isize step = 0; step < s.depth / s.unit; step++)
         for (isize c = 0; c < width; c++)
           for (isize u = 0; u < s.unit; u++) sums[j + c] += int8_t(*panel++);

@@ -51,16 +51,6 @@ struct Rows {
   isize step;
 };
 
-// Packs rows of a matrix, or reads them where they lie if that is how the machine multiplies them.
-struct PackRows {
-  Rows operator()(const Product& p, const Layout& s, isize i0, isize i1, char* out, i32* sums, bool sum) const {
-    const bool as_it_is = s.unit == 4 && p.k % 4 == 0 && p.a_cs == 1 && p.a_signed == (s.kind == Quads::SIGNED);
-    if (as_it_is && !sum) return {reinterpret_cast<const char*>(p.a + i0 * p.a_rs), p.a_rs};
-    pack_rows(p, s, i0, i1, out, sums, sum);
-    return {out, s.a_rs};
-  }
-};
-
 typedef uint8_t B4 __attribute__((ext_vector_type(4)));
 typedef uint8_t B8 __attribute__((ext_vector_type(8)));
 typedef uint8_t B16 __attribute__((ext_vector_type(16)));
@@ -130,19 +120,24 @@ inline void pack_panel(const uint8_t* b, isize rs, isize cs, isize k, isize colu
   }
 }
 
-struct PackMatrix {
-  const uint8_t* b;
-  isize rs, cs, k;
-  bool is_signed;
+// The products of a batch, and how their operands are packed: a matrix by a matrix, unless a kernel has it otherwise. `memory` is what
+// it asked `run` for.
+struct Operands {
+  Product size;
+  explicit Operands(const Product& size) : size(size) {}
 
-  void operator()(isize j, isize columns, isize width, isize unit, uint8_t* out) const {
-    pack_panel(b + j * cs, rs, cs, k, columns, width, unit, is_signed ? 0 : 0x80, out);
+  virtual Product at(i64) const { return size; }
+  // Packs rows of `a`, or has them read where they lie if that is how the machine multiplies them.
+  virtual Rows rows(const Product& p, const Layout& s, isize i0, isize i1, char* out, i32* sums, bool sum, char*) const {
+    const bool as_it_is = s.unit == 4 && p.k % 4 == 0 && p.a_cs == 1 && p.a_signed == (s.kind == Quads::SIGNED);
+    if (as_it_is && !sum) return {reinterpret_cast<const char*>(p.a + i0 * p.a_rs), p.a_rs};
+    pack_rows(p, s, i0, i1, out, sums, sum);
+    return {out, s.a_rs};
   }
-};
-
-// Of weights that were packed before.
-struct Packed {
-  void operator()(isize, isize, isize, isize, uint8_t*) const {}
+  // Packs columns of `b` that were not packed before.
+  virtual void panel(const Product& p, isize j, isize columns, isize width, isize unit, uint8_t* out, char*) const {
+    pack_panel(p.b + j * p.b_cs, p.b_rs, p.b_cs, p.k, columns, width, unit, p.b_signed ? 0 : 0x80, out);
+  }
 };
 
 // Whether no two neighbours add up to more than 128 in size.
