@@ -213,6 +213,8 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
             return f"{kind} before opset 13 is over all later axes"
         if kind == "MaxPool" and len(node.output) > 1 and 1 in given.get("strides", [1]):
             return "MaxPool's places of windows that overlap are off"
+        if kind == "MaxPool" and given.get("auto_pad") == b"SAME_LOWER":
+            return "MaxPool forgets the padding that SAME_LOWER puts before"
         if kind == "OptionalHasElement":
             return "OptionalHasElement takes an optional without a value for one with"
         if kind == "LRN":
