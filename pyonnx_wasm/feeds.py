@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,17 +13,22 @@ from .onnxfile.strings import decode, encode
 from .onnxfile.tensor import pack, unpack
 from .program import Signature
 from .runtimes import Runtime, call
+from .runtimes.state import Held
 
 
-def fed(arrays: Sequence[np.ndarray], inputs: Sequence[Signature]) -> tuple[list[tuple[int, ...]], list[np.ndarray]]:
-    """The shapes and the contents of a Program's inputs.
+def fed(arrays: Sequence[Any], inputs: Sequence[Signature]) -> tuple[list[tuple[int, ...]], list[Any]]:
+    """The shapes and the contents of a Program's inputs: arrays, or what is held.
 
     Raises:
         ValueError: an element of an input of strings is none; names the input.
     """
     shapes: list[tuple[int, ...]] = []
-    feeds: list[np.ndarray] = []
+    feeds: list[Any] = []
     for array, s in zip(arrays, inputs, strict=True):
+        if isinstance(array, Held):
+            shapes.append(array.shape)
+            feeds.append(array)
+            continue
         for part in encode(array, f"input {s.name!r}") if s.dtype is DType.string else (np.ascontiguousarray(array).reshape(array.shape),):
             shapes.append(part.shape)
             feeds.append(packed(part, s.dtype) if s.dtype is not DType.string else part)
@@ -47,7 +52,16 @@ class Outputs:
         """Those for the shapes that are known; None for the others."""
         return [None if shape is None else self.empty(i, shape) for i, shape in enumerate(shapes)]
 
-    def results(self, found: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def places(self, names: Collection[str]) -> set[int]:
+        """Which of the Program's outputs the tensors of these names are."""
+        found, k = set(), 0
+        for s in self.signatures:
+            if s.name in names and s.parts == 1:
+                found.add(k)
+            k += s.parts
+        return found
+
+    def results(self, found: Sequence[Any]) -> list[Any]:
         """What the user takes.
 
         Raises:
@@ -59,16 +73,32 @@ class Outputs:
                 results.append(decode(found[k], found[k + 1], f"output {s.name!r}"))
                 k += 2
             else:
-                results.append(unpacked(found[k], self.shapes[k], s.dtype))
+                results.append(unpacked(found[k], self.shapes[k], s.dtype) if k in self.shapes else found[k])
                 k += 1
         return results
 
 
-def execute(runtime: Runtime, arrays: Sequence[np.ndarray], inputs: Sequence[Signature], outputs: Sequence[Signature]) -> list[np.ndarray]:
-    """Runs arrays of the inputs' dtypes; elements of less than 8 bits are one per byte in the arrays."""
-    shapes, feeds = fed(arrays, inputs)
+def execute(
+    runtime: Runtime,
+    arrays: Sequence[Any],
+    inputs: Sequence[Signature],
+    outputs: Sequence[Signature],
+    wanted: Collection[str] = (),
+    keep: Collection[str] = (),
+) -> list[Any]:
+    """Runs arrays of the inputs' dtypes; elements of less than 8 bits are one per byte in the arrays.
+
+    Args:
+        wanted: the tensors that are asked for; of others there may be None.
+        keep: outputs that are to stay with the runtime where it holds them: they come as ``Held``.
+    """
     made = Outputs(outputs)
-    return made.results(call(runtime, shapes, feeds, made.empty))
+    run_held: Any = getattr(runtime, "run_held", None)
+    if run_held is None or not (keep or any(isinstance(array, Held) for array in arrays)):
+        shapes, feeds = fed([array.array() if isinstance(array, Held) else array for array in arrays], inputs)
+        return made.results(call(runtime, shapes, feeds, made.empty))
+    shapes, feeds = fed(arrays, inputs)
+    return made.results(run_held(shapes, feeds, made.places(keep), made.places(wanted), made.empty))
 
 
 def packed(array: np.ndarray, dtype: DType) -> np.ndarray:

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from typing import Any
@@ -26,6 +26,7 @@ from .program import file as ponnx
 from .runtimes import Runtime, chance
 from .runtimes.cpu import Executor, load_weights
 from .runtimes.profile import Enough, Profile, combined
+from .runtimes.state import Held
 from .tensor import CONTENT_LIMIT
 from .values import IOBinding, OrtValue, plain
 
@@ -216,8 +217,10 @@ class InferenceSession:
     def run_with_ort_values(
         self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, OrtValue], run_options: RunOptions | None = None
     ) -> list[OrtValue]:
-        """As :meth:`run`, on values."""
-        return [OrtValue(a) for a in self.run(output_names, input_dict_ort_values, run_options)]
+        """As :meth:`run`, on values; what a later run takes as it is given here stays with the session (``runtimes/STATE.md``)."""
+        names = list(output_names or [face.name for face in self._faces[1]])
+        found = self.run_values(names, input_dict_ort_values, names, run_options)
+        return [OrtValue(found[n]) for n in names]
 
     def get_profiling_start_time_ns(self) -> int:
         return self._began
@@ -254,15 +257,23 @@ class InferenceSession:
         Raises:
             ValueError: a name, dtype, rank or size does not fit; the text names the input and what it takes.
         """
+        by_name = self.run_values(output_names, input_feed, (), run_options)
+        return [by_name[n] for n in output_names or [face.name for face in self._faces[1]]]
+
+    def run_values(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], keep: Collection[str], run_options: Any = None
+    ) -> dict[str, Any]:
+        """As :meth:`run`; outputs by name, of which those in ``keep`` may come as ``Held``, in the session's own memory."""
         if self._options.enable_profiling:
             self._traces.append(self._profiled(plain(input_feed)))
         arrays, wanted = self._request(output_names, input_feed)
         with self._lock:
             executor = self._variant(arrays)
             with (run_options or RunOptions()).ending(getattr(executor, "cancel", None)):
-                outputs = execute(executor, arrays, self._inputs, self._outputs)
+                kept = {face.name for face in self._faces[1] if face.plain}.intersection(keep)
+                outputs = execute(executor, arrays, self._inputs, self._outputs, wanted, kept)
         by_name = interface.to_values(self._faces[1], outputs)
-        return [by_name[n] for n in wanted]
+        return {n: by_name[n] for n in wanted}
 
     def profile(self, input_feed: Mapping[str, Any], runs: int | None = None) -> Profile:
         """Runs the model step by step and says what each step, and each copy between the core and a GPU, took.
@@ -295,9 +306,9 @@ class InferenceSession:
             steps = executor.profile(feeds, outputs, made.empty)
             return Profile(steps, os.path.basename(os.fspath(source)))
 
-    def _request(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> tuple[list[np.ndarray], list[str]]:
+    def _request(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> tuple[list[Any], list[str]]:
         """The inputs, checked and in order, and the names of the outputs wanted."""
-        input_feed = plain(input_feed)
+        input_feed = plain(input_feed, held=True)
         inputs, names = ([f.name for f in faces] for faces in self._faces)
         missing = [n for n in inputs if n not in input_feed]
         if missing:
@@ -389,8 +400,10 @@ class InferenceSession:
                 found[s.name] = tuple(name if apart else None for name, apart in zip(own, clash, strict=True))
         return found
 
-    def _checked(self, s: Signature, feed: Mapping[str, Any]) -> np.ndarray:
-        array = interface.typed(feed[s.name], s.dtype, f"input {s.name!r}")
+    def _checked(self, s: Signature, feed: Mapping[str, Any]) -> Any:
+        given = feed[s.name]
+        held = isinstance(given, Held) and given.dtype is s.dtype
+        array = given if held else interface.typed(given, s.dtype, f"input {s.name!r}")
         if s.name in self._unranked:
             return array
         if array.ndim != len(s.shape):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .dtypes import DType, from_numpy, to_numpy
+from .runtimes.state import Held
 
 if TYPE_CHECKING:
     from .session import InferenceSession
@@ -31,10 +32,25 @@ def _dtype_of(array: Array) -> DType:
 
 
 class OrtValue:
-    """A tensor, as sessions take and give it."""
+    """A tensor, as sessions take and give it.
 
-    def __init__(self, array: Array, dtype: DType | None = None) -> None:
-        self._array, self._dtype = np.ascontiguousarray(array).reshape(np.shape(array)), dtype or _dtype_of(np.asarray(array))
+    One that a session holds for its next run (``runtimes/STATE.md``) is read through copies; written to, it becomes one of its own.
+    """
+
+    def __init__(self, array: Array | Held, dtype: DType | None = None) -> None:
+        self._held = array if isinstance(array, Held) else None
+        self._copy: Array | None = None
+        if isinstance(array, Held):
+            self._dtype = array.dtype
+        else:
+            self._own, self._dtype = np.ascontiguousarray(array).reshape(np.shape(array)), dtype or _dtype_of(np.asarray(array))
+
+    @property
+    def _array(self) -> Array:
+        """The value's memory, its own from now on."""
+        if self._held is not None:
+            self._own, self._held, self._copy = self._held.array(), None, None
+        return self._own
 
     @staticmethod
     def ortvalue_from_numpy(numpy_obj: Array, device_type: str = "cpu", device_id: int = 0) -> OrtValue:
@@ -59,11 +75,21 @@ class OrtValue:
         return OrtValue(np.zeros(tuple(shape), to_numpy(dtype)), dtype)
 
     def numpy(self) -> Array:
-        """The elements; the array shares the value's memory."""
-        return self._array
+        """The elements; the array shares the value's memory, or is a copy that cannot be written to where a session holds it."""
+        if self._held is None:
+            return self._own
+        if self._copy is None:
+            self._copy = self._held.array()
+            self._copy.flags.writeable = False
+        return self._copy
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
-        return np.array(self._array, dtype) if copy or dtype is not None else self._array
+        return np.array(self.numpy(), dtype) if copy or dtype is not None else self.numpy()
+
+    @property
+    def held(self) -> Held | None:
+        """Where a session holds it."""
+        return self._held
 
     def update_inplace(self, np_arr: Array) -> None:
         """Writes an array of the same shape and dtype into the value's memory."""
@@ -73,7 +99,7 @@ class OrtValue:
         self._array[...] = array
 
     def shape(self) -> list[int]:
-        return list(self._array.shape)
+        return list(self._own.shape if self._held is None else self._held.shape)
 
     def data_type(self) -> str:
         return type_name(self._dtype)
@@ -88,7 +114,7 @@ class OrtValue:
         return int(self._array.ctypes.data)
 
     def tensor_size_in_bytes(self) -> int:
-        return int(self._array.nbytes)
+        return int(self._own.nbytes if self._held is None else self._dtype.nbytes(self._held.size))
 
     def has_value(self) -> bool:
         return True
@@ -156,16 +182,16 @@ class IOBinding:
 
     def run(self, run_options: Any = None) -> None:
         """Runs the session on what is bound; outputs that were not bound are not given."""
-        feeds = {name: value.numpy() for name, value in self._inputs.items()}
         names = list(self._outputs)
         if not names:
             raise ValueError("no output is bound: bind_output(name) says which are wanted")
-        for name, array in zip(names, self._session.run(names, feeds, run_options), strict=True):
+        keep = [name for name, bound in self._outputs.items() if bound is None]
+        for name, found in self._session.run_values(names, self._inputs, keep, run_options).items():
             bound = self._outputs[name]
             if bound is None:
-                self._results[name] = OrtValue(array)
+                self._results[name] = OrtValue(found)
             else:
-                bound.update_inplace(array)
+                bound.update_inplace(found)
                 self._results[name] = bound
 
     @staticmethod
@@ -219,6 +245,12 @@ class SparseTensor:
         return out
 
 
-def plain(feed: Mapping[str, Any]) -> dict[str, Any]:
-    """Feeds as arrays: values and sparse tensors unwrapped."""
-    return {n: v.numpy() if isinstance(v, OrtValue) else v.densify() if isinstance(v, SparseTensor) else v for n, v in feed.items()}
+def plain(feed: Mapping[str, Any], held: bool = False) -> dict[str, Any]:
+    """Feeds as arrays: values and sparse tensors unwrapped; with ``held``, what a session holds as that."""
+
+    def unwrapped(v: Any) -> Any:
+        if isinstance(v, OrtValue):
+            return v.held if held and v.held is not None else v.numpy()
+        return v.densify() if isinstance(v, SparseTensor) else v
+
+    return {name: unwrapped(v) for name, v in feed.items()}

@@ -3,7 +3,17 @@ import { missing, type Answers, type Asked } from "./asked.js";
 import { bytesOf, codeOf, elements, typeOfCode, type Type } from "./dtypes.js";
 import { ERROR_BYTES, type Core } from "./core.js";
 import type { ProgramInfo } from "./format.js";
-import { INPUTS, OUTPUTS, readKernels, readPorts, readSteps, weightsOf, type Port } from "./tables.js";
+import {
+  INPUTS,
+  OUTPUTS,
+  readKernels,
+  readPorts,
+  readStates,
+  readSteps,
+  weightsOf,
+  type Port,
+  type State,
+} from "./tables.js";
 import type { StepTime } from "./types.js";
 
 /** A tensor in core memory. */
@@ -87,6 +97,7 @@ const MAX_OPERATIONS = 2 ** 48;
 export class Program {
   readonly inputs: readonly Port[];
   readonly outputs: readonly Port[];
+  readonly states: readonly State[];
   /** Weights that this Program's storages refer to. */
   readonly uses: ReadonlySet<number>;
   readonly #steps: readonly { kernel: string; origin: string }[];
@@ -113,7 +124,9 @@ export class Program {
     // The core has verified the words by now.
     const words = new Int32Array(core.copy(code, info.bytes).buffer);
     const kernels = readKernels(words);
-    this.inputs = readPorts(words, INPUTS, false);
+    this.states = readStates(words);
+    const inputs = readPorts(words, INPUTS, false);
+    this.inputs = inputs.slice(0, inputs.length - this.states.length);
     this.outputs = readPorts(words, OUTPUTS, true);
     this.uses = weightsOf(words);
     this.#steps = readSteps(words).map(([kernel, origin]) => ({
@@ -121,9 +134,9 @@ export class Program {
       origin: info.origins[origin] ?? "",
     }));
     this.#staging = this.outputs.map(() => new Staging(core));
-    const dims = this.inputs.reduce((n, { rank }) => n + rank, 0);
+    const dims = inputs.reduce((n, { rank }) => n + rank, 0);
     try {
-      this.#frame = core.alloc(ERROR_BYTES + 8 * dims + 4 * (this.inputs.length + this.outputs.length), "a call frame");
+      this.#frame = core.alloc(ERROR_BYTES + 8 * dims + 4 * (inputs.length + this.outputs.length), "a call frame");
     } catch (error) {
       this.free();
       throw error;
@@ -298,13 +311,14 @@ export class Program {
     const { core } = this;
     const error = this.#frame;
     const dimsAt = error + ERROR_BYTES;
-    const all = inputs.flatMap(({ dims }) => dims);
+    const all = [...inputs.flatMap(({ dims }) => dims), ...this.states.flatMap(() => [0, 0])];
     const ins = dimsAt + 8 * all.length;
-    const outs = ins + 4 * inputs.length;
+    const outs = ins + 4 * (inputs.length + this.states.length);
     const frame = core.view(error, outs - error);
     frame.setInt32(0, 0, true);
     all.forEach((dim, i) => frame.setBigInt64(ERROR_BYTES + 8 * i, BigInt(dim), true));
     inputs.forEach(({ address }, i) => frame.setUint32(ins - error + 4 * i, address, true));
+    this.states.forEach((_, i) => frame.setUint32(ins - error + 4 * (inputs.length + i), 0, true));
     if (core.call(() => how(dimsAt, ins, error))) throw this.#error(error);
     return [ins, outs];
   }

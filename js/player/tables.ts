@@ -50,6 +50,29 @@ export function readPorts(words: Int32Array, head: number, withDims: boolean): P
   return ports;
 }
 
+/** An output that may stay in place for the next run, which is given it as input `past`. */
+export interface State {
+  readonly past: number;
+  readonly output: number;
+  /** The input whose dims are the rows that there is room for, and the rows of the past that are in place. */
+  readonly told: number;
+  /** The axis that it grows along. */
+  readonly axis: number;
+}
+
+export function readStates(words: Int32Array): State[] {
+  const { count, at } = table(words, STORAGES);
+  const inputs = table(words, INPUTS).at;
+  const found: State[] = [];
+  for (let i = at; i < at + 6 * count; i += 6) {
+    const [kind, output, flags] = [words[i]!, words[i + 1]!, words[i + 5]!];
+    if (kind !== OUTPUT || !flags) continue;
+    const told = Math.floor(flags / 16) - 1;
+    found.push({ past: -2 - words[inputs + 3 * told + 2]!, output, told, axis: flags % 16 });
+  }
+  return found;
+}
+
 /** Weights that a Program's storages refer to. */
 export function weightsOf(words: Int32Array): Set<number> {
   const { count, at } = table(words, STORAGES);

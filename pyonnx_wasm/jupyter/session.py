@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from .. import interface
@@ -71,6 +71,17 @@ class BrowserSession(InferenceSession):
     def run(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None) -> list[Any]:
         """As :meth:`InferenceSession.run`; also raises NoBrowser where no page answers, RemoteError where the browser refuses."""
         return self._results(wait(self._start(output_names, input_feed)))
+
+    def run_values(
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        keep: Collection[str],
+        run_options: RunOptions | None = None,
+    ) -> dict[str, Any]:
+        """As :meth:`run`, by name; all come here."""
+        names = list(output_names or [face.name for face in self._faces[1]])
+        return dict(zip(names, self.run(names, input_feed, run_options), strict=True))
 
     async def run_async(
         self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], run_options: RunOptions | None = None

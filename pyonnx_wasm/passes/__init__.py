@@ -1,7 +1,8 @@
 """The passes over the IR, in the order they run in. They import ``ir``, ``registry``, ``tensor`` and the kernels that ``ops`` declares.
 
 A pass takes a graph and rewrites it; :func:`run` verifies the graph after each. The graph that they leave is what every target
-lowers (``program.partition``). What suits one target alone takes its nodes and gives others, and leaves the graph alone: for the core
+lowers (``program.partition``). What is said of nodes when they are lowered takes them and gives others, and leaves the graph alone:
+``keep_state`` for all targets; what suits one alone, for the core
 ``channels_last``, ``pack_weights``, ``combine_bytes`` and ``write_through``, for GPUs ``gpu.halves.read_halves`` and
 ``gpu.split.split_large``.
 
@@ -27,9 +28,22 @@ from .integers import multiply_bytes
 from .norm import fuse_norms
 from .pack import pack_weights
 from .simplify import simplify
+from .state import Pair, keep_state
 from .verify import verify
 
-__all__ = ["PIPELINE", "PLAIN", "Pass", "channels_last", "combine_bytes", "pack_weights", "run", "verify", "write_through"]
+__all__ = [
+    "PIPELINE",
+    "PLAIN",
+    "Pair",
+    "Pass",
+    "channels_last",
+    "combine_bytes",
+    "keep_state",
+    "pack_weights",
+    "run",
+    "verify",
+    "write_through",
+]
 
 Pass = Callable[[Graph], None]
 

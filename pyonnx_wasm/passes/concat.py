@@ -29,6 +29,7 @@ def write_through(nodes: Sequence[Node], kept: Collection[Storage], later: Colle
         moved = _moved(node, homes)
         if (
             node.kernel is CONCAT
+            and node.out.whole
             and symbols_in([node.out.storage.size]).isdisjoint(later)
             and all(s == 1 for s in node.out.shape[: node.params["axis"]])
         ):

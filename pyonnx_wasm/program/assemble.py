@@ -13,8 +13,9 @@ from ..callbacks import Callback
 from ..dtypes import DType
 from ..ir import Graph, IRError, Node, Read, Storage, Value, dims, symbols_in, symbols_of
 from ..ir.dims import Dim, DimLike
+from ..passes import Pair
 from ..registry import Kernel
-from .model import ARENA, HEADER_WORDS, INPUT, MAGIC, OUTPUT, SHAPE_OPS, SLOT, TABLES, VERSION, WEIGHT, Program
+from .model import ARENA, HEADER_WORDS, INPUT, MAGIC, OUTPUT, SHAPE_OPS, SLOT, STATE, TABLES, VERSION, WEIGHT, Program
 from .stages import Stage, staged
 
 
@@ -52,7 +53,11 @@ class Assembler:
         checks: Sequence[tuple[DimLike, str]] = (),
         reads: dict[str, Read] | None = None,
         bodies: Mapping[Graph, Sequence[Node]] | None = None,
+        pairs: Sequence[Pair] = (),
     ) -> None:
+        self.states = {pair.home.storage: (len(inputs) + k, pair.axis) for k, pair in enumerate(pairs)}
+        self.pasts = [next(i for i, (name, _) in enumerate(inputs) if name == pair.past) for pair in pairs]
+        inputs = [*inputs, *((f"the state of {pair.past}", pair.told) for pair in pairs)]
         self.stages = staged(nodes, outputs, checks, reads or {})
         nodes = [node for stage in self.stages for node in stage.nodes]
         self.name, self.nodes, self.inputs, self.outputs, self.weights = name, nodes, inputs, outputs, weights
@@ -82,7 +87,9 @@ class Assembler:
 
     def assemble(self) -> Program:
         self.bind_symbols()
-        input_rows = [[int(v.dtype), v.rank, self.buffer(v.storage, INPUT, i)] for i, (_, v) in enumerate(self.inputs)]
+        plain = len(self.inputs) - len(self.pasts)
+        input_rows = [[int(v.dtype), v.rank, self.buffer(v.storage, INPUT, i)] for i, (_, v) in enumerate(self.inputs[:plain])]
+        input_rows += [[int(v.dtype), v.rank, -2 - past] for past, (_, v) in zip(self.pasts, self.inputs[plain:], strict=True)]
         aliases = self.aliases() if self.inplace else {}
         steps: list[Step] = []
         for stage, after in zip(self.stages, [*self.stages[1:], Stage()], strict=True):
@@ -215,7 +222,8 @@ class Assembler:
                 kind, index = SLOT, self.slots[storage]
             size = self.register(nbytes(storage.dtype, storage.size))
             at = self.storage_of[storage] = len(self.storages)
-            self.storages.append([kind, index, size, -1, -1, 0])
+            told, axis = self.states.get(storage, (-1, 0))
+            self.storages.append([kind, index, size, -1, -1, STATE * (told + 1) + axis])
             self.rows_of.append([])
         return at
 

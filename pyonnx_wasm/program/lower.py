@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..ir import Graph, IRError, Node, Storage, Value, reachable
-from ..passes import channels_last, combine_bytes, pack_weights, write_through
+from ..passes import Pair, channels_last, combine_bytes, keep_state, pack_weights, write_through
 from ..tensor import COPY
 from ..tensor.packed import bytes_of
 from .assemble import Assembler
@@ -80,9 +80,11 @@ def _weight(storage: Storage, index: int) -> Weight:
 def lower(parts: Parts, optimise: bool = True) -> Lowered:
     """Assembles the Programs of the core; with ``optimise`` memory is used in place."""
     graph, main, init = parts.graph, parts.main, list(parts.init)
-    bodies = parts.bodies
+    bodies, outputs, pairs, checks = parts.bodies, graph.outputs, list[Pair](), list(graph.checks)
     if optimise:
         inner = {v.storage for nodes in bodies.values() for node in nodes for v in node.inputs()}
+        kept = keep_state(graph, main, inner)
+        main, outputs, pairs, checks = kept.nodes, kept.outputs, kept.pairs, [*checks, *kept.checks]
         main = channels_last(main, inner | graph.output_storages() | {r.value.storage for r in graph.reads.values()}, init)
         main = combine_bytes(pack_weights(main, init))
         bodies = {body: pack_weights(nodes, init) for body, nodes in bodies.items()}
@@ -91,7 +93,7 @@ def lower(parts: Parts, optimise: bool = True) -> Lowered:
         main = write_through(main, graph.output_storages(), graph.reads)
         _take_over(init, main, inner | {r.value.storage for r in graph.reads.values()}, parts.weights, parts.table)
     first = Assembler("init", init, [], [], parts.weights, False).assemble() if init else None
-    second = Assembler("main", main, graph.inputs, graph.outputs, parts.weights, optimise, graph.checks, graph.reads, bodies).assemble()
+    second = Assembler("main", main, graph.inputs, outputs, parts.weights, optimise, checks, graph.reads, bodies, pairs).assemble()
     return Lowered(second, first, parts.table)
 
 

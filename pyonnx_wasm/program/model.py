@@ -24,6 +24,7 @@ TABLES = {
 TABLES |= {"stages": 18, "programs": 20, "slots": 22}
 REGISTER_WORDS, STORAGE_WORDS, BUFFER_WORDS, STAGE_WORDS = 4, 6, 4, 2
 ARENA, WEIGHT, INPUT, OUTPUT, SLOT = range(5)
+STATE = 16  # flags of an output that grows: the input that tells of it, plus one, times this, plus the axis
 SHAPE_OPS = {
     name: code
     for code, name in enumerate(

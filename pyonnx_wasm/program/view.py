@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .model import BUFFER_WORDS, REGISTER_WORDS, SHAPE_OPS, STAGE_WORDS, STORAGE_WORDS, TABLES
+from .model import BUFFER_WORDS, OUTPUT, REGISTER_WORDS, SHAPE_OPS, STAGE_WORDS, STATE, STORAGE_WORDS, TABLES
 
 CONTROL = ("if", "loop", "host")  # steps that give slots
 
@@ -21,7 +21,7 @@ class KernelRow(NamedTuple):
 
 
 class InputRow(NamedTuple):
-    """An input: the code of its dtype, its rank, its buffer (-1: only its dims are used)."""
+    """An input: the code of its dtype, its rank, its buffer (-1: only its dims are used; -2 - i: its dims tell of input i's state)."""
 
     dtype: int
     rank: int
@@ -55,6 +55,20 @@ class StorageRow(NamedTuple):
     first: int
     last: int
     flags: int
+
+
+class StateRow(NamedTuple):
+    """An output that may stay in place for the next run, which is given it as ``past``.
+
+    Attributes:
+        told: the input whose dims are the rows that there is room for, and the rows that are in place already.
+        axis: that it grows along.
+    """
+
+    past: int
+    output: int
+    told: int
+    axis: int
 
 
 class BufferRow(NamedTuple):
@@ -149,6 +163,15 @@ class ProgramView:
     @cached_property
     def storages(self) -> list[StorageRow]:
         return [StorageRow(*row) for row in self._fixed("storages", STORAGE_WORDS)]
+
+    @cached_property
+    def states(self) -> list[StateRow]:
+        found = []
+        for row in self.storages:
+            if row.kind == OUTPUT and row.flags:
+                told = row.flags // STATE - 1
+                found.append(StateRow(-2 - self.inputs[told].buffer, row.slot, told, row.flags % STATE))
+        return found
 
     @cached_property
     def buffers(self) -> list[BufferRow]:

@@ -9,7 +9,7 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from ctypes import POINTER, byref, c_char, c_int32, c_int64, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
@@ -172,9 +172,11 @@ class Core:
             self._create(words, threads)
             self.limit(*limits)
         self._may_be_long = self.view.count("stages") > 1  # what later stages and loops take shows in the run
-        self._inputs = [(DType(row.dtype), row.rank) for row in self.view.inputs]
+        self.states = self.view.states
+        self._inputs = [(DType(row.dtype), row.rank) for row in self.view.inputs[: self.view.count("inputs") - len(self.states)]]
         self._outputs = [(DType(row.dtype), row.rank) for row in self.view.outputs]
-        self._dims = (c_int64 * sum(rank for _, rank in self._inputs))()
+        self._told = [0] * 2 * len(self.states)
+        self._dims = (c_int64 * (sum(rank for _, rank in self._inputs) + len(self._told)))()
         self._input_bytes: list[int] = []
         self._output_bytes: list[int] = []
         self._shapes: list[tuple[int, ...] | None] = []
@@ -190,16 +192,21 @@ class Core:
         if not self._session:
             self._check(self._error.code)
 
-    def bind(self, dims: Sequence[int], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...] | None]:
+    def bind(
+        self, dims: Sequence[int], inputs: Sequence[np.ndarray | None], told: Sequence[int] | None = None
+    ) -> list[tuple[int, ...] | None]:
         """Fixes the sizes of all inputs; returns the shapes of the outputs, None for those that are known while the Program runs.
 
         Args:
             dims: the dims of all inputs, one after the other.
             inputs: contiguous arrays of these shapes; may be empty when the Program's shapes depend on no content.
+            told: per state the rows that its output has room for, and those of its past that are in place there already; then the arrays
+                of both, the same one, are as large as that.
         """
-        if len(dims) != len(self._dims):
-            raise ValueError(f"{len(dims)} dims were given, the inputs have {len(self._dims)}")
-        self._dims[:] = list(dims)
+        if len(dims) + len(self._told) != len(self._dims):
+            raise ValueError(f"{len(dims)} dims were given, the inputs have {len(self._dims) - len(self._told)}")
+        self._told = [0] * len(self._told) if told is None else list(told)
+        self._dims[:] = [*dims, *self._told]
         at, sizes = 0, []
         for dtype, rank in self._inputs:
             sizes.append(dtype.nbytes(math.prod(dims[at : at + rank])))
@@ -216,9 +223,13 @@ class Core:
     def _read_shapes(self) -> None:
         out = self._lib.pwx_output_dims(self._handle)
         at, self._shapes, self._output_bytes = 0, [], []
-        for dtype, rank in self._outputs:
-            shape = tuple(out[at : at + rank])
-            self._shapes.append(None if min(shape, default=0) < 0 else shape)
+        room = {state.output: (state.axis, self._told[2 * k]) for k, state in enumerate(self.states)}
+        for i, (dtype, rank) in enumerate(self._outputs):
+            shape = out[at : at + rank]
+            self._shapes.append(None if min(shape, default=0) < 0 else tuple(shape))
+            axis, rows = room.get(i, (0, 0))
+            if rows:
+                shape[axis] = max(shape[axis], rows)
             self._output_bytes.append(dtype.nbytes(math.prod(shape)))
             at += rank
 
@@ -306,7 +317,7 @@ class Core:
     def evaluate(self, dims: Sequence[int], inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
         """Proves these sizes like ``bind`` and returns all ``count`` registers, int64. Takes no memory and leaves nothing bound."""
         registers = np.empty(count, np.int64)
-        self._dims[:] = list(dims)
+        self._dims[:] = [*dims, *[0] * len(self._told)]
         into = registers.ctypes.data_as(POINTER(c_int64))
         pointers = _pointers(inputs) if inputs else None
         self._check(self._lib.pwx_evaluate(self._handle, self._dims, pointers, into, count, byref(self._error)))
@@ -405,19 +416,21 @@ class Core:
     def _arguments(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray | None]
     ) -> tuple[ctypes.Array[c_void_p], ctypes.Array[c_void_p]]:
-        self._fits("input", inputs, self._input_bytes)
+        held = {state.past for k, state in enumerate(self.states) if self._told[2 * k + 1]}
+        self._fits("input", inputs, self._input_bytes, held)
         self._fits("output", outputs, self._output_bytes)
         for i, array in enumerate(outputs):
             if array is not None and not array.flags.writeable:
                 raise ValueError(f"output {i} is read-only")
-        return _pointers(inputs), _pointers(outputs)
+        return _pointers([*inputs, *[None] * len(self.states)]), _pointers(outputs)
 
     @staticmethod
-    def _fits(what: str, arrays: Sequence[np.ndarray | None], sizes: Sequence[int]) -> None:
+    def _fits(what: str, arrays: Sequence[np.ndarray | None], sizes: Sequence[int], held: Collection[int] = ()) -> None:
+        """Demands the sizes that are bound, and no less of what is held in a larger array."""
         if len(arrays) != len(sizes):
             raise ValueError(f"{len(arrays)} {what}s were given, {len(sizes)} are bound")
         for i, (array, size) in enumerate(zip(arrays, sizes, strict=True)):
-            if array is not None and (array.nbytes != size or not array.flags.c_contiguous):
+            if array is not None and ((array.nbytes < size if i in held else array.nbytes != size) or not array.flags.c_contiguous):
                 raise ValueError(f"{what} {i} must be contiguous and of {size} bytes, not {array.nbytes}")
 
     def _check(self, code: int) -> None:

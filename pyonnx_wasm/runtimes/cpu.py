@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
 
+from ..dtypes import DType, to_numpy
 from ..program import Program, Weight, homes
 from ..program.file import weight_bytes
 from . import UNLIMITED, Allocate, Limits
 from .host import Host
 from .profile import StepTime
+from .state import Keeper
 
 
 class Stepwise:
@@ -20,6 +22,7 @@ class Stepwise:
 
     backend: str
     core: Any
+    keeper: Keeper
 
     def bind(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...] | None]:
         """Fixes the input shapes; returns the output shapes, None for those that are known only while the Program runs."""
@@ -32,6 +35,12 @@ class Stepwise:
     ) -> None:
         """Runs the bound Program; inputs and outputs are contiguous and of the bound shapes."""
         self.core.run(inputs, outputs, more)
+
+    def run_held(
+        self, shapes: Sequence[Sequence[int]], inputs: Sequence[Any], keep: Collection[int], wanted: Collection[int], empty: Allocate
+    ) -> list[Any]:
+        """Binds and runs; see :meth:`Keeper.run`."""
+        return self.keeper.run(self.core, [d for shape in shapes for d in shape], inputs, keep, wanted, empty)
 
     def seed(self, seed: int) -> None:
         """Where the random numbers of later runs begin."""
@@ -73,6 +82,8 @@ class Executor(Stepwise):
         memory = load_weights(init, weights, threads, library, limits)
         self.core: Core = Core(main.code, memory, main.messages, main.origins, threads, library, limits)
         self.core.host = Host(main.callbacks, limits)
+        dtypes = [DType(row.dtype) for row in self.core.view.outputs]
+        self.keeper = Keeper(self.core.states, lambda shape, output: np.zeros(shape, to_numpy(dtypes[output])), dtypes)
 
     def cancel(self) -> None:
         """From any thread: the run in progress ends before its next step."""

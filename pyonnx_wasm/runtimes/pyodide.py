@@ -103,7 +103,7 @@ class Executor:
             self._js.start(_words(main).view(np.uint8), None if init is None else _words(init).view(np.uint8))
             # The core has verified the words by now.
             view = self._view = ProgramView(_words(main))
-            self._inputs = [(DType(row.dtype), row.rank) for row in view.inputs]
+            self._inputs = [(DType(row.dtype), row.rank) for row in view.inputs[: len(view.inputs) - len(view.states)]]
             self._outputs = [(DType(row.dtype), row.rank) for row in view.outputs]
             self._shapes: dict[tuple[int, ...], list[tuple[int, ...] | None]] = {}
             self._frame = np.zeros(max(sum(2 + rank for _, rank in (*self._inputs, *self._outputs)), 1))

@@ -12,17 +12,19 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
+from weakref import finalize
 
 import numpy as np
 
 from ..callbacks import WAIT, parse
-from ..dtypes import DType
+from ..dtypes import DType, to_numpy
 from ..program import WEIGHT, Program, ProgramView, Weight, homes
 from ..program.file import weight_bytes
 from . import UNLIMITED, Allocate, Limits
 from .cpu import Stepwise
 from .errors import MORE, core_error
 from .host import Host
+from .state import Keeper
 
 LIB = Path(__file__).resolve().parents[1] / "lib"
 FILE = "core-relaxed.wasm"
@@ -121,6 +123,13 @@ class Module:
         address = ctypes.addressof(self.memory.data_ptr().contents) + at
         return np.ctypeslib.as_array((ctypes.c_uint8 * nbytes).from_address(address))
 
+    def within(self, array: np.ndarray | None) -> int:
+        """Where an array lies in the memory; 0: elsewhere."""
+        if array is None:
+            return 0
+        at = int(array.__array_interface__["data"][0]) - ctypes.addressof(self.memory.data_ptr().contents)
+        return at if 0 < at < self.memory.data_len() else 0
+
     def write(self, at: int, data: np.ndarray) -> None:
         self.view(at, data.nbytes)[:] = data.reshape(-1).view(np.uint8)
 
@@ -173,13 +182,18 @@ class Core:
             self._check(int(module.view(self._error, 4).view(np.int32)[0]))
         module.call("pwx_limit", self._session, *limits)
         self._dims = module.alloc(8 * sum(row.rank for row in self.view.inputs), "the sizes")
-        self._inputs = [Space(module, f"input {i}") for i in range(len(self.view.inputs))]
+        self.states = self.view.states
+        self._told = [0] * 2 * len(self.states)
+        self._inputs = [Space(module, f"input {i}") for i in range(len(self.view.inputs) - len(self.states))]
         self._outputs = [Space(module, f"output {i}") for i in range(len(self.view.outputs))]
-        self._pointers = [module.alloc(4 * len(spaces), "addresses") for spaces in (self._inputs, self._outputs)]
+        self._pointers = [module.alloc(4 * len(rows), "addresses") for rows in (self.view.inputs, self.view.outputs)]
         self._shapes: list[tuple[int, ...] | None] = []
 
-    def bind(self, dims: Sequence[int], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...] | None]:
+    def bind(
+        self, dims: Sequence[int], inputs: Sequence[np.ndarray | None], told: Sequence[int] | None = None
+    ) -> list[tuple[int, ...] | None]:
         """Fixes the sizes of all inputs; returns the shapes of the outputs, None for those that are known only in a run."""
+        self._told = [0] * len(self._told) if told is None else list(told)
         self._check(self._call("pwx_bind", *self._sizes(dims, inputs), self._error))
         self._read_shapes()
         return self._shapes
@@ -194,6 +208,7 @@ class Core:
 
     def evaluate(self, dims: Sequence[int], inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
         """All registers for these sizes; leaves nothing bound."""
+        self._told = [0] * len(self._told)
         registers = self.module.alloc(8 * count, "the registers")
         self._check(self._call("pwx_evaluate", *self._sizes(dims, inputs), registers, count, self._error))
         found = self.module.view(registers, 8 * count).view(np.int64).copy()
@@ -212,7 +227,7 @@ class Core:
         """Repeats a call for as long as it stops for outputs whose shapes have become known."""
         ins, code = self._place(inputs), MORE
         while code == MORE:
-            spaces = [space.hold(self._bytes(i)) for i, space in enumerate(self._outputs)]
+            spaces = [self.module.within(outputs[i]) or space.hold(self._bytes(i)) for i, space in enumerate(self._outputs)]
             self.module.write(self._pointers[1], np.array(spaces, np.uint32))
             code = self._call(name, self._session, ins, self._pointers[1], *steps, self._error)
             if code == MORE:
@@ -222,6 +237,8 @@ class Core:
                 code = MORE
         self._check(code)
         for i, (at, shape) in enumerate(zip(spaces, self._shapes, strict=True)):
+            if self.module.within(outputs[i]):
+                continue
             if shape is not None and (outputs[i] is None or outputs[i].nbytes != self._bytes(i)):
                 if more is None:
                     raise ValueError(f"output {i} has a shape that is data: give `more`, which makes its array")
@@ -263,17 +280,31 @@ class Core:
         for at in (self._error, self._dims, *self._pointers, *(space.at for space in (*self._inputs, *self._outputs))):
             self.module.free(at)
 
-    def _sizes(self, dims: Sequence[int], inputs: Sequence[np.ndarray]) -> tuple[int, int, int]:
-        self.module.write(self._dims, np.array(dims, np.int64))
+    def _sizes(self, dims: Sequence[int], inputs: Sequence[np.ndarray | None]) -> tuple[int, int, int]:
+        self.module.write(self._dims, np.array([*dims, *self._told], np.int64))
         return self._session, self._dims, self._place(inputs) if self.view.reads_contents else 0
 
-    def _place(self, inputs: Sequence[np.ndarray]) -> int:
-        """Copies the inputs into the module; the address of their addresses."""
+    def room(self, shape: tuple[int, ...], output: int) -> np.ndarray:
+        """Zeros in the module, as long as the array lives."""
+        dtype = DType(self.view.outputs[output].dtype)
+        nbytes = dtype.nbytes(math.prod(shape))
+        at = self.module.alloc(nbytes, f"the state of output {output}")
+        memory = self.module.view(at, max(nbytes, 1))
+        memory[:] = 0
+        finalize(memory, self.module.free, at).atexit = False
+        found: np.ndarray = memory[:nbytes].view(to_numpy(dtype)).reshape(shape)
+        return found
+
+    def _place(self, inputs: Sequence[np.ndarray | None]) -> int:
+        """Copies the inputs into the module where they are not there; the address of their addresses."""
         spaces = []
         for space, array in zip(self._inputs, inputs, strict=True):
-            spaces.append(space.hold(array.nbytes))
-            self.module.write(spaces[-1], array)
-        self.module.write(self._pointers[0], np.array(spaces, np.uint32))
+            at = self.module.within(array)
+            if array is not None and not at:
+                at = space.hold(array.nbytes)
+                self.module.write(at, array)
+            spaces.append(at)
+        self.module.write(self._pointers[0], np.array([*spaces, *[0] * len(self.states)], np.uint32))
         return self._pointers[0]
 
     def _call(self, name: str, *arguments: int) -> int:
@@ -320,7 +351,8 @@ class Executor(Stepwise):
             first.bind([], [])
             first.run([], [])
             first.close()
-        self.core = Core(module, main, [(memory[h], -w.nbytes) for h, w in zip(home, weights, strict=True)], limits)
+        self.core: Core = Core(module, main, [(memory[h], -w.nbytes) for h, w in zip(home, weights, strict=True)], limits)
+        self.keeper = Keeper(self.core.states, self.core.room, [DType(row.dtype) for row in self.core.view.outputs])
         kept = {home[row.slot] for row in self.core.view.storages if row.kind == WEIGHT}
         for h in set(home) - kept:  # what init alone needed
             module.free(memory[h])

@@ -210,13 +210,23 @@ const i64* Session::tell(Binding& b, const Output& out) {
   return dims;
 }
 
+// Bytes of an output, the rows that the host keeps room for included.
+i64 Session::held_bytes(const Output& out, const i64* dims) {
+  const StorageRow& s = p.storages[p.buffers[out.buffer].storage];
+  if (!resides(s) || out.rank > MAX_STATE_RANK) return tensor_bytes(dims, out.rank, out.dtype);
+  i64 held[MAX_STATE_RANK];
+  for (i64 d = 0; d < out.rank; d++) held[d] = dims[d];
+  held[state_axis(s)] = std::max(held[state_axis(s)], key[p.dim_at[state_input(s)]]);
+  return tensor_bytes(held, out.rank, out.dtype);
+}
+
 // Sizes of outputs, storages and buffers; the plan of the arena.
 int32_t Session::ranges(Binding& b, i64 stage, Error* e) {
   for (const int32_t* at = p.known_outputs.begin(stage); at < p.known_outputs.end(stage); at++) {
     const i64 o = *at;
     const Output& out = p.outputs[o];
     const i64* dims = tell(b, out);
-    out_bytes[o] = tensor_bytes(dims, out.rank, out.dtype);
+    out_bytes[o] = held_bytes(out, dims);
     if (out_bytes[o] < 0) return fail(e, BAD_BIND, -1, "output ", o, " has a negative or an absurd size");
     const BufferRow& row = p.buffers[out.buffer];
     if (regs[row.offset] != 0 || regs[row.size] != out_bytes[o])
@@ -349,7 +359,7 @@ bool Session::settle(Binding& b, i64 stage, bool again) {
 // or, when that ran in an earlier stage, what is missing before this one, whose steps wrote none of it (`settle`). False when that is too much to remember. `again`: it is known.
 bool Session::must_be_written(Binding& b, i64 stage, i64 buffer, bool again) {
   const i64 storage = p.buffers[buffer].storage, begin = b.offset[buffer], end = begin + regs[p.buffers[buffer].size];
-  if (p.storages[storage].kind != ARENA && p.storages[storage].kind != OUTPUT) return true;
+  if ((p.storages[storage].kind != ARENA && p.storages[storage].kind != OUTPUT) || resides(p.storages[storage])) return true;
   while (!written.covers(storage, begin, end)) {
     Range gap{0, b.size[storage]};
     i64 step = touched[storage];

@@ -22,6 +22,10 @@ struct Instr { int32_t op, a, b, c; };
 struct StorageRow { int32_t kind, index, size, first, last, flags; };
 struct BufferRow { int32_t storage, offset, size, dtype; };
 
+// The flags of an output that is state: the axis that it grows along, and the input whose dims are its capacity and what it holds already.
+inline int32_t state_axis(const StorageRow& s) { return s.flags % 16; }
+inline int32_t state_input(const StorageRow& s) { return s.flags / 16 - 1; }
+
 // Registers and steps up to these, from where the stage before ended.
 struct StageRow { int32_t registers, steps; };
 

@@ -12,6 +12,7 @@ constexpr int32_t MORE = -1;  // a run stopped where the sizes of further output
 constexpr int32_t WAIT = -2;  // a run stopped at a step that the host has to do
 
 constexpr i64 MAX_MEMORY = i64(1) << 40;      // unless the host says otherwise
+constexpr i64 MAX_STATE_RANK = 8;
 constexpr i64 MAX_OPERATIONS = i64(1) << 48;  // about an hour of a fast processor
 
 // What steps need, and which of them need most.
@@ -164,6 +165,9 @@ struct Session {
   bool layout(Binding& b);
   void forget(Binding& b);
   const i64* tell(Binding& b, const Output& out);
+  i64 held_bytes(const Output& out, const i64* dims);
+  // Whether the host keeps an output from run to run, in memory that was zeros at first.
+  bool resides(const StorageRow& s) const { return s.flags && !depth && (key[p.dim_at[state_input(s)]] || key[p.dim_at[state_input(s)] + 1]); }
   int32_t allow(i64 before, i64 bytes, Error* e);
   int32_t reserve(Block& block, i64 bytes, Error* e);
   int32_t reserve(Tensor& t, i64 room, bool keep, Error* e);

@@ -162,7 +162,7 @@ struct Loader {
     for (i64 i = 0; i < p.n_inputs; i++) {
       const InputRow& in = p.inputs[i];
       if (dtype_bits(in.dtype) < 0 || in.rank < 0 || in.rank > MAX_RANK) return bad("input ", i, " has a bad dtype or rank");
-      if (in.buffer < -1 || in.buffer >= p.n_buffers) return bad("input ", i, " names buffer ", i64(in.buffer));
+      if (in.buffer < -1 - p.n_inputs || in.buffer >= p.n_buffers || (in.buffer < -1 && in.rank != 2)) return bad("input ", i, " names buffer ", i64(in.buffer));
       p.dim_at[i] = int32_t(p.n_dims);
       p.n_dims += in.rank;
     }
@@ -235,6 +235,7 @@ struct Loader {
       if (s.kind == SLOT && ready[s.index] >= p.n_stages) return bad("storage ", i, " is a slot that no stage may read");
       if (s.kind == OUTPUT && home[s.index] >= 0) return bad("output ", i64(s.index), " has two storages");
       if (s.kind == OUTPUT) home[s.index] = int32_t(i);
+      if (s.flags && (s.kind != OUTPUT || s.flags < 16 || state_input(s) >= p.n_inputs || p.inputs[state_input(s)].buffer >= -1)) return bad("storage ", i, " has bad flags");
     }
     for (i64 i = 0; i < p.n_buffers; i++) {
       const BufferRow& b = p.buffers[i];
@@ -263,6 +264,7 @@ struct Loader {
       if (o.buffer < 0 || o.buffer >= p.n_buffers) return bad("output ", i, " names buffer ", i64(o.buffer));
       const StorageRow& s = p.storages[p.buffers[o.buffer].storage];
       if (s.kind != OUTPUT || s.index != i) return bad("the buffer of output ", i, " lies elsewhere");
+      if (s.flags && state_axis(s) >= o.rank) return bad("output ", i, " grows along axis ", i64(state_axis(s)));
       o.stage = std::max(o.stage, buffer_stage(p.buffers[o.buffer]));
       p.outputs[i] = o;
       p.n_output_dims += o.rank;
