@@ -16,7 +16,6 @@ DOMAIN = "com.microsoft"
 SCHEMAS = {s.name: s for s in state.get_all_operator_schema() if s.domain == DOMAIN}
 REFUSES = [
     "AttnLSTM",
-    "BeamSearch",
     "BifurcationDetector",
     "DecoderAttention",
     "DequantizeBFP",
@@ -26,7 +25,6 @@ REFUSES = [
     "EPContext",
     "GatedDeltaNet",
     "GemmFloat8",
-    "GreedySearch",
     "LongformerAttention",
     "MatMulBlockQuantizedFp4Weight",
     "MatMulBlockQuantizedFp8Weight",
@@ -42,7 +40,6 @@ REFUSES = [
     "QOrderedMatMul",
     "QuantizeBFP",
     "QuantizeWithOrder",
-    "Sampling",
     "Snpe",
     "SparseAttention",
     "SparseAttentionIndexer",
@@ -50,7 +47,6 @@ REFUSES = [
     "SparseToDenseMatMul",
     "VarlenCausalConvWithState",
     "VarlenNGramHashMapping",
-    "WhisperBeamSearch",
     "WordConvEmbedding",
 ]
 FEWER = {"QMoE": 6}  # the inputs of quant_type other than int, which is refused by name

@@ -100,11 +100,11 @@ def place(at: Value, count: DimLike, beyond: int = 0) -> DimLike:
     fits = dims.ge(position, 0 - count) * dims.lt(position, count + beyond)
     told = isinstance(position, int) and isinstance(count, int)
     text = f"position {position} is out of range for a sequence of {count}" if told else "the position is out of range for the sequence"
-    Graph.current().check(fits, text if told else _named(text))
+    Graph.current().check(fits, text if told else at_node(text))
     return dims.select(dims.lt(position, 0), position + count, position)
 
 
-def _named(text: str) -> str:
+def at_node(text: str) -> str:
     """A message of a check, which shows as it is: with the node."""
     return f"node {Graph.current().origin!r}: {text}"
 
@@ -147,7 +147,7 @@ def at(x: Packed, position: DimLike) -> Value | Strings:
     """The tensor at a position."""
     rank = the_rank(x)
     row = _told(x, position)
-    Graph.current().check(dims.eq(row[0], rank), _named(f"the tensor has another rank than {rank}, the declared one"))
+    Graph.current().check(dims.eq(row[0], rank), at_node(f"the tensor has another rank than {rank}, the declared one"))
     shape = row[1 : 1 + rank]
     start = _start(x, position)
     return strings.moved(lambda run: reshape(slice_(run, 0, start, dims.product(shape)), shape), x.elements)  # type: ignore[no-any-return]
@@ -197,7 +197,7 @@ def _joined(x: Packed, axis: int, new_axis: bool) -> Value:
     rank, count = the_rank(x), length(x)
     where = axis_of(axis, rank + new_axis)
     graph = Graph.current()
-    graph.check(dims.ge(count, 1), _named("the sequence is empty"))
+    graph.check(dims.ge(count, 1), at_node("the sequence is empty"))
     first = _told(x, 0)
     _demand_alike(x, None if new_axis else where)
     shape = first[1 : 1 + rank]
@@ -222,7 +222,7 @@ def _demand_alike(x: Packed, but: int | None) -> None:
     if but is not None:
         alike = concat([slice_(alike, 1, 0, 1 + but), slice_(alike, 1, 2 + but, ROW - 2 - but)], 1)
     least = _number(reduce("min", cast(alike, DType.int32), [0, 1]))
-    Graph.current().check(dims.eq(least, 1), _named("the tensors of the sequence differ in rank, or in sizes beyond the axis"))
+    Graph.current().check(dims.eq(least, 1), at_node("the tensors of the sequence differ in rank, or in sizes beyond the axis"))
 
 
 def _places(sizes: Value, total: DimLike, outer: DimLike) -> Value:
@@ -249,7 +249,7 @@ def divided(x: Value | Strings, axis: int, sizes: Value, keep: bool = True) -> P
     fits = map_("eq", reduce("sum", sizes, [0]), constant(np.int64(0)) if length == 0 else reshape(literal([length]), []))
     positive = map_("le", constant(np.int64(0)), reduce("min", concat([sizes, constant(np.zeros(1, np.int64))], 0), [0]))
     right = map_("and", fits, positive)
-    Graph.current().check(_number(right), _named("the sizes of the pieces do not add up to the axis's, or one is negative"))
+    Graph.current().check(_number(right), at_node("the sizes of the pieces do not add up to the axis's, or one is negative"))
     whole = map_("mul", cast(map_("eq", index(0, [count]), constant(np.int64(0))), DType.int64), broadcast_to(literal([length]), [count]))
     sizes = map_("where", broadcast_to(right, [count]), sizes, whole)  # what runs before that is checked stays inside
     outer, inner = dims.product(x.shape[:axis]), dims.product(x.shape[axis + 1 :])
@@ -268,7 +268,7 @@ def divided(x: Value | Strings, axis: int, sizes: Value, keep: bool = True) -> P
 def even(x: Value, axis: int, each: DimLike) -> Value:
     """The sizes of an axis in pieces of a size; the last may be smaller. int64 [n]."""
     size = x.shape[axis]
-    Graph.current().check(dims.ge(each, 1), _named(f"pieces of {each} are too small"))
+    Graph.current().check(dims.ge(each, 1), at_node(f"pieces of {each} are too small"))
     count = dims.ceildiv(size, dims.dmax(each, 1))
     shape = (count,)
     begins = map_("mul", index(0, shape), broadcast_to(literal([each]), shape))
@@ -279,7 +279,7 @@ def even(x: Value, axis: int, each: DimLike) -> Value:
 def there(x: Maybe) -> Any:
     """The value of an optional, which must have one."""
     present = _number(x.present)
-    Graph.current().check(present, _named("the optional has no value"))
+    Graph.current().check(present, at_node("the optional has no value"))
     return x.value
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from ..dtypes import DType
 from ..ir import IRError, Value, dims
-from ..ir.dims import DimLike
+from ..ir.dims import Dim, DimLike
 from ..registry import Context, Kernel, op
 from ..tensor import broadcast_to, cast, constant, floats_of, is_known, like, literal, map_, reduce, reshape, unsqueeze
 from .reduction import CUMULATIVE, SCANS
@@ -25,14 +25,14 @@ BITS = {DType.float32: 24, DType.float64: 53, DType.float16: 11, DType.bfloat16:
 FLOATS = {1: DType.float32, 10: DType.float16, 11: DType.float64, 16: DType.bfloat16}
 
 
-def words(shape: Sequence[DimLike], seed: float | None) -> Value:
-    """Random uint32."""
-    (bits,) = struct.unpack("<q", struct.pack("<d", 0.0 if seed is None else seed))
+def words(shape: Sequence[DimLike], seed: float | Dim | None) -> Value:
+    """Random uint32. A seed is a number known when the model is compiled, or an integer that data tell."""
+    bits: DimLike = seed if isinstance(seed, Dim) else struct.unpack("<q", struct.pack("<d", 0.0 if seed is None else seed))[0]
     y: Value = RANDOM({"y": (DType.uint32, shape)}, {}, n=dims.product(shape), seeded=int(seed is not None), seed=bits)
     return y
 
 
-def uniform(shape: Sequence[DimLike], dtype: DType, seed: float | None) -> Value:
+def uniform(shape: Sequence[DimLike], dtype: DType, seed: float | Dim | None) -> Value:
     """In [0, 1), evenly spaced by the precision of the dtype."""
     wide = DType.float64 if dtype is DType.float64 else DType.float32
     if dtype is DType.float64:
@@ -108,9 +108,14 @@ def Bernoulli(input: Value, *, dtype: int | None = None, seed: float | None = No
 
 @op(since=7)
 def Multinomial(input: Value, *, dtype: int = 6, sample_size: int = 1, seed: float | None = None) -> Value:
-    """Classes by their unnormalised log-probabilities [batch, classes]: how many of the running sums lie at or below a uniform number."""
+    """Classes by their unnormalised log-probabilities [batch, classes]."""
     if DType(dtype) not in (DType.int32, DType.int64):
         raise IRError(f"dtype {dtype} is neither int32 nor int64")
+    return cast(chosen(input, uniform([input.shape[0], sample_size], DType.float64, seed)), DType(dtype))
+
+
+def chosen(input: Value, numbers: Value) -> Value:
+    """Classes int64 by uniform numbers float64 [batch, samples]: how many of the running sums of probabilities lie at or below each."""
     batch, classes = input.shape
     logits = cast(input, DType.float64)
     most = reshape(reduce("max", logits, [1]), [batch, 1])
@@ -118,11 +123,9 @@ def Multinomial(input: Value, *, dtype: int = 6, sample_size: int = 1, seed: flo
     scan = {"op": SCANS.index("sum"), "exclusive": 0, "reverse": 0}
     sums: Value = CUMULATIVE({"y": (DType.float64, weights.shape)}, {"x": weights}, outer=batch, n=classes, inner=1, **scan)
     whole = _column(sums, classes - 1)
-    drawn = map_("mul", uniform([batch, sample_size], DType.float64, seed), whole)
-    below = map_("le", unsqueeze(sums, [1]), unsqueeze(drawn, [2]))
-    chosen = reshape(reduce("sum", cast(below, DType.int64), [2]), [batch, sample_size])
-    last = reshape(literal([classes - 1]), ())
-    return cast(map_("min", chosen, last), DType(dtype))
+    below = map_("le", unsqueeze(sums, [1]), unsqueeze(map_("mul", numbers, whole), [2]))
+    found = reshape(reduce("sum", cast(below, DType.int64), [2]), [batch, numbers.shape[1]])
+    return map_("min", found, reshape(literal([classes - 1]), ()))
 
 
 def _column(x: Value, k: DimLike) -> Value:

@@ -176,10 +176,11 @@ def CumProd(x: Value, axis: Value, *, exclusive: int = 0, reverse: int = 0) -> V
     return _cumulative("product", x, axis, exclusive, reverse)
 
 
-def _topk(x: Value, k: Any, axis: int, largest: int) -> tuple[Value, Value]:
+def topk(x: Value, k: Any, axis: int, largest: int) -> tuple[Value, Value]:
+    """The k largest or smallest along an axis, in order, of equal ones the first first; and their positions, int64."""
     at = axis_of(axis, x.rank)
     if x.dtype is DType.bfloat16:
-        values, indices = _topk(cast(x, DType.float32), k, axis, largest)
+        values, indices = topk(cast(x, DType.float32), k, axis, largest)
         return cast(values, x.dtype), indices
     Graph.current().check(dims.le(k, x.shape[at]), f"k {k} exceeds the axis's size {x.shape[at]}")
     outer, n, inner = _around(x, at)
@@ -198,12 +199,12 @@ def _topk(x: Value, k: Any, axis: int, largest: int) -> tuple[Value, Value]:
 
 @op(since=10)
 def TopK(X: Value, K: Value, *, axis: int = -1, largest: int = 1, sorted: int = 1) -> tuple[Value, Value]:
-    return _topk(X, dims_of(K, "K")[0], axis, largest)
+    return topk(X, dims_of(K, "K")[0], axis, largest)
 
 
 @op("TopK", since=1, until=9)
 def TopK_1(X: Value, *, k: int, axis: int = -1) -> tuple[Value, Value]:
-    return _topk(X, k, axis, 1)
+    return topk(X, k, axis, 1)
 
 
 @op(since=13)

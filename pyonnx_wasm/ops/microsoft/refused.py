@@ -5,10 +5,6 @@ from __future__ import annotations
 from ...registry import REFUSED
 from . import MICROSOFT
 
-SEARCH = (
-    "onnxruntime's convert_generation writes it, with the decoder as a subgraph of its own; export the decoder with a cache as inputs and"
-    " outputs (optimum, the genai builder) and search outside the model"
-)
 ORDERED = "onnxruntime writes it for the memory layouts of cuBLASLt; quantise the model with quantize_static instead"
 SPARSE = "onnxruntime's CUDA provider alone has it; export the model with dense attention (GroupQueryAttention)"
 SERVED = "onnxruntime's CUDA provider has it for servers of many requests; export the model for generation with GroupQueryAttention"
@@ -18,7 +14,6 @@ NGRAMS = "the genai builder writes it for models with n-gram memories; compute t
 
 REASONS = {
     "AttnLSTM": "exporters of the past wrote it for recurrent attention; export the model with LSTM and MatMul of the standard",
-    "BeamSearch": SEARCH,
     "BifurcationDetector": "fairseq's aggressive decoding writes it; decode outside the model",
     "DecoderAttention": "an optimiser of the past wrote it for fairseq; optimise the model with today's onnxruntime, or not at all",
     "DequantizeBFP": BLOCKS,
@@ -28,7 +23,6 @@ REASONS = {
     "EPContext": "it holds a binary for one device (QNN, OpenVINO, TensorRT); save the model without ep.context_enable",
     "GatedDeltaNet": "onnxruntime's CUDA provider fuses it; save the model before that, with LinearAttention",
     "GemmFloat8": "onnxruntime's CUDA provider alone has it; export the model in float16",
-    "GreedySearch": SEARCH,
     "LongformerAttention": "onnxruntime's optimiser writes it for Longformer on CUDA; export the model without that fusion",
     "MatMulBlockQuantizedFp4Weight": FLOAT8,
     "MatMulBlockQuantizedFp8Weight": FLOAT8,
@@ -44,7 +38,6 @@ REASONS = {
     "QOrderedMatMul": ORDERED,
     "QuantizeBFP": BLOCKS,
     "QuantizeWithOrder": ORDERED,
-    "Sampling": SEARCH,
     "Snpe": "it holds a binary for Qualcomm's SNPE; export the model without it",
     "SparseAttention": "the genai builder writes it for Phi-3-small; build the model with dense attention (GroupQueryAttention)",
     "SparseAttentionIndexer": SPARSE,
@@ -52,7 +45,6 @@ REASONS = {
     "SparseToDenseMatMul": "sparse tensors are not supported; make the matrix dense, an initializer may stay sparse",
     "VarlenCausalConvWithState": SERVED,
     "VarlenNGramHashMapping": NGRAMS,
-    "WhisperBeamSearch": SEARCH,
     "WordConvEmbedding": "exporters of the past wrote it; export the model with Gather and Conv of the standard",
 }
 REFUSED.update({(MICROSOFT, name): reason for name, reason in REASONS.items()})

@@ -237,6 +237,11 @@ def CropAndResize(
 @op(domain=MICROSOFT)
 def NGramRepeatBlock(input_ids: Value, scores: Value, *, ngram_size: int) -> Value:
     """-inf for tokens that would repeat a run of ``ngram_size`` tokens of the row."""
+    return repeats(input_ids, scores, ngram_size, -np.inf)
+
+
+def repeats(input_ids: Value, scores: Value, ngram_size: int, refused: float) -> Value:
+    """Scores where those of tokens that would repeat a run of tokens of the row are another number."""
     batch, length = input_ids.shape
     known = ngram_size - 1
     count = dims.dmax(length - known, 0)
@@ -245,11 +250,11 @@ def NGramRepeatBlock(input_ids: Value, scores: Value, *, ngram_size: int) -> Val
     windows = room.view([batch, count, known], room.offset, [room.strides[0], room.strides[1], room.strides[1]])
     tail = slice_(room, 1, dims.dmax(length - known, 0), known)
     differs = cast(map_("not", map_("eq", windows, unsqueeze(tail, [1]))), DType.int32)
-    repeats = map_("eq", reduce("sum", differs, [2]), constant(np.int32(0)))
+    again = map_("eq", reduce("sum", differs, [2]), constant(np.int32(0)))
     tokens = slice_(room, 1, known, count)
     wanted = map_("where", map_("lt", tokens, like(tokens, 0)), like(tokens, 0), tokens)
-    repeats = map_("and", repeats, map_("le", like(tokens, 0), tokens))
-    updates = map_("where", repeats, like(scores, -np.inf), like(scores, np.inf))
+    again = map_("and", again, map_("le", like(tokens, 0), tokens))
+    updates = map_("where", again, like(scores, refused), like(scores, np.inf))
     return ScatterElements(scores, wanted, contiguous(updates), axis=1, reduction="min")  # type: ignore[no-any-return]
 
 
