@@ -1,6 +1,7 @@
 /** Draws a scene: on a canvas, or as SVG text. What a model names is only ever drawn as text. */
 import type { Piece, Rectangle } from "./compound.js";
 import { isGroup } from "./groups.js";
+import { hue } from "./hues.js";
 import type { Point } from "./layered.js";
 import { wireText, type Scene, type Shown } from "./scene.js";
 
@@ -45,19 +46,6 @@ export interface Pen {
   curve(points: readonly Point[], stroke: string, width: number): void;
   arrow(tip: Point, down: boolean, fill: string): void;
   text(text: string, x: number, y: number, style: TextStyle): void;
-}
-
-const HUES: Readonly<Record<string, number>> = {
-  matmul: 212, conv: 232, pool: 190, elementwise: 155, map: 155, normalization: 38, norm: 38, reduction: 18, reduce: 18, shape: 275,
-  copy: 275, gather: 300, attention: 345, transformer: 345, recurrent: 330, convert: 65, softmax: 18, resize: 175, concat: 285,
-}; // prettier-ignore
-
-/** A hue that a family of operators always has. */
-export function hue(family: string): number {
-  if (Object.hasOwn(HUES, family)) return HUES[family]!;
-  let h = 0;
-  for (let k = 0; k < family.length; k++) h = (Math.imul(h, 31) + family.charCodeAt(k)) >>> 0;
-  return (h % 24) * 15;
 }
 
 /** Draws what lies inside `view` at `scale`; far away, texts and arrows are left out. */
@@ -193,7 +181,7 @@ function boxStyle(box: Shown, { dark, background, text, faint, border, error }: 
   const { kind, call } = box.item.node;
   if (kind !== "op") return { fill: background, stroke: border, text, faint, dashed: false };
   if (call.family === null) return { fill: background, stroke: error, text: error, faint, dashed: true };
-  const h = hue(call.family ?? call.op);
+  const h = hue(call.op);
   return dark
     ? {
         fill: `hsl(${h} 28% 25%)`,

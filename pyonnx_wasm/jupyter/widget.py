@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import secrets
 import time
+from base64 import b64encode
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,12 @@ _RULES = """<style>
 .jp-OutputArea-child:has(.pwx-rules) + .jp-OutputArea-child:has(.pwx) + .jp-OutputArea-child { display: none }
 .jp-OutputArea-child:has(.pwx-rules) + .jp-OutputArea-child:not(:has(.pwx)):has(+ .jp-OutputArea-child img) { display: none }
 </style><span class="pwx-rules"></span>"""
+# The picture for dark themes, where style sheets are kept; elsewhere the light one shows, on a card of its own.
+_DARK = """<style>
+[data-jp-theme-light="false"] :is(:has(> * > .pwx-{id}) + *, :has(> * > .pwx-{id}) + * + *) .jp-RenderedImage img {{
+  content: url(data:image/png;base64,{png})
+}}
+</style><span class="pwx-{id}"></span>"""
 
 Model = str | os.PathLike[str] | bytes | Compiled | InferenceSession
 
@@ -103,30 +110,31 @@ class ModelWidget(anywidget.AnyWidget):
         """Puts the picture that the page made into the notebook, if it is to have one."""
         if not self.spec["still"]:
             raise PermissionError("this widget keeps no picture: still=False")
-        (png,) = request.buffers
+        looks = [bytes(png) for png in request.buffers]
         width = request.json.get("width") if isinstance(request.json, dict) else None
-        if bytes(png[:8]) != b"\x89PNG\r\n\x1a\n" or len(png) > _LARGEST_STILL or not isinstance(width, int):
-            raise ValueError("a still is a PNG of at most 4 MB, with its width")
+        pngs = all(png[:8] == b"\x89PNG\r\n\x1a\n" and len(png) <= _LARGEST_STILL for png in looks)
+        if len(looks) != 2 or not pngs or not isinstance(width, int):
+            raise ValueError("a still is two PNGs of at most 4 MB, light and dark, with their width")
         if self._display_id is not None:
-            self._publish({"image/png": bytes(png), "text/plain": repr(self)}, {"image/png": {"width": width}}, update=True)
+            light, dark = (b64encode(png).decode() for png in looks)
+            self._publish("", {"image/png": light, "text/plain": repr(self)}, {"image/png": {"width": width}}, update=True)
+            self._publish("rules", {"text/html": _RULES + _DARK.format(id=self._display_id, png=dark), "text/plain": ""}, update=True)
 
-    def _publish(self, data: dict[str, Any], metadata: dict[str, Any] | None = None, update: bool = False) -> None:
-        from base64 import b64encode
-
+    def _publish(self, part: str, data: dict[str, Any], metadata: dict[str, Any] | None = None, update: bool = False) -> None:
         from IPython.display import display
 
-        encoded = {k: b64encode(v).decode() if isinstance(v, bytes) else v for k, v in data.items()}
-        display(encoded, raw=True, metadata=metadata or {}, display_id=self._display_id, update=update)  # type: ignore[no-untyped-call]
+        name = f"{self._display_id}{part}"
+        display(data, raw=True, metadata=metadata or {}, display_id=name, update=update)  # type: ignore[no-untyped-call]
 
     def _ipython_display_(self) -> None:
         from IPython.display import display
 
-        display({"text/html": _RULES, "text/plain": ""}, raw=True)  # type: ignore[no-untyped-call]
+        self._display_id = secrets.token_hex(8)
+        self._publish("rules", {"text/html": _RULES, "text/plain": ""})
         bundle = self._repr_mimebundle_()
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         display(data, raw=True, metadata=metadata)  # type: ignore[no-untyped-call]
-        self._display_id = secrets.token_hex(8)
-        self._publish({"text/plain": repr(self)})
+        self._publish("", {"text/plain": repr(self)})
 
     def close(self) -> None:
         """Ends the widget in all pages; they free the model."""

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 from .. import inspect, ops, shapes
 from .. import source as files
@@ -19,6 +17,8 @@ from ..program import file as ponnx
 from ..registry import KERNELS, find
 from ..session import is_compiled
 from . import statistics
+from .contents import constant, stored
+from .texts import written
 
 TEXT = 400  # characters of one attribute
 ELEMENTS = 16
@@ -33,6 +33,7 @@ def graph(path: str) -> dict[str, Any]:
         ``kind`` (``"onnx"`` or ``"ponnx"``), ``name``, ``bytes``, ``about`` (rows of text) and the graph itself: ``inputs``,
         ``outputs`` (``{name, dtype, shape}``), ``nodes`` (``{name, op, domain, family, inputs, outputs, attrs, bodies}``), ``weights``
         (``{dtype, shape, bytes}`` by name). ``family`` names the module that implements the operator, None where nothing does.
+        Of ONNX models also ``opsets`` and ``documentation``, what is written of nodes, by their first output.
     Raises:
         reader.ReadError, ponnx.FileError: the file is broken; the text says where.
     """
@@ -42,9 +43,14 @@ def graph(path: str) -> dict[str, Any]:
     with files.read(path) as model:
         about = [["opset", ", ".join(f"{domain or 'ai.onnx'} {version}" for domain, version in sorted(model.opsets.items()))]]
         about += [["IR version", str(model.ir_version)], ["made by", model.producer or "unknown"]]
+        texts = written(model)
+        about += [[k, _cut(v)] for k, v in (("graph", texts["graph"]), ("domain", model.domain), ("description", model.description)) if v]
+        about += [["version", str(model.version)]] if model.version else []
+        about += [["about the graph", _cut(texts["about"])]] if texts["about"] else []
         about += [["external data", os.path.basename(f)] for f in model.files[1:]]
         about += [[k, _cut(v)] for k, v in model.metadata.items()]
-        return {"kind": "onnx", **head, "about": about, **_graph(model.graph, model.opsets)}
+        more = {"opsets": model.opsets, "documentation": texts["nodes"]}
+        return {"kind": "onnx", **head, "about": about, **more, **_graph(model.graph, model.opsets)}
 
 
 def inferred(path: str) -> dict[str, Any]:
@@ -60,24 +66,12 @@ def weight(path: str, name: str) -> dict[str, Any]:
         KeyError: the model has no such weight.
         ValueError: its type has no statistics, or its contents are computed when the model is loaded.
     """
-    if is_compiled(path):
-        stored = next((w for w in ponnx.load(path).weights if w.name == name), None)
-        if stored is None:
-            raise KeyError(name)
-        data = ponnx.weight_bytes(stored)
-        if data is None:
-            raise ValueError(f"weight {name!r} is computed when the model is loaded; look at those that it is made from")
-        return statistics.of_bytes(stored.dtype, data, math.prod(stored.shape))
-    with files.read(path) as model:
-        tensor = _weights(model.graph).get(name)
-        if tensor is None:
-            raise KeyError(name)
-        packed = np.frombuffer(tensor.raw(), np.uint8) if tensor.nbytes else np.empty(0, np.uint8)
-        return statistics.of_bytes(tensor.dtype, packed, math.prod(tensor.shape))
+    with stored(path, name) as (dtype, shape, packed):
+        return statistics.of_bytes(dtype, packed, math.prod(shape))
 
 
 def _graph(graph: reader.Graph, opsets: Mapping[str, int]) -> dict[str, Any]:
-    constants = {out: tensor for node in graph.nodes for out, tensor in _constant(node)}
+    constants = {out: tensor for node in graph.nodes for out, tensor in constant(node)}
     return {
         "inputs": [_declared(i) for i in graph.inputs],
         "outputs": [_declared(o) for o in graph.outputs],
@@ -85,23 +79,6 @@ def _graph(graph: reader.Graph, opsets: Mapping[str, int]) -> dict[str, Any]:
         "weights": {name: _stored(t) for name, t in (graph.initializers | constants).items()},
         "declared": {name: _declared(reader.ValueInfo(name, kind)) for name, kind in graph.value_info.items()},
     }
-
-
-def _constant(node: reader.Node) -> Iterator[tuple[str, Tensor]]:
-    """The tensor that a node of no inputs stands for, by the name of its output."""
-    if not node.inputs and len(node.outputs) == 1 and len(node.attrs) == 1:
-        value = next(iter(node.attrs.values()))
-        if isinstance(value, Tensor):
-            yield node.outputs[0], value
-
-
-def _weights(graph: reader.Graph) -> dict[str, Tensor]:
-    found: dict[str, Tensor] = {}
-    for node in graph.nodes:
-        for sub in node.graphs():
-            found |= _weights(sub)
-        found |= dict(_constant(node))
-    return found | graph.initializers
 
 
 def _node(node: reader.Node, opsets: Mapping[str, int]) -> dict[str, Any]:

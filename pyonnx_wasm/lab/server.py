@@ -1,7 +1,8 @@
 """The Jupyter server's part of the model viewer: graph, shapes, statistics and runs of the files that its users may read.
 
-``GET pyonnx-wasm/graph?path=``, ``GET .../shapes?path=``, ``GET .../weight?path=&name=``, ``POST .../run`` with
-``{path, sizes, inputs}``. Answers are JSON; what is wrong with a model is status 422 and ``{"message": text}``.
+``GET pyonnx-wasm/METHOD?path=`` for :data:`METHODS`, with ``name`` of a weight and ``index`` of one of its planes;
+``GET .../operator?domain=&name=&opset=``; ``GET .../npy?path=&name=``; ``POST .../run`` with ``{path, sizes, inputs}``. Answers are JSON,
+but for ``.npy`` files; what is wrong with a model is status 422 and ``{"message": text}``.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+from base64 import b64decode
 from collections.abc import Awaitable
 from typing import Any
 
@@ -23,6 +25,8 @@ from .worker import JobError, Worker
 LIMIT = 120.0  # seconds of one job
 RUNS = 2  # processes that run models at a time
 WAITING = 16  # runs that may wait for their turn
+METHODS = {"graph": "", "shapes": "", "weight": "name", "plane": "name, index", "digests": ""}
+"""What is told of one file, and which arguments it takes besides."""
 
 
 class _Handler(APIHandler):
@@ -50,6 +54,17 @@ class _Handler(APIHandler):
             raise web.HTTPError(404, f"there is no file {path}")
         return found
 
+    def whole(self, name: str, default: str) -> int:
+        """An argument that is a whole number.
+
+        Raises:
+            web.HTTPError: 400 for anything else.
+        """
+        try:
+            return int(self.get_query_argument(name, default))
+        except ValueError:
+            raise web.HTTPError(400, f"{name} is no whole number") from None
+
     async def answer(self, job: Awaitable[Any]) -> None:
         self.job = asyncio.ensure_future(job)
         try:
@@ -67,26 +82,42 @@ class _Handler(APIHandler):
             self.job.cancel()
 
 
-class GraphHandler(_Handler):
+class FileHandler(_Handler):
+    """Of one file: the method that the address ends with, and its arguments."""
+
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        await self.answer(self.shared.call("graph", LIMIT, path=await self.resolve(self.get_query_argument("path"))))
+        method = self.request.path.rpartition("/")[2]
+        arguments: dict[str, Any] = {"path": await self.resolve(self.get_query_argument("path"))}
+        if "name" in METHODS[method]:
+            arguments["name"] = self.get_query_argument("name", strip=False)
+        if "index" in METHODS[method]:
+            arguments["index"] = self.whole("index", "0")
+        await self.answer(self.shared.call(method, LIMIT, **arguments))
 
 
-class ShapesHandler(_Handler):
+class OperatorHandler(_Handler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
-        await self.answer(self.shared.call("shapes", LIMIT, path=await self.resolve(self.get_query_argument("path"))))
+        domain, name = self.get_query_argument("domain", ""), self.get_query_argument("name")
+        await self.answer(self.shared.call("operator", LIMIT, domain=domain, name=name, opset=self.whole("opset", "1")))
 
 
-class WeightHandler(_Handler):
+class ArrayHandler(_Handler):
     @web.authenticated
     @authorized
     async def get(self) -> None:
         path, name = await self.resolve(self.get_query_argument("path")), self.get_query_argument("name", strip=False)
-        await self.answer(self.shared.call("weight", LIMIT, path=path, name=name))
+        try:
+            text = await self.shared.call("npy", LIMIT, path=path, name=name)
+        except JobError as error:
+            self.set_status(422)
+            self.finish(json.dumps({"message": str(error)}))
+            return
+        self.set_header("Content-Type", "application/octet-stream")
+        self.finish(b64decode(text))
 
 
 class RunHandler(_Handler):
@@ -142,6 +173,7 @@ def _jupyter_server_extension_points() -> list[dict[str, str]]:
 def _load_jupyter_server_extension(app: Any) -> None:
     settings = app.web_app.settings
     settings["pyonnx_wasm_worker"], settings["pyonnx_wasm_turns"] = Worker(), Turns()
-    at = {"graph": GraphHandler, "shapes": ShapesHandler, "weight": WeightHandler, "run": RunHandler}
+    at: dict[str, type[_Handler]] = {**dict.fromkeys(METHODS, FileHandler), "operator": OperatorHandler, "npy": ArrayHandler}
+    at["run"] = RunHandler
     base = settings["base_url"]
     app.web_app.add_handlers(".*$", [(url_path_join(base, "pyonnx-wasm", name), handler) for name, handler in at.items()])

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 
@@ -74,29 +75,42 @@ class Worker:
             return process.wait()
 
 
+@cache
 def _methods() -> dict[str, Callable[..., Any]]:
-    from . import describe, execute
+    from . import contents, describe, execute, texts
 
-    return {"graph": describe.graph, "shapes": describe.inferred, "weight": describe.weight, "run": execute.run}
+    return {
+        "graph": describe.graph,
+        "shapes": describe.inferred,
+        "weight": describe.weight,
+        "plane": contents.plane,
+        "npy": contents.npy_text,
+        "digests": contents.digests,
+        "operator": texts.operator,
+        "run": execute.run,
+    }
 
 
 def main() -> None:
     """The process: answers on what was standard output; what others print goes to standard error."""
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
-    methods = _methods()
     for line in sys.stdin.buffer:
         method, arguments = json.loads(line)
-        try:
-            reply: dict[str, Any] = {"result": methods[method](**arguments)}
-        except KeyError as error:
-            reply = {"error": f"there is no {error}"}
-        except (ValueError, OSError, RuntimeError, MemoryError) as error:
-            reply = {"error": _shown(error, arguments.get("path", ""))}
-        except Exception as error:
-            reply = {"error": f"{type(error).__name__}: {error}"}
-        answers.write(json.dumps(reply).encode() + b"\n")
+        answers.write(json.dumps(answer(method, arguments)).encode() + b"\n")
         answers.flush()
+
+
+def answer(method: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The answer to one request: ``{"result": ...}`` or ``{"error": text}``."""
+    try:
+        return {"result": _methods()[method](**arguments)}
+    except KeyError as error:
+        return {"error": f"there is no {error}"}
+    except (ValueError, OSError, RuntimeError, MemoryError) as error:
+        return {"error": _shown(error, arguments.get("path", ""))}
+    except Exception as error:
+        return {"error": f"{type(error).__name__}: {error}"}
 
 
 def _shown(error: BaseException, path: str) -> str:

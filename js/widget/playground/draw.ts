@@ -47,9 +47,8 @@ export class Drawing {
     return this.#ink;
   }
 
-  /** Paints the board as the person sees it: ink, and the pen while keys move it. */
-  paint(ink: string, hint: string): void {
-    const { board } = this;
+  /** Paints the board, or a copy of it, as the person sees it: ink, and the pen while keys move it. */
+  paint(ink: string, hint: string, board = this.board): void {
     const side = Math.max(1, Math.round(board.clientWidth * devicePixelRatio));
     if (board.width !== side) board.width = board.height = side;
     const context = board.getContext("2d")!;

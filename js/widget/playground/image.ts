@@ -1,6 +1,7 @@
 /** A picture in: dropped, pasted, from a file, an example, the camera or a drawing. */
 import { button, canvas, colour, h, icon, messageOf, onTheme } from "../ui/dom.js";
 import { describe, prepare, type Pixels, type Prepared } from "../ui/preprocess.js";
+import { repaints } from "../ui/still.js";
 import { signature, type Tensor, type Tensors, type Value } from "../ui/tensor.js";
 import { Camera } from "./camera.js";
 import { Drawing } from "./draw.js";
@@ -44,7 +45,7 @@ export class ImagePanel implements InputPanel {
       },
     });
     const words = h("span", {}, "Drop or paste an image, or ", h("u", {}, "choose a file"));
-    const empty = h("div", { class: "pwx-empty" }, icon("file"), words);
+    const empty = h("div", { class: "pwx-empty", "data-still-text": "No image was given" }, icon("file"), words);
     this.#drop = h(
       "div",
       {
@@ -105,7 +106,12 @@ export class ImagePanel implements InputPanel {
       h("div", { class: "pwx-sees" }, this.#seen, h("div", { class: "pwx-soft" }, describe(spec.preprocess))),
       file,
     );
-    if (this.#board) onTheme(this.element, signal, () => this.#paintBoard());
+    if (this.#board) {
+      onTheme(this.element, signal, () => this.#paintBoard());
+      repaints(this.#board, (copy) =>
+        this.#drawing?.paint(colour(copy.parentElement!, "--pwx-fg"), "Nothing was drawn", copy),
+      );
+    }
     this.#listen();
     this.#enter(this.#drawing ? "draw" : "still");
     void this.#showExamples();

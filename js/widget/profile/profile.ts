@@ -1,4 +1,5 @@
 /** The timeline of a run: steps in time, by kernel, and a table of them. */
+import { tint } from "../../lab/hues.js";
 import { button, choice, field, h } from "../ui/dom.js";
 import { Fills } from "../ui/fills.js";
 import { Frame } from "../ui/frame.js";
@@ -231,7 +232,7 @@ export class Profile {
         h(
           "span",
           { class: "pwx-key" },
-          h("i", { style: `background: ${this.#timeline.tint(kernel)}`, "aria-hidden": "true" }),
+          h("i", { style: `background: ${tint(kernel)}`, "aria-hidden": "true" }),
           kernel,
           h("span", { class: "pwx-soft" }, `${milliseconds(ms)}, ${((100 * ms) / all).toFixed(0)} %`),
         ),
@@ -268,11 +269,11 @@ export class Profile {
           "tr",
           { tabIndex: -1, "data-index": index, onclick: () => this.#select(block, true) },
           h("td", { class: "pwx-soft" }, String(index + 1)),
-          h("td", { class: "pwx-name", title: name }, name),
+          h("td", { class: "pwx-name", title: name }, h("bdi", {}, name)),
           h(
             "td",
             {},
-            h("i", { class: "pwx-dot", style: `background: ${this.#timeline.tint(kernel)}`, "aria-hidden": "true" }),
+            h("i", { class: "pwx-dot", style: `background: ${tint(kernel)}`, "aria-hidden": "true" }),
             kernel,
           ),
           h(
@@ -319,7 +320,7 @@ export class Profile {
         : [
             h(
               "span",
-              { class: "pwx-soft" },
+              { class: "pwx-soft", "data-still": "no" },
               "Hover or use ← → for a step, + − or Ctrl and wheel to zoom, drag to move, Esc for all",
             ),
           ]),

@@ -1,6 +1,8 @@
 /** Blocks in time on one line, to zoom, move and walk through by pointer and keys. */
+import { tint } from "../../lab/hues.js";
 import { button, colour, h, onTheme } from "../ui/dom.js";
 import type { Step } from "../ui/host.js";
+import { repaints } from "../ui/still.js";
 import { milliseconds } from "../ui/tensor.js";
 
 export interface Block extends Step {
@@ -11,25 +13,12 @@ export interface Block extends Step {
 const HEIGHT = 92;
 const AXIS = 20;
 const OVERVIEW = 10;
-const TINTS = [
-  "#4c78d8",
-  "#e08a3c",
-  "#3fa37c",
-  "#c85d8a",
-  "#8d6cc9",
-  "#b89b2e",
-  "#4aa5c4",
-  "#d0605a",
-  "#7d8a99",
-  "#6f9a3d",
-];
 const ZOOM = 1.5;
 const SMALLEST = 1e-3;
 
 export class Timeline {
   readonly element: HTMLElement;
   readonly #canvas: HTMLCanvasElement;
-  readonly #tints = new Map<string, string>();
   #blocks: readonly Block[] = [];
   #end = 1;
   #from = 0;
@@ -55,21 +44,13 @@ export class Timeline {
       button("Show all", () => this.#all(), { icon: "reset", bare: true }),
     );
     this.element = h("div", { class: "pwx-lane" }, this.#canvas, tools);
+    repaints(this.#canvas, (copy) => this.#draw(copy));
     this.#listen(signal);
-  }
-
-  /** The colour of a kernel. */
-  tint(kernel: string): string {
-    if (!this.#tints.has(kernel)) this.#tints.set(kernel, TINTS[this.#tints.size % TINTS.length]!);
-    return this.#tints.get(kernel)!;
   }
 
   show(blocks: readonly Block[]): void {
     this.#blocks = blocks;
     this.#end = Math.max(...blocks.map(({ start, ms }) => start + ms), SMALLEST);
-    const totals = new Map<string, number>();
-    for (const { kernel, ms } of blocks) totals.set(kernel, (totals.get(kernel) ?? 0) + ms);
-    for (const [kernel] of [...totals].sort((a, b) => b[1] - a[1])) this.tint(kernel);
     this.#chosen = undefined;
     this.#all();
   }
@@ -178,8 +159,13 @@ export class Timeline {
   }
 
   #paint(): void {
-    const target = this.#canvas;
-    const ratio = devicePixelRatio || 1;
+    this.#draw(this.#canvas);
+  }
+
+  /** Paints the timeline, in the colours that hold where the canvas is. */
+  #draw(target: HTMLCanvasElement): void {
+    const ratio = target === this.#canvas ? devicePixelRatio || 1 : 2;
+    const around = target.parentElement!;
     const [width, height] = [target.clientWidth, HEIGHT];
     if (!width) return;
     if (target.width !== Math.round(width * ratio)) target.width = Math.round(width * ratio);
@@ -187,11 +173,7 @@ export class Timeline {
     const context = target.getContext("2d")!;
     context.setTransform(ratio, 0, 0, ratio, 0, 0);
     context.clearRect(0, 0, width, height);
-    const [line, soft, fg] = [
-      colour(this.element, "--pwx-line"),
-      colour(this.element, "--pwx-soft"),
-      colour(this.element, "--pwx-fg"),
-    ];
+    const [line, soft, fg] = [colour(around, "--pwx-line"), colour(around, "--pwx-soft"), colour(around, "--pwx-fg")];
     const font = getComputedStyle(target).fontFamily;
     const scale = width / (this.#to - this.#from);
     const [top, bottom] = [OVERVIEW + 6, height - AXIS];
@@ -199,7 +181,7 @@ export class Timeline {
     context.fillStyle = line;
     context.fillRect(0, 0, width, OVERVIEW - 4);
     for (const { start, ms, kernel } of this.#blocks) {
-      context.fillStyle = this.tint(kernel);
+      context.fillStyle = tint(kernel);
       context.fillRect((start / this.#end) * width, 0, Math.max(0.5, (ms / this.#end) * width), OVERVIEW - 4);
     }
     if (this.#to - this.#from < this.#end) {
@@ -217,19 +199,18 @@ export class Timeline {
       const x = (block.start - this.#from) * scale;
       const w = block.ms * scale;
       if (x + w < 0 || x > width) continue;
-      context.fillStyle = this.tint(block.kernel);
+      context.fillStyle = tint(block.kernel);
       context.fillRect(x, top, Math.max(1, w - (w > 3 ? 1 : 0)), bottom - top);
       if (w < 34) continue;
-      context.save();
-      context.beginPath();
-      context.rect(x, top, w - 4, bottom - top);
-      context.clip();
       context.fillStyle = "#fff";
+      const left = Math.max(x, 0) + 5;
+      const room = Math.min(x + w, width) - left - 4;
       context.font = `600 11px ${font}`;
-      context.fillText(block.kernel, Math.max(x, 0) + 5, top + 14);
+      const name = fitting(context, block.kernel, room);
+      if (name) context.fillText(name, left, top + 14);
       context.font = `10px ${font}`;
-      context.fillText(milliseconds(block.ms), Math.max(x, 0) + 5, top + 28);
-      context.restore();
+      const time = milliseconds(block.ms);
+      if (name && context.measureText(time).width <= room) context.fillText(time, left, top + 28);
     }
     if (this.#chosen) {
       const x = (this.#chosen.start - this.#from) * scale;
@@ -254,6 +235,16 @@ export class Timeline {
       context.fillText(text, Math.min(width - room, Math.max(0, x - room / 2)), bottom + 12);
     }
   }
+}
+
+/** The text, shortened to the room; nothing where less than three letters of it fit. */
+function fitting(context: CanvasRenderingContext2D, text: string, room: number): string {
+  if (context.measureText(text).width <= room) return text;
+  for (let n = text.length - 1; n > 2; n--) {
+    const short = `${text.slice(0, n)}…`;
+    if (context.measureText(short).width <= room) return short;
+  }
+  return "";
 }
 
 /** 1, 2 or 5 times a power of ten, not less than `least`. */

@@ -199,10 +199,14 @@ function stills(rpc: Rpc, css: string, signal: AbortSignal): (element: HTMLEleme
     if (signal.aborted || !element.offsetWidth || !element.closest(".jp-OutputArea-child")) return;
     try {
       const width = Math.min(760, element.offsetWidth);
-      const png = new Uint8Array(await (await picture(element, css, width)).arrayBuffer());
-      const digest = `${png.length} ${png.reduce((sum, byte) => (Math.imul(sum, 31) + byte) | 0, 7)}`;
+      const looks: Uint8Array[] = [];
+      for (const look of ["light", "dark"] as const)
+        looks.push(new Uint8Array(await (await picture(element, css, look, width)).arrayBuffer()));
+      const digest = looks
+        .map((png) => `${png.length} ${png.reduce((sum, byte) => (Math.imul(sum, 31) + byte) | 0, 7)}`)
+        .join();
       if (digest === last || signal.aborted) return;
-      await rpc.call("still", { width }, [png]);
+      await rpc.call("still", { width }, looks);
       last = digest;
     } catch (error) {
       if (!signal.aborted) console.warn("pyonnx-wasm: the notebook keeps no picture of the widget:", error);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 import subprocess
 import sys
 
@@ -16,6 +17,7 @@ from playwright.sync_api import expect
 from waiting import until
 
 pytestmark = pytest.mark.browser
+EXPORTS = {"light": [], "dark": ["--theme=dark"], "plain": ["--template=basic"]}
 
 
 def test_two_widgets_reload_and_close(desk: Desk) -> None:
@@ -53,7 +55,11 @@ def test_two_widgets_reload_and_close(desk: Desk) -> None:
 
 
 def grey_of(png: bytes) -> Image.Image:
-    return Image.open(io.BytesIO(png)).convert("L")
+    """On white."""
+    picture = Image.open(io.BytesIO(png)).convert("RGBA")
+    white = Image.new("RGBA", picture.size, "white")
+    white.alpha_composite(picture)
+    return white.convert("L")
 
 
 def test_what_the_user_gives_does_not_get_into_the_notebook_unasked(desk: Desk) -> None:
@@ -91,15 +97,22 @@ def test_saved_notebook_keeps_a_picture_that_is_asked_for(desk: Desk) -> None:
     path = desk.path
     until(lambda: "image/png" in path.read_text())
 
-    subprocess.run([sys.executable, "-m", "nbconvert", "--to", "html", "--log-level=ERROR", path], check=True, cwd=path.parent)
-    page = notebook.page.context.new_page()
-    page.route("http*://**", lambda route: route.abort())  # what the export would fetch for formulas
-    page.goto(path.with_suffix(".html").as_uri(), wait_until="commit")
-    picture = page.locator(".jp-OutputArea img")
-    expect(picture).to_be_visible()
-    assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 600
-    expect(page.get_by_text("Playground of digits.onnx")).to_be_hidden()
-    page.close()
+    for name, options in EXPORTS.items():
+        command = [sys.executable, "-m", "nbconvert", "--to", "html", "--log-level=ERROR", f"--output={name}", *options, path]
+        subprocess.run(command, check=True, cwd=path.parent)
+        if name == "plain":  # as of a renderer that trusts no notebook: without style sheets and scripts
+            html = path.with_name("plain.html")
+            html.write_text(re.sub(r"(?s)<(style|script)\b.*?</\1>", "", html.read_text()))
+        page = notebook.page.context.new_page()
+        page.route("http*://**", lambda route: route.abort())  # what the export would fetch for formulas
+        page.goto(path.with_name(f"{name}.html").as_uri(), wait_until="commit")
+        picture = page.locator("img")
+        expect(picture).to_be_visible()
+        assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 600
+        expect(page.get_by_text("Playground of digits.onnx")).to_be_visible(visible=name == "plain")
+        shown = np.asarray(grey_of(picture.screenshot()))
+        assert (np.median(shown) < 64) == (name == "dark"), "the picture has the look of the page"
+        page.close()
 
     notebook.restart()
     notebook.reload()
