@@ -21,6 +21,7 @@ from .elsewhere import SESSIONS
 from .feeds import Outputs, execute, fed
 from .ir import Face, NeedsShape, NeedsSizes, face_of
 from .options import ModelMetadata, RunOptions, SessionOptions
+from .pending import declared
 from .program import Compiled, Signature
 from .program import file as ponnx
 from .runtimes import Runtime, chance
@@ -492,9 +493,3 @@ def paired(
 
 def _arg(face: Face) -> NodeArg:
     return NodeArg(face.name, list(face.shape or ()), interface.type_of(face))
-
-
-def declared(source: str | os.PathLike[str] | bytes) -> tuple[list[Face], list[Face]]:
-    """Inputs and outputs as the file declares them, for models that can only be compiled once inputs are known."""
-    graph = files.read(source).graph
-    return [face_of(i) for i in graph.inputs], [face_of(o) for o in graph.outputs]

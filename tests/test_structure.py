@@ -21,7 +21,7 @@ LAYERS = (
     {"tensor"},
     {"ops"},
     {"passes"},
-    {"program", "gpu", "runtimes", "compiler", "fold", "trace", "shapes", "toolchain"},
+    {"program", "gpu", "runtimes", "compiler", "fold", "trace", "shapes", "toolchain", "pending"},
     {"values", "elsewhere", "feeds", "custom"},
     {"interface"},
     {"options"},

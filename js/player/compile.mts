@@ -2,7 +2,7 @@
  * Compiles ONNX models in the page: Pyodide runs the compiler in a worker, once per model. The result is kept in the browser's store,
  * where there is one; it holds no weights, they stay in the model. Loaded only when a model needs it.
  */
-import type { Done, Job, Told } from "./compiler.js";
+import type { Done, How, Job, Told } from "./compiler.js";
 import type { PyodideEnv } from "./env.js";
 import { messageOf } from "./errors.js";
 import type { External } from "./host.js";
@@ -11,24 +11,28 @@ import { files as own } from "./files.js";
 import { absolute, open, readAll, type ModelSource } from "./source.js";
 import { sha256, Store } from "./store.js";
 import type { CompileProgress } from "./types.js";
+import { pendingOf, type Pending } from "./variants.js";
 import { startWorker, unref, type WorkerLike } from "./workers.js";
 
 export { serve } from "./compiler.js";
+export { Variants } from "./variants.js";
 
 declare const VERSION: string;
 declare const CORE: string;
 
 /** Where and how models are compiled. */
-export interface CompileEnv extends PyodideEnv {
-  readonly optimise: boolean;
-}
+export interface CompileEnv extends PyodideEnv, How {}
 
 /** What a session loads: the compiled model, and the files that its weights are in. */
 export interface Compiled {
   readonly model: Uint8Array;
   readonly external: readonly External[];
+  /** What has to be known of the inputs before there is a model. */
+  readonly pending: Pending | undefined;
   /** Compiles again where this came from the cache; undefined where it did not. */
   renew(): Promise<Compiled | undefined>;
+  /** The same files, compiled for what is known of the inputs. */
+  given(known: Pick<How, "shapes" | "sizes">): Promise<Compiled>;
 }
 
 interface File {
@@ -58,31 +62,45 @@ export async function compiled(
   };
   const others = external.map(async ({ path, data }) => ({ path, bytes: await readAll(await open(data)) }));
   const files = [main, ...(await Promise.all(others))];
+  return compiledFiles(opened.name, files, env, onProgress);
+}
+
+async function compiledFiles(
+  name: string,
+  files: readonly File[],
+  env: CompileEnv,
+  onProgress: (progress: CompileProgress) => void,
+): Promise<Compiled> {
   // Without a secure context there are neither hashes nor caches.
   const store = await Store.open().catch(() => undefined);
   const key = store ? await keyOf(files, env) : "";
+  const loadable = (model: Uint8Array, from: readonly File[], renew: Compiled["renew"]): Compiled => ({
+    model,
+    // A compiled file names those that its weights are in without their folders.
+    external: from.map(({ path, bytes }) => ({ path: path.split("/").pop() ?? path, data: bytes })),
+    pending: pendingOf(model),
+    renew,
+    given: (known) => compiledFiles(name, from, { ...env, ...known }, onProgress),
+  });
   const anew = async (): Promise<Compiled> => {
-    const done = await compileInWorker(opened.name, files, env, onProgress);
+    const done = await compileInWorker(name, files, env, onProgress);
     await store?.keep(key, new Blob([done.model])).catch((error: unknown) => {
       console.warn(`pyonnx-wasm: the compiled model is not kept for the next time: ${messageOf(error)}`);
     });
-    return { ...loadable(done.model, done.files), renew: async () => undefined };
+    return loadable(done.model, done.files, async () => undefined);
   };
   const kept = await store?.find(key).catch(() => undefined);
-  return kept ? { ...loadable(kept, files), renew: anew } : anew();
-}
-
-function loadable(model: Uint8Array, files: readonly File[]): Pick<Compiled, "model" | "external"> {
-  // A compiled file names those that its weights are in without their folders.
-  return { model, external: files.map(({ path, bytes }) => ({ path: path.split("/").pop() ?? path, data: bytes })) };
+  return kept ? loadable(kept, files, anew) : anew();
 }
 
 /** All that decides what comes out, as a key of the store. */
 async function keyOf(files: readonly File[], env: CompileEnv): Promise<string> {
   const parts = await Promise.all(files.map(async ({ path, bytes }) => [path, await sha256(bytes)]));
-  const decides = [VERSION, CORE, placesOf(env), env.optimise, parts];
+  const decides = [VERSION, CORE, placesOf(env), howOf(env), parts];
   return `compiled/${await sha256(new TextEncoder().encode(JSON.stringify(decides)))}`;
 }
+
+const howOf = ({ optimise, shapes, sizes }: CompileEnv): How => ({ optimise, shapes, sizes });
 
 function placesOf({ indexURL = PYODIDE, wheelURL }: CompileEnv): { index: string; wheel: string } {
   const folder = absolute(indexURL);
@@ -117,7 +135,7 @@ async function compileInWorker(
     if (compilers.get(key) === compiler) compilers.delete(key);
   };
   const turn = compiler.queue.then(() =>
-    ask(compiler.worker, { name, files, index, wheel, optimise: env.optimise }, onProgress),
+    ask(compiler.worker, { name, files, index, wheel, how: howOf(env) }, onProgress),
   );
   compiler.queue = turn.catch(() => {});
   try {

@@ -12,12 +12,21 @@ export interface Job {
   /** Addresses of Pyodide's folder and of the wheel. */
   readonly index: string;
   readonly wheel: string;
+  readonly how: How;
+}
+
+/** What is told to the compiler beside the files. */
+export interface How {
   /** Whether the fusing passes run. */
   readonly optimise: boolean;
+  /** Of inputs without a declared rank. */
+  readonly shapes?: Readonly<Record<string, readonly (number | string)[]>> | undefined;
+  /** By the names of axes. */
+  readonly sizes?: Readonly<Record<string, number>> | undefined;
 }
 
 export interface Done {
-  /** A thin .ponnx file. */
+  /** A thin .ponnx file; or, as JSON, what has to be known of the inputs before there is one. */
   readonly model: Uint8Array<ArrayBuffer>;
   readonly files: Job["files"];
 }
@@ -29,7 +38,7 @@ interface Pyodide {
   unpackArchive(archive: ArrayBuffer, format: "wheel"): void;
   runPython(code: string): unknown;
   readonly globals: {
-    get(name: string): (source: string, target: string, optimise: boolean, tell: (share: number) => void) => string;
+    get(name: string): (source: string, target: string, how: string, tell: (share: number) => void) => string;
   };
   readonly FS: {
     mkdirTree(path: string): void;
@@ -43,13 +52,21 @@ interface Pyodide {
 const FOLDER = "/model";
 const CURE = "compile the model beforehand: pyonnx-wasm compile model.onnx";
 const PYTHON = `
+import json
 import pyonnx_wasm
+from pyonnx_wasm import ir, pending
 
-def compile_model(source, target, optimise, tell):
+def compile_model(source, target, how, tell):
     """Compiles a file; returns what is wrong with it, or nothing."""
     try:
-        compiled = pyonnx_wasm.compile(source, gpu=True, optimise=optimise, progress=lambda phase, share: tell(share))
+        compiled = pyonnx_wasm.compile(source, gpu=True, progress=lambda phase, share: tell(share), **json.loads(how))
         pyonnx_wasm.save(compiled, target, thin=True)
+    except (ir.NeedsShape, ir.NeedsSizes) as need:
+        try:
+            with open(target, "wb") as file:
+                file.write(pending.told(source, need))
+        except ir.IRError as error:
+            return str(error)
     except MemoryError:
         return "the model does not fit into Pyodide's memory"
     except Exception as error:
@@ -116,7 +133,7 @@ async function fetchWheel(url: string): Promise<ArrayBuffer> {
   }
 }
 
-function compile(python: Pyodide, { name, files, optimise }: Job, tell: (progress: CompileProgress) => void): Told {
+function compile(python: Pyodide, { name, files, how }: Job, tell: (progress: CompileProgress) => void): Told {
   const { FS } = python;
   const [source, target] = [`${FOLDER}/${files[0]?.path}`, "/compiled.ponnx"];
   const written: string[] = [];
@@ -127,7 +144,7 @@ function compile(python: Pyodide, { name, files, optimise }: Job, tell: (progres
       FS.writeFile(place, bytes, { canOwn: true });
       written.push(place);
     }
-    const fault = python.globals.get("compile_model")(source, target, optimise, (share) =>
+    const fault = python.globals.get("compile_model")(source, target, JSON.stringify(how), (share) =>
       tell({ phase: "compile", loaded: Math.round(share * 100), total: 100 }),
     );
     if (fault) return { refused: `${name}: ${fault}` };

@@ -1,5 +1,6 @@
 /** Settings, under onnxruntime's names: read when a session is created. */
 import type { Env as CommonEnv } from "onnxruntime-common";
+import { files } from "./files.js";
 import { loadGpu } from "./gpu-module.js";
 
 type Optional<T> = { [K in keyof T]: T[K] | undefined };
@@ -7,7 +8,8 @@ type Device = Awaited<CommonEnv.WebGpuFlags["device"]>;
 
 /**
  * `numThreads`: threads in a cross-origin isolated context; by default half the processors, at most 4. `wasmPaths`: the folder of the
- * player's files, or the address of the core; onnxruntime's own files are passed over. `wasmBinary`: the core's bytes. `simd`: `false`
+ * player's files, or the address of the core; onnxruntime's own files are passed over. `wasmBinary`: the core's bytes; another module's
+ * are passed over. `simd`: `false`
  * or `"fixed"` keeps to the core without relaxed SIMD. `initTimeout`: milliseconds after which a core that does not start is an error.
  * `proxy` has no meaning: sessions run in a worker unless `env.worker` is false.
  */
@@ -93,6 +95,21 @@ export function deviceSettings(device?: unknown): GpuSettings {
   return { powerPreference, forceFallbackAdapter, limits, ...(own ? { device: own } : adapter ? { adapter } : {}) };
 }
 
+/** The folder that the core lies in, unless settings say otherwise. */
+export const ownFolder = (): string => files.core.replace(/[^/]*$/, "");
+
+let paths: WasmEnv["wasmPaths"];
+
+const wasm: WasmEnv = {
+  // Never nothing: what asks for onnxruntime's files where no place is set (transformers.js does) leaves them where they are.
+  get wasmPaths() {
+    return paths ?? ownFolder();
+  },
+  set wasmPaths(given) {
+    paths = given;
+  },
+} as WasmEnv;
+
 const LEVELS = ["verbose", "info", "warning", "error", "fatal"];
 let logLevel: NonNullable<CommonEnv["logLevel"]> = "warning";
 
@@ -107,7 +124,7 @@ export const env: Env = {
     logLevel = level;
   },
   debug: false,
-  wasm: {},
+  wasm,
   webgl: {} as CommonEnv["webgl"],
   webgpu,
   pyodide: {},

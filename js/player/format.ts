@@ -9,6 +9,8 @@ export interface ValueInfo {
   readonly name: string;
   readonly type: TensorType;
   readonly shape: readonly (number | string)[];
+  /** The shape says nothing. */
+  readonly anyRank?: boolean;
 }
 
 export interface ProgramInfo {

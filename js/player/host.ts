@@ -42,6 +42,8 @@ export interface Host {
   memoryBytes(): Promise<number>;
   stop(): void;
   readonly lost: boolean;
+  /** The engine that its tensors live in. */
+  readonly home: unknown;
   /** Whether the engine runs here: it then reads buffers of the page's device. */
   readonly inPlace: boolean;
 }
@@ -136,6 +138,7 @@ async function engineModule(): Promise<typeof import("./engine.mjs")> {
 
 class LocalHost implements Host {
   lost = false;
+  readonly home = this;
   readonly inPlace = true;
 
   constructor(readonly engine: Engine) {}
@@ -224,6 +227,7 @@ interface Pending {
 }
 
 class WorkerHost implements Host {
+  readonly home = this;
   readonly inPlace = false;
   readonly #pending = new Map<number, Pending>();
   /** By the request that loaded a session; kept until it is released. */
@@ -379,7 +383,7 @@ class WorkerHost implements Host {
   }
 }
 
-function snapshot(feeds: readonly Feed[]): Feed[] {
+export function snapshot(feeds: readonly Feed[]): Feed[] {
   return feeds.map((feed) => ({ ...feed, data: feed.data.slice() }));
 }
 

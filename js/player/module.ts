@@ -1,5 +1,5 @@
 /** Chooses, fetches and compiles the core; one compilation per page and address. */
-import type { WasmEnv } from "./env.js";
+import { ownFolder, type WasmEnv } from "./env.js";
 import { messageOf } from "./errors.js";
 import { files } from "./files.js";
 import { absolute, asBytes, readAll, urlSource } from "./source.js";
@@ -32,7 +32,7 @@ export function coreAddresses(wasm: WasmEnv): string[] {
 
 /** The folder that `wasmPaths` says the player's files are in. Pages that came from onnxruntime-web may still name its files. */
 export function folderOf({ wasmPaths: paths }: WasmEnv): string | undefined {
-  if (typeof paths !== "string" || !paths || isOnnxruntimes(paths)) return undefined;
+  if (typeof paths !== "string" || !paths || paths === ownFolder() || isOnnxruntimes(paths)) return undefined;
   return absolute(paths.endsWith("/") ? paths : `${paths}/`);
 }
 
@@ -41,7 +41,17 @@ function isOnnxruntimes(path: string | URL): boolean {
 }
 
 export function compileCore(wasm: WasmEnv): Promise<WebAssembly.Module> {
-  if (wasm.wasmBinary) return compileBinary(wasm.wasmBinary);
+  const binary = wasm.wasmBinary;
+  if (!binary) return fetchedCore(wasm);
+  let module = given.get(binary);
+  if (!module) {
+    module = compileBinary(binary, wasm);
+    given.set(binary, module);
+  }
+  return module;
+}
+
+function fetchedCore(wasm: WasmEnv): Promise<WebAssembly.Module> {
   const addresses = coreAddresses(wasm);
   const key = addresses.join(" ");
   let module = compiled.get(key);
@@ -63,15 +73,14 @@ async function fetchFirst([address, ...others]: string[]): Promise<WebAssembly.M
   }
 }
 
-function compileBinary(binary: ArrayBufferLike | Uint8Array): Promise<WebAssembly.Module> {
-  let module = given.get(binary);
-  if (!module) {
-    const bytes = asBytes(binary);
-    if (!bytes) throw new TypeError("env.wasm.wasmBinary must be an ArrayBuffer or a typed array of core.wasm");
-    module = WebAssembly.compile(bytes.slice());
-    given.set(binary, module);
-  }
-  return module;
+async function compileBinary(binary: ArrayBufferLike | Uint8Array, wasm: WasmEnv): Promise<WebAssembly.Module> {
+  const bytes = asBytes(binary);
+  if (!bytes) throw new TypeError("env.wasm.wasmBinary must be an ArrayBuffer or a typed array of core.wasm");
+  const module = await WebAssembly.compile(bytes.slice());
+  // The core imports its memory and nothing else.
+  if (WebAssembly.Module.imports(module).every(({ kind }) => kind === "memory")) return module;
+  console.warn("pyonnx-wasm: env.wasm.wasmBinary is passed over: it is not core.wasm");
+  return fetchedCore(wasm);
 }
 
 async function fetchCore(url: string): Promise<WebAssembly.Module> {

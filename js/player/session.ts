@@ -1,6 +1,6 @@
 import type * as ort from "onnxruntime-common";
 import { perform } from "./callbacks.js";
-import { arrayOf } from "./dtypes.js";
+import { deliver, deliverStrings } from "./deliver.js";
 import { env } from "./env.js";
 import { gathered, spread } from "./compound.js";
 import type { Loaded } from "./engine.mjs";
@@ -12,8 +12,8 @@ import type { Feed as Input, Output } from "./model.js";
 import * as opts from "./options.js";
 import { checkFeeds, checkOverrides, override, quoted } from "./signature.js";
 import { sniffed, wasOnnx } from "./sniff.js";
-import { asBytes, type ModelSource } from "./source.js";
-import { decodeStrings, placesOf } from "./strings.js";
+import { type ModelSource } from "./source.js";
+import { placesOf } from "./strings.js";
 import { Tensor, TensorImpl, type TensorType } from "./tensor.js";
 import { traceEvents, type TraceEvent } from "./trace.js";
 import type { AdapterInfo, Backend, SessionOptions, StepTime } from "./types.js";
@@ -55,17 +55,11 @@ export class InferenceSession implements ort.InferenceSession {
   /** Of a sequence or an optional, `isTensor` is false, and `shape` that of its tensors. */
   readonly inputMetadata: readonly ort.InferenceSession.TensorValueMetadata[];
   readonly outputMetadata: readonly ort.InferenceSession.TensorValueMetadata[];
-  /** The backend that runs the model. */
-  readonly backend: Backend;
-  /** Why the model does not run on the backend that was preferred. */
-  readonly fallback: string | undefined;
-  /** The GPU that runs the model, on webgpu. */
-  readonly adapter: AdapterInfo | undefined;
-  /** Threads that the core runs on. */
-  readonly threads: number;
   // Neither "#" nor objects with such: they cannot be read through the proxies that reactive frameworks wrap around objects.
   /** @internal */
   private readonly host: () => Host;
+  /** @internal */
+  private readonly loaded: () => Loaded;
   /** @internal */
   private readonly id: number;
   /** @internal */
@@ -87,13 +81,10 @@ export class InferenceSession implements ort.InferenceSession {
 
   private constructor(host: Host, giveBack: () => void, loaded: Loaded, options: SessionOptions) {
     const sizes = options.freeDimensionOverrides ?? {};
-    this.backend = loaded.backend;
-    this.fallback = loaded.fallback;
-    this.adapter = loaded.adapter;
+    this.loaded = () => loaded;
     this.host = () => host;
     this.giveBack = giveBack;
     this.id = loaded.id;
-    this.threads = loaded.threads;
     this.inputs = override(loaded.inputs, sizes);
     this.faces = loaded.faces;
     this.inputNames = (loaded.faces ?? loaded).inputs.map(({ name }) => name);
@@ -105,6 +96,26 @@ export class InferenceSession implements ort.InferenceSession {
     this.kept =
       this.backend === "webgpu" ? opts.keptOutputs(options, this.outputNames).flatMap((k) => this.keepable(k)) : [];
     if (options.enableProfiling) this.startProfiling();
+  }
+
+  /** The backend that runs the model. */
+  get backend(): Backend {
+    return this.loaded().backend;
+  }
+
+  /** Why the model does not run on the backend that was preferred. */
+  get fallback(): string | undefined {
+    return this.loaded().fallback;
+  }
+
+  /** The GPU that runs the model, on webgpu. */
+  get adapter(): AdapterInfo | undefined {
+    return this.loaded().adapter;
+  }
+
+  /** Threads that the core runs on; 0 before the first run of a model whose inputs' ranks are not declared. */
+  get threads(): number {
+    return this.loaded().threads;
   }
 
   /**
@@ -155,13 +166,18 @@ export class InferenceSession implements ort.InferenceSession {
   }
 
   static async #compile(source: ModelSource, options: SessionOptions): Promise<InferenceSession> {
-    const { compiled } = await import("./compile.mjs");
+    const { compiled, Variants } = await import("./compile.mjs");
     const made = await compiled(
       source,
       opts.externals(options),
       { ...env.pyodide, optimise: opts.optimises(options) },
       opts.guarded(options.onProgress),
     );
+    if (made.pending) {
+      const { host, giveBack, load } = await InferenceSession.#engine(source, options);
+      const variants = new Variants(host, made, (one) => load(one.model, one.external));
+      return new InferenceSession(variants, giveBack, variants.loaded, options);
+    }
     try {
       return await InferenceSession.#load(made.model, made.external, options);
     } catch (error) {
@@ -171,23 +187,33 @@ export class InferenceSession implements ort.InferenceSession {
     }
   }
 
+  /** An engine, and how models are loaded into it. */
+  static async #engine(source: ModelSource, options: SessionOptions) {
+    const target = opts.targetOf(options);
+    const { intraOpNumThreads } = options;
+    const wasm = intraOpNumThreads === undefined ? env.wasm : { ...env.wasm, numThreads: intraOpNumThreads };
+    const { host, giveBack } = await acquireHost(wasm, opts.inWorker(options, target), source);
+    const load = async (model: ModelSource, external: readonly External[]): Promise<Loaded> => {
+      const loaded = await host.load(model, external, target, opts.guarded(options.onProgress), (asked) =>
+        perform(asked, options.operators, options.otherwise),
+      );
+      if (loaded.fallback) warn(`running on ${loaded.backend}: ${loaded.fallback}`, options);
+      inform(`session on ${loaded.backend}, threads: ${loaded.threads}`, options);
+      return loaded;
+    };
+    return { host, giveBack, load };
+  }
+
   static async #load(
     source: ModelSource,
     external: readonly External[],
     options: SessionOptions,
   ): Promise<InferenceSession> {
-    const target = opts.targetOf(options);
-    const { intraOpNumThreads } = options;
-    const wasm = intraOpNumThreads === undefined ? env.wasm : { ...env.wasm, numThreads: intraOpNumThreads };
-    const { host, giveBack } = await acquireHost(wasm, opts.inWorker(options, target), source);
+    const { host, giveBack, load } = await InferenceSession.#engine(source, options);
     let loaded: Loaded | undefined;
     try {
-      loaded = await host.load(source, external, target, opts.guarded(options.onProgress), (asked) =>
-        perform(asked, options.operators, options.otherwise),
-      );
+      loaded = await load(source, external);
       checkOverrides(loaded.inputs, options.freeDimensionOverrides ?? {});
-      if (loaded.fallback) warn(`running on ${loaded.backend}: ${loaded.fallback}`, options);
-      inform(`session on ${loaded.backend}, threads: ${loaded.threads}`, options);
       return new InferenceSession(host, giveBack, loaded, options);
     } catch (error) {
       if (loaded) await host.release(loaded.id);
@@ -325,7 +351,7 @@ export class InferenceSession implements ort.InferenceSession {
   /** @internal */
   private check(feeds: unknown): Input[] {
     if (this.released) throw new Error("the session was released");
-    return checkFeeds(this.inputs, feeds, this.host());
+    return checkFeeds(this.inputs, feeds, this.host().home);
   }
 
   /** Of an output that is to stay on the GPU, the tensor; a sequence or an optional comes here. @internal */
@@ -450,39 +476,4 @@ function described(values: readonly ValueInfo[], faces: readonly Face[] | undefi
     const told = { name, isTensor: false, type: typeText(face), shape: shape ?? [] };
     return told as unknown as ort.InferenceSession.TensorValueMetadata;
   });
-}
-
-function deliver(name: string, { data, type, dims, gpu }: Output, into: TensorImpl | null, host: Host): Tensor {
-  if (gpu !== undefined) {
-    const [download, dispose] = [() => host.download(gpu), () => host.dispose(gpu)];
-    return TensorImpl.onGpu(type, dims, {
-      id: gpu,
-      home: host,
-      buffer: host.bufferOf(gpu),
-      download,
-      dispose,
-    }) as Tensor;
-  }
-  if (!into) return new TensorImpl(type, new (arrayOf(type))(data.buffer), dims) as unknown as Tensor;
-  const target = asBytes(into.data);
-  if (into.type !== type || !target || target.length !== data.length)
-    throw new Error(
-      `output "${name}": the tensor given is ${into.type} [${into.dims}], the result is ${type} [${dims}]`,
-    );
-  target.set(data);
-  into.dims = dims;
-  return into as unknown as Tensor;
-}
-
-function deliverStrings(name: string, spans: Output, pool: Output, into: TensorImpl | null): Tensor {
-  const strings = decodeStrings(spans.data, pool.data, `output "${name}"`);
-  if (!into) return new TensorImpl("string", strings, spans.dims) as unknown as Tensor;
-  const target = into.data;
-  if (!Array.isArray(target) || target.length !== strings.length)
-    throw new Error(
-      `output "${name}": the tensor given is ${into.type} [${into.dims}], the result is string [${spans.dims}]`,
-    );
-  for (const [i, text] of strings.entries()) target[i] = text;
-  into.dims = spans.dims;
-  return into as unknown as Tensor;
 }

@@ -39,8 +39,8 @@ export function checkFeeds(inputs: readonly ValueInfo[], feeds: unknown, home?: 
 
   const sizes = new Map<string, { size: number; input: string }>();
   return inputs.flatMap((input): Feed[] => {
-    const { name, shape } = input;
-    const takes = `it takes ${input.type} [${shape.join(", ")}]`;
+    const { name, shape, anyRank } = input;
+    const takes = `it takes ${input.type} ${anyRank ? "of any shape" : `[${shape.join(", ")}]`}`;
     const fail = (text: string): never => {
       throw new Error(`input "${name}": ${text}; ${takes}`);
     };
@@ -64,7 +64,7 @@ export function checkFeeds(inputs: readonly ValueInfo[], feeds: unknown, home?: 
     const elsewhere = remote !== undefined || buffer !== undefined;
     if (!elsewhere && sizeOf(input.type, dims) !== (text ? (data as unknown[]) : (bytes as Uint8Array)).length)
       fail(`the feed's dims [${dims}] do not suit its data`);
-    if (dims.length !== shape.length) fail(`the feed has rank ${dims.length} ([${dims}])`);
+    if (!anyRank && dims.length !== shape.length) fail(`the feed has rank ${dims.length} ([${dims}])`);
     for (const [axis, expected] of shape.entries()) {
       const size = dims[axis] as number;
       if (typeof expected === "number" && expected !== size) fail(`dim ${axis} is ${size}, expected ${expected}`);

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..interface import signatures
-from ..session import declared
+from ..pending import declared
 from ..testing import pyodide
 from ..testing.chromium import launch_options
 from . import report

@@ -287,6 +287,21 @@ def test_core_given_as_bytes(run: Run) -> None:
     """) == [2, 31]  # fmt: skip
 
 
+def test_bytes_of_another_core_are_passed_over(run: Run) -> None:
+    """transformers.js hands onnxruntime's over where `wasmPaths` names its files; here it is never empty, so that it fetches none."""
+    module = [0, 97, 115, 109, 1, 0, 0, 0, 1, 4, 1, 96, 0, 0, 2, 7, 1, 1, 97, 1, 98, 0, 0]  # (import "a" "b" (func))
+    got = run(
+        """
+      const paths = env.wasm.wasmPaths;
+      env.wasm.wasmBinary = Uint8Array.from(arg);
+      return [paths, (await (await create("dense.ponnx")).run({ x: x(2) })).y.dims];
+    """,
+        module,
+    )
+    assert got[0].endswith("/player/")
+    assert got[1] == [2, 31]
+
+
 def test_weights_exist_once_and_memory_is_reused(run: Run) -> None:
     got = run("""
       const keeper = await create("pair.ponnx");

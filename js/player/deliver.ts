@@ -1,0 +1,42 @@
+/** Outputs of a run as the tensors of a session. */
+import { arrayOf } from "./dtypes.js";
+import type { Host } from "./host.js";
+import type { Output } from "./model.js";
+import { asBytes } from "./source.js";
+import { decodeStrings } from "./strings.js";
+import { TensorImpl, type Tensor } from "./tensor.js";
+
+export function deliver(name: string, { data, type, dims, gpu }: Output, into: TensorImpl | null, host: Host): Tensor {
+  if (gpu !== undefined) {
+    const [download, dispose] = [() => host.download(gpu), () => host.dispose(gpu)];
+    return TensorImpl.onGpu(type, dims, {
+      id: gpu,
+      home: host.home,
+      buffer: host.bufferOf(gpu),
+      download,
+      dispose,
+    }) as Tensor;
+  }
+  if (!into) return new TensorImpl(type, new (arrayOf(type))(data.buffer), dims) as unknown as Tensor;
+  const target = asBytes(into.data);
+  if (into.type !== type || !target || target.length !== data.length)
+    throw new Error(
+      `output "${name}": the tensor given is ${into.type} [${into.dims}], the result is ${type} [${dims}]`,
+    );
+  target.set(data);
+  into.dims = dims;
+  return into as unknown as Tensor;
+}
+
+export function deliverStrings(name: string, spans: Output, pool: Output, into: TensorImpl | null): Tensor {
+  const strings = decodeStrings(spans.data, pool.data, `output "${name}"`);
+  if (!into) return new TensorImpl("string", strings, spans.dims) as unknown as Tensor;
+  const target = into.data;
+  if (!Array.isArray(target) || target.length !== strings.length)
+    throw new Error(
+      `output "${name}": the tensor given is ${into.type} [${into.dims}], the result is string [${spans.dims}]`,
+    );
+  for (const [i, text] of strings.entries()) target[i] = text;
+  into.dims = spans.dims;
+  return into as unknown as Tensor;
+}
