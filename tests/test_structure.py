@@ -26,6 +26,7 @@ LAYERS = (
     {"interface"},
     {"options"},
     {"session"},
+    {"generate"},
     {"environment", "shim"},
     {"__init__", "cli", "inspect", "bench", "server", "testing", "parity", "__main__", "jupyter", "lab"},
 )

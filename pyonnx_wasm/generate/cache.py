@@ -1,0 +1,131 @@
+"""Feeds decoders, and keeps what they remember between the tokens: keys and values of every layer.
+
+Exports differ in the names and in what they want beside the tokens; what a model wants is read from its inputs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from ..options import RunOptions
+from ..session import InferenceSession
+from ..values import OrtValue
+
+Array = np.ndarray[Any, Any]
+_NUMPY = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
+_PAST = re.compile(r"past(?:_key_values)?\.(\d+)\.(key|value)|past_(key|value)_(?:values_)?(\d+)")
+_PRESENT = re.compile(r"present(?:_key_values)?\.(\d+)\.(key|value)|present_(key|value)_(?:values_)?(\d+)")
+
+
+def _place(found: re.Match[str]) -> tuple[int, str]:
+    layer, part, other, number = found.groups()
+    return int(layer or number), part or other
+
+
+class Memory:
+    """Keys and values [1, heads, length, size] of the tokens so far; of every layer, by the name of the model's input."""
+
+    def __init__(self, session: InferenceSession) -> None:
+        outputs = {_place(m): o.name for o in session.get_outputs() if (m := _PRESENT.fullmatch(o.name))}
+        self.empty: dict[str, Array] = {}
+        self.source: dict[str, str] = {}  # an input's name by that of the output that follows it
+        for given in session.get_inputs():
+            if (found := _PAST.fullmatch(given.name)) is None:
+                continue
+            if given.type not in _NUMPY or len(given.shape) != 4 or _place(found) not in outputs:
+                raise ValueError(f"input {given.name!r} of {given.type}{given.shape} is no cache that is known, or no output continues it")
+            shape = [d if isinstance(d, int) else (1, 0, 0, 0)[axis] for axis, d in enumerate(given.shape)]
+            if not shape[1] or not shape[3]:
+                raise ValueError(f"input {given.name!r} does not say how many heads of which size it has: {given.shape}")
+            self.empty[given.name] = np.zeros([1, shape[1], 0, shape[3]], _NUMPY[given.type])
+            self.source[outputs[_place(found)]] = given.name
+        self.values: dict[str, OrtValue] = {}
+        self.keep(0)
+
+    def keep(self, length: int) -> None:
+        """Forgets all but the first tokens."""
+        if length == 0:
+            self.values = {name: OrtValue(a) for name, a in self.empty.items()}
+            return
+        self.values = {name: v if v.shape()[2] == length else OrtValue(v.numpy()[:, :, :length]) for name, v in self.values.items()}
+
+    def take(self, results: Mapping[str, OrtValue]) -> None:
+        for name, value in results.items():
+            if name in self.source:
+                self.values[self.source[name]] = value
+
+
+class Decoder:
+    """A decoder and its cache, one text at a time.
+
+    Args:
+        session: reads ``input_ids`` and a past, and gives ``logits`` and a present.
+        first: reads the beginning of a text where ``session`` does not: exports in two files.
+    """
+
+    def __init__(self, session: InferenceSession, first: InferenceSession | None = None) -> None:
+        self.session, self.first = session, first
+        self.memory = Memory(session)
+        if not self.memory.empty:
+            names = ", ".join(i.name for i in session.get_inputs())
+            raise ValueError(
+                f"the model has no cache of keys and values (its inputs: {names}); export it with one (text-generation-with-past)"
+            )
+        self.ids: list[int] = []  # that the cache holds
+        for each in filter(None, (session, first)):
+            self._known(each)
+
+    @staticmethod
+    def _known(session: InferenceSession) -> None:
+        known = {"input_ids", "attention_mask", "position_ids", "use_cache_branch", "num_logits_to_keep"}
+        for given in session.get_inputs():
+            if given.name not in known and not _PAST.fullmatch(given.name):
+                raise ValueError(f"the model wants the input {given.name!r}, which is not known of decoders")
+        if "logits" not in {o.name for o in session.get_outputs()}:
+            raise ValueError("the model gives no output 'logits'")
+
+    def forget(self, keep: int) -> None:
+        """Goes back to the first tokens that it has read."""
+        if keep < len(self.ids):
+            del self.ids[keep:]
+            self.memory.keep(keep)
+
+    def request(self, ids: list[int]) -> tuple[InferenceSession, list[str], dict[str, Any]]:
+        """What to run so that it reads these tokens: session, outputs, inputs."""
+        past = len(self.ids)
+        session = self.first if self.first is not None and not past else self.session
+        everything: dict[str, Any] = {
+            "input_ids": np.array([ids], np.int64),
+            "attention_mask": np.ones((1, past + len(ids)), np.int64),
+            "position_ids": np.arange(past, past + len(ids))[None],
+            "use_cache_branch": np.array([past > 0]),
+            "num_logits_to_keep": np.int64(1),
+        }
+        feed: dict[str, Any] = {}
+        for given in session.get_inputs():
+            if given.name in self.memory.values:
+                feed[given.name] = self.memory.values[given.name]
+            else:
+                feed[given.name] = everything[given.name].astype(np.int32) if given.type == "tensor(int32)" else everything[given.name]
+        return session, ["logits", *self.memory.source], feed
+
+    def taken(self, ids: list[int], names: list[str], results: list[Any]) -> Array:
+        """Remembers what a run gave; returns the logits [vocabulary] of the last token."""
+        values = dict(zip(names, (v if isinstance(v, OrtValue) else OrtValue(v) for v in results), strict=True))
+        self.ids += ids
+        self.memory.take(values)
+        logits: Array = values["logits"].numpy()[0, -1]
+        return logits.astype(np.float32)
+
+    def step(self, ids: list[int], options: RunOptions | None = None) -> Array:
+        session, names, feed = self.request(ids)
+        feed = {n: v if isinstance(v, OrtValue) else OrtValue(np.asarray(v)) for n, v in feed.items()}
+        return self.taken(ids, names, session.run_with_ort_values(names, feed, options))
+
+    async def step_async(self, ids: list[int], options: RunOptions | None = None) -> Array:
+        session, names, feed = self.request(ids)
+        return self.taken(ids, names, await session.run_async(names, feed, options))

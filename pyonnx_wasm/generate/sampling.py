@@ -1,0 +1,92 @@
+"""Chooses tokens: the same ones for a seed in Python and in JavaScript (``js/generate/sampling.ts`` holds the same steps)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+_MASK = (1 << 32) - 1
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How the next token is chosen. In this order: penalty, temperature, ``top_k``, ``top_p``, ``min_p``.
+
+    Attributes:
+        temperature: logits are divided by it; 0 takes the most likely token, whatever follows says.
+        top_k: keeps so many of the most likely tokens; 0: all.
+        top_p: keeps the fewest of the most likely tokens that have this share together (Holtzman et al., 2020); 1: all.
+        min_p: keeps tokens at least so likely as this share of the most likely one (Nguyen et al., 2024); 0: all.
+        repetition_penalty: divides positive logits of tokens that came before, and multiplies negative ones (CTRL, Keskar et al., 2019).
+        seed: of the random numbers: that at position n is word pair n of Threefry-2x32 under the seed; None: one that nobody knows.
+    """
+
+    temperature: float = 0.8
+    top_k: int = 40
+    top_p: float = 0.95
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        for name, ok, want in (
+            ("temperature", self.temperature >= 0, "0 or more"),
+            ("top_k", self.top_k >= 0 and int(self.top_k) == self.top_k, "a whole number, 0 or more"),
+            ("top_p", 0 < self.top_p <= 1, "above 0, at most 1"),
+            ("min_p", 0 <= self.min_p <= 1, "0 to 1"),
+            ("repetition_penalty", self.repetition_penalty > 0, "above 0"),
+        ):
+            if not ok:
+                raise ValueError(f"{name} is {getattr(self, name)}; it must be {want}")
+
+
+def uniform(seed: int, position: int) -> float:
+    """In [0, 1), from 53 bits of Threefry-2x32 with 20 rounds (Salmon et al., 2011) of the counter (position, 0)."""
+    low, high = seed & _MASK, seed >> 32 & _MASK
+    key = (low, high, 0x1BD11BDA ^ low ^ high)
+    a, b = (position + key[0]) & _MASK, key[1]
+    for group in range(1, 6):
+        for turn in ((13, 15, 26, 6), (17, 29, 16, 24))[(group + 1) & 1]:
+            a = (a + b) & _MASK
+            b = ((b << turn | b >> (32 - turn)) & _MASK) ^ a
+        a, b = (a + key[group % 3]) & _MASK, (b + key[(group + 1) % 3] + group) & _MASK
+    return ((a >> 5) * (1 << 26) + (b >> 6)) * 2.0**-53
+
+
+def probabilities(logits: Array) -> Array:
+    """float64 [vocabulary] of logits, before any choice.
+
+    Raises:
+        FloatingPointError: there are NaNs among them, or none is above minus infinity.
+    """
+    wide = logits.astype(np.float64)
+    most = wide.max()
+    if not most > -np.inf:
+        raise FloatingPointError("the model's logits are not numbers; its weights or inputs are damaged")
+    powers = np.exp(wide - most) if most < np.inf else (wide == np.inf).astype(np.float64)
+    shares: Array = powers / powers.sum()
+    return shares
+
+
+def choose(logits: Array, how: Sampling, seed: int, position: int, before: Iterable[int]) -> int:
+    """The token at ``position``, whose number of tokens lies before it; ``before`` are those that are penalised."""
+    wide = logits.astype(np.float64)
+    if np.isnan(wide).any() or not wide.max() > -np.inf:
+        raise FloatingPointError("the model's logits are not numbers; its weights or inputs are damaged")
+    if how.repetition_penalty != 1:
+        at = np.fromiter({t for t in before if t < len(wide)}, np.int64)
+        wide[at] = np.where(wide[at] > 0, wide[at] / how.repetition_penalty, wide[at] * how.repetition_penalty)
+    if how.temperature == 0:
+        return int(wide.argmax())
+    order = np.argsort(-wide, kind="stable")
+    order = order[: how.top_k] if how.top_k else order
+    powers = np.exp((wide[order] - wide[order[0]]) / how.temperature)
+    sums = np.cumsum(powers)
+    kept = int(np.searchsorted(sums, how.top_p * sums[-1])) + 1 if how.top_p < 1 else len(order)
+    kept = min(kept, int(np.count_nonzero(powers >= how.min_p * powers[0])), len(order))
+    at_sum = uniform(seed, position) * sums[kept - 1]
+    return int(order[min(int(np.searchsorted(sums[:kept], at_sum, side="right")), kept - 1)])
