@@ -13,6 +13,7 @@ from onnx import helper
 from onnx.reference import ReferenceEvaluator
 
 from pyonnx_wasm import InferenceSession, SessionOptions
+from pyonnx_wasm.runtimes.core import CoreError
 from tests.test_stages import f32, i64
 
 Array = np.ndarray[Any, Any]
@@ -65,6 +66,9 @@ CASES = {
         [(b, np.abs(f32(1, 2, b.shape[1])), i64(k), f(t), f(0.5)) for b, k, t in zip(BOXES, (3, 0, 9), (0.5, 0.1, 0.9), strict=True)],
     ),
     "Range": Case("Range", [tuple(map(scalar, v)) for v in ((0, 7, 2), (5, 5, 1), (9, -3, -4))]),
+    "Range, steps as long as numbers go": Case(
+        "Range", [tuple(map(scalar, v)) for v in ((5, -5, -(2**63)), (0, 10, 2**63 - 1), (0, 3, 1))]
+    ),
     "Range of floats": Case("Range", [tuple(scalar(a, np.float32) for a in v) for v in ((0, 1, 0.25), (1, 0, 1), (3, -3, -1.5))]),
     "Reshape": Case("Reshape", [(X, i64(*s)) for s in ((4, -1, 2), (0, 4, 3), (24, 1, 1))]),
     "Reshape, zeros are sizes": Case("Reshape", [(f32(0, 3), i64(*s)) for s in ((3, 0), (0, 9), (1, 0))], {"allowzero": 1}),
@@ -79,6 +83,9 @@ CASES = {
             (X, i64(-1, 0), i64(-99, 2), i64(0, 1), i64(-1, 1)),
             (X, i64(1, 1), i64(1, 4), i64(1, -1), i64(1, 2)),
         ],
+    ),
+    "Slice, steps as long as numbers go": Case(
+        "Slice", [(X, i64(5, -1), i64(-9, 0), i64(2, 1), i64(step, -1)) for step in (-(2**63), -(2**62), 1 - 2**63)]
     ),
     "Slice, no axes": Case("Slice", [(X, i64(a, b), i64(c, d)) for a, b, c, d in ((0, 0, 1, 2), (1, 1, 9, 9), (0, 2, 0, 3))]),
     "Split": Case("Split", [(f32(7, 2), i64(*s)) for s in ((3, 4), (0, 7), (6, 1))], outputs=2),
@@ -206,3 +213,11 @@ def test_three_contents(name: str, loop: bool) -> None:
                 assert got.dtype == right.dtype
                 assert got.shape == right.shape, (k, feeds[k])
                 np.testing.assert_allclose(got, right, case.tolerance, case.tolerance, err_msg=str(k))
+
+
+@pytest.mark.parametrize("ends", [(-(2**63), 2**63 - 1, 2**62), (2**63 - 1, -(2**63), -(2**63)), (0, 2**62, 2**60)])
+def test_a_range_that_is_longer_than_numbers_go_is_an_error(ends: tuple[int, int, int]) -> None:
+    case = Case("Range", [tuple(map(scalar, ends))])
+    data, feeds = built(case, False)
+    with pytest.raises(CoreError, match=r"goes beyond 2\^62"):
+        InferenceSession(data).run(None, feeds[0])

@@ -365,11 +365,19 @@ def SpaceToDepth(input: Moved, *, blocksize: int, mode: str = "DCR") -> Moved:
     return reshape(x, [n, c * b * b, h // b, w // b])
 
 
+_REACH = 2**62 - 1  #: the difference of two such numbers is an int64
+
+
 @op()
 def Range(start: Value, limit: Value, delta: Value, *, stash_type: int = 1) -> Value:
     dtype = start.dtype
     if dtype.is_int:
         first, stop, step = (dims_of(v, what)[0] for v, what in ((start, "start"), (limit, "limit"), (delta, "delta")))
+        for end in (first, stop):
+            least, most = dims.bounds(end)
+            if least is None or most is None or least < -_REACH or most > _REACH:
+                Graph.current().check(dims.le(-_REACH, end) * dims.le(end, _REACH), f"a range to {end} goes beyond 2^62")
+        step = dims.dmax(step, -2 * _REACH)
         if step == 1:
             count = dims.dmax(stop - first, 0)
         elif isinstance(step, int) and step != 0:

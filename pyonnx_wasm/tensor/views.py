@@ -146,6 +146,7 @@ def between(x: Value, axis: int, start: DimLike, end: DimLike, step: int = 1) ->
 def between_data(x: Value, axis: int, start: DimLike, end: DimLike, step: DimLike) -> Value:
     """The same in steps whose direction is data."""
     size, up = x.shape[axis], dims.gt(step, 0)
+    step = dims.dmin(dims.dmax(step, -dims.MAX_SIZE), dims.MAX_SIZE)  # no axis is longer, and a step has a negative of its own
     low, high = dims.select(up, 0, -1), dims.select(up, size, size - 1)
     first, stop = _position(start, size, low, high), _position(end, size, low, high)
     span = dims.dmax(dims.select(up, stop - first, first - stop), 0)
