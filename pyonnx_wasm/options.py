@@ -57,7 +57,8 @@ class SessionOptions(_Known):
         free_dimension_overrides: sizes of symbolic dimensions by name; names that the model lacks are ignored.
         enable_profiling: every run is measured step by step; ``end_profiling`` writes the trace to ``profile_file_prefix`` and a time.
         max_memory: bytes of intermediate tensors, scratch and outputs that a run on the core may take; None: the core's own bound.
-        max_operations: elementary operations that a run on the core may take; likewise.
+        max_operations: elementary operations that a run on the core may take; likewise, and for each call of a WebAssembly module of
+            one's own, which without it may take 2^31 and 2^12 more for each byte of its inputs and outputs.
         initializers: values by the name of the initializer whose place they take.
         entries: what ``add_session_config_entry`` was given; none changes a result.
 

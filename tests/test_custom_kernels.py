@@ -1,6 +1,8 @@
 """Operators of one's own in WebAssembly and WGSL, and what is declared of them."""
 
 import builtins
+import re
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -157,6 +159,47 @@ def test_a_hostile_module_is_an_error_and_harms_nothing(case: str, provider: str
     for _ in range(2):
         with pytest.raises(ort.CallbackError, match=rf"node 'evil' \(test.kernels.Bad\): .*{text}"):
             running.run(None, {"x": X[0]})
+
+
+#: A step takes a thousand operations of the limit and next to no time.
+ENDLESS = f"(loop {'(drop (i32.const 0))' * 500} (br 0)) i32.const 0"
+
+
+def endless(body: str = ENDLESS) -> bytes:
+    function = f'(func (export "Bad") (param i32 i32 i32 i32) (result i32) {body})'
+    module = custom.compiled(f'(module (memory (export "memory") 1) {function})')
+    ort.callback("Bad", domain=DOMAIN, outputs=[(None, 1)], wasm=module)(lambda x: x)
+    return model([node("Bad", ["x"], ["y"], domain=DOMAIN, name="evil")], {"x": ["n"]})
+
+
+@PROVIDERS
+def test_a_module_without_end_ends_where_no_limit_is_set(provider: str) -> None:
+    running = session(endless(), provider)
+    with pytest.raises(
+        ort.CallbackError, match=r"node 'evil' .*takes more than 2\d+ operations, the limit \(max_operations sets another\)"
+    ):
+        running.run(None, {"x": X[0]})
+
+
+def test_a_module_without_end_can_be_cancelled() -> None:
+    """By the option of a run, where the limit is set beyond all patience."""
+    running, options, faults = session(endless("(loop (br 0)) i32.const 0"), max_operations=1 << 60), ort.RunOptions(), list[Exception]()
+
+    def run() -> None:
+        try:
+            running.run(None, {"x": X[0]}, options)
+        except Exception as error:
+            faults.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    while not options._cancels and thread.is_alive():
+        pass
+    while thread.is_alive():  # it may not have begun yet
+        options.terminate = True
+        thread.join(0.05)
+        options.terminate = False
+    assert re.search("node 'evil'.*cancelled", str(faults[0]))
 
 
 def test_what_is_no_module_is_said() -> None:

@@ -8,7 +8,7 @@ import { compileCore, folderOf } from "./module.js";
 import type { Progress, StepTime } from "./types.js";
 import { files } from "./files.js";
 import type { Engine, Loaded, Target } from "./engine.mjs";
-import type { Remote, Reply, Request } from "./messages.js";
+import type { Inside, Remote, Reply, Request } from "./messages.js";
 import { processors } from "./server.js";
 import { absolute, open, servePort, type ModelSource, type Source } from "./source.js";
 import { NoWorker, startWorker, unref, type WorkerLike } from "./workers.js";
@@ -41,6 +41,8 @@ export interface Host {
   release(session: number): Promise<void>;
   memoryBytes(): Promise<number>;
   stop(): void;
+  /** Ends the engine where it is in a module of a file's own, of which nobody knows when it ends. */
+  giveUp(): void;
   readonly lost: boolean;
   /** The engine that its tensors live in. */
   readonly home: unknown;
@@ -192,6 +194,9 @@ class LocalHost implements Host {
     this.engine.stop();
   }
 
+  /** What runs here cannot be ended. */
+  giveUp(): void {}
+
   async #watch<T>(fn: () => T | Promise<T>): Promise<T> {
     try {
       return await fn();
@@ -235,6 +240,8 @@ class WorkerHost implements Host {
   readonly #loads = new Map<number, number>();
   #next = 1;
   #loss: Error | undefined;
+  #inside: Inside | undefined;
+  #alarmed: ReturnType<typeof setTimeout> | undefined;
 
   private constructor(readonly worker: WorkerLike) {
     worker.onmessage = ({ data }: MessageEvent<Reply>) => this.#receive(data);
@@ -340,6 +347,25 @@ class WorkerHost implements Host {
     this.#lose(new CoreLost("the engine was stopped"));
   }
 
+  giveUp(): void {
+    if (this.#inside) this.#end("the run was terminated");
+  }
+
+  /** Ends the worker, which is the only way out of a module that does not end. */
+  #end(why: string): void {
+    this.#lose(new CoreLost(`${this.#inside?.node}: ${why}, and its engine with it; create the session again`));
+  }
+
+  /** A module of a file's own begins, or has ended. */
+  #watch(inside: Inside | null): void {
+    clearTimeout(this.#alarmed);
+    this.#inside = inside ?? undefined;
+    if (!inside) return;
+    const { ms } = inside;
+    const why = `its WebAssembly takes more than ${ms} ms, the limit (maxOperations sets another); the run was ended`;
+    this.#alarmed = setTimeout(() => this.#end(why), ms);
+  }
+
   #call(request: Request, transfer: Transferable[] = [], onProgress?: (progress: Progress) => void): Promise<unknown> {
     if (this.#loss) return Promise.reject(this.#loss);
     const id = this.#next++;
@@ -360,7 +386,8 @@ class WorkerHost implements Host {
     }
   }
 
-  #receive({ id, result, progress, asked, error, name = "Error", lost }: Reply): void {
+  #receive({ id, result, progress, asked, error, inside, name = "Error", lost }: Reply): void {
+    if (inside !== undefined) return this.#watch(inside);
     if (asked) return void this.#answer(id, asked);
     const pending = this.#pending.get(id);
     if (!pending) return;
@@ -377,6 +404,7 @@ class WorkerHost implements Host {
 
   #lose(error: Error): void {
     this.#loss ??= error;
+    clearTimeout(this.#alarmed);
     this.worker.terminate();
     for (const { reject } of this.#pending.values()) reject(error);
     this.#pending.clear();

@@ -47,6 +47,11 @@ export type Request =
   | { readonly op: "release"; readonly session: number }
   | { readonly op: "memory" };
 
+export interface Inside {
+  readonly node: string;
+  readonly ms: number;
+}
+
 export interface Reply {
   readonly id: number;
   readonly result?: unknown;
@@ -56,6 +61,8 @@ export interface Reply {
   readonly error?: string;
   /** Class of the error. */
   readonly name?: string;
+  /** A module of a file's own begins, which may take so long; null: it has ended. */
+  readonly inside?: Inside | null;
   /** The core cannot be used any more. */
   readonly lost?: boolean;
 }

@@ -20,7 +20,7 @@ import type { GpuProgram } from "./gpu/program.js";
 import type { Section } from "./gpu/section.js";
 import { loadGpu } from "./gpu-module.js";
 import { externalSource, progressOf, range, sourceFiles, stream, type Range } from "./loader.js";
-import { Operators } from "./operators.js";
+import { Operators, type Watch } from "./operators.js";
 import { Program, Staging, type Limits, type Slot } from "./program.js";
 import { Reader, type Source } from "./source.js";
 import { partsOf, placesOf } from "./strings.js";
@@ -40,6 +40,8 @@ export interface LoadOptions {
   /** Where random numbers begin; without one anywhere. */
   readonly seed?: bigint | undefined;
   readonly limits?: Limits | undefined;
+  /** Told when a module of the file's own begins and ends. */
+  readonly watch?: Watch | undefined;
 }
 
 /** One input, contiguous and row-major, in the order of the signature; strings are two, their spans and their pool. */
@@ -453,14 +455,14 @@ function nameAt(values: readonly ValueInfo[], slot: number): string {
 /** What a run asks of the host, by the modules of the file and else by the host itself. */
 async function answering(
   modules: readonly Uint8Array<ArrayBuffer>[],
-  { answer, limits }: LoadOptions,
+  { answer, limits, watch }: LoadOptions,
 ): Promise<(asked: Asked) => Promise<Answers>> {
   const compiled = modules.map((bytes, i) =>
     WebAssembly.compile(bytes).catch((error: unknown) => {
       throw new Error(`WebAssembly module ${i} of the file does not compile: ${messageOf(error)}`);
     }),
   );
-  const operators = new Operators(await Promise.all(compiled), limits);
+  const operators = new Operators(await Promise.all(compiled), limits, watch);
   return async (asked) => {
     const found = operators.answer(asked);
     if (found) return found;

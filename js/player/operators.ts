@@ -22,6 +22,15 @@ const RECORD = 16;
 
 type Run = (inputs: number, n: number, outputs: number, m: number) => unknown;
 
+/** What a module of its own may do where `maxOperations` says nothing: for the call, and for each byte that it takes and gives. */
+const MOST_OPERATIONS = 2 ** 31;
+const OPERATIONS_PER_BYTE = 2 ** 12;
+/** Modules are not counted here, they are timed: as slow as this they still may be. */
+const OPERATIONS_PER_MS = 2 ** 19;
+
+/** Told before a module runs, how long it may, and without a node once it has. */
+export type Watch = (inside?: { readonly node: string; readonly ms: number }) => void;
+
 /** The operators of a file that are in WebAssembly. */
 export class Operators {
   readonly #made = new Map<Callback, WasmOperator>();
@@ -29,6 +38,7 @@ export class Operators {
   constructor(
     readonly modules: readonly WebAssembly.Module[],
     readonly limits: Limits = {},
+    readonly watch: Watch = () => {},
   ) {}
 
   /** Runs what is asked where it is in WebAssembly. */
@@ -38,7 +48,7 @@ export class Operators {
     let operator = this.#made.get(callback);
     if (!operator) {
       const module = this.modules[callback.wasm.module] as WebAssembly.Module;
-      operator = new WasmOperator(callback, callback.wasm.name, module, this.limits.maxMemory ?? MOST_BYTES);
+      operator = new WasmOperator(callback, callback.wasm.name, module, this.limits, this.watch);
       this.#made.set(callback, operator);
     }
     return operator.run(asked);
@@ -50,13 +60,16 @@ class WasmOperator {
   #function: Run | undefined;
   #room = 0;
   #size = 0;
+  readonly most: number;
 
   constructor(
     readonly callback: Callback,
     readonly name: string,
     readonly module: WebAssembly.Module,
-    readonly most: number,
+    readonly limits: Limits,
+    readonly watch: Watch,
   ) {
+    this.most = limits.maxMemory ?? MOST_BYTES;
     const [first] = WebAssembly.Module.imports(module);
     if (first) this.#fail(`its WebAssembly module imports ${first.module}.${first.name}; it must import nothing`);
   }
@@ -93,11 +106,15 @@ class WasmOperator {
     const base = this.#reserve(memory, plan.bytes);
     plan.write(memory, base);
     let code: unknown;
+    const operations = this.limits.maxOperations ?? MOST_OPERATIONS + OPERATIONS_PER_BYTE * plan.bytes;
+    this.watch({ node: shownNode(this.callback), ms: Math.ceil(operations / OPERATIONS_PER_MS) });
     try {
       code = call(base, given.length, base + RECORD * given.length, kinds.length);
     } catch (error) {
       this.#memory = this.#function = undefined; // the memory is in an unknown state
       this.#fail(`its function ${this.name} in WebAssembly failed: ${messageOf(error)}`, error);
+    } finally {
+      this.watch();
     }
     if (code !== 0) this.#fail(`its function ${this.name} in WebAssembly returned ${String(code)}`);
     if (memory.buffer.byteLength > this.most) {

@@ -6,6 +6,7 @@ import { gathered, spread } from "./compound.js";
 import type { Loaded } from "./engine.mjs";
 import { isPlain, tensorsOf, typeText, type Face, type Faces } from "./faces.js";
 import type { ValueInfo } from "./format.js";
+import { endedAlready, unlessEnded } from "./ending.js";
 import { acquireHost, type External, type Host } from "./host.js";
 import { inform, warn } from "./log.js";
 import type { Feed as Input, Output } from "./model.js";
@@ -241,11 +242,11 @@ export class InferenceSession implements ort.InferenceSession {
   ): Promise<R> {
     const { wanted, options } = this.wanted(second, third);
     opts.warnOfRunOptions(options);
-    if (options.terminate) throw new Error(tagged("the run was terminated: its option terminate is set", options));
     try {
-      if (!this.faces) return (await this.runChecked(feeds, wanted)) as R;
-      const results = await this.runChecked(spread(this.faces.inputs, feeds) as Feeds, wanted);
-      return gathered(this.faces.outputs, results) as R;
+      endedAlready(options);
+      const flat = this.faces ? (spread(this.faces.inputs, feeds) as Feeds) : feeds;
+      const results = await unlessEnded(this.runChecked(flat, wanted), options, this.host());
+      return (this.faces ? gathered(this.faces.outputs, results) : results) as R;
     } catch (error) {
       if (error instanceof Error) error.message = tagged(error.message, options);
       throw error;

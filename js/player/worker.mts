@@ -4,6 +4,7 @@ import { CoreLost, messageOf } from "./errors.js";
 import { Engine } from "./engine.mjs";
 import { gpuIsAt } from "./gpu-module.js";
 import type { First, Remote, Reply, Request } from "./messages.js";
+import type { Watch } from "./operators.js";
 import type { Progress } from "./types.js";
 import { builtin } from "./server.js";
 import { portSource, urlSource, type Source } from "./source.js";
@@ -72,6 +73,7 @@ function serveEngine(first: Request & { readonly id: number }): void {
       const { result, transfer } = await handle(engine, data, early, {
         onProgress: (progress) => port.postMessage({ id, progress } satisfies Reply),
         answer: (asked) => ask(id, asked),
+        watch: (inside) => port.postMessage({ id: 0, inside: inside ?? null } satisfies Reply),
       });
       port.postMessage({ id, result } satisfies Reply, transfer);
     } catch (error) {
@@ -87,7 +89,7 @@ async function handle(
   engine: Engine,
   request: Exclude<Request, { op: "start" | "open" | "answer" }>,
   early: Map<string, Promise<Source>>,
-  hooks: { onProgress(progress: Progress): void; answer(asked: Asked): Promise<Answers> },
+  hooks: { onProgress(progress: Progress): void; answer(asked: Asked): Promise<Answers>; watch: Watch },
 ): Promise<{ result: unknown; transfer: Transferable[] }> {
   switch (request.op) {
     case "load": {

@@ -34,6 +34,7 @@ from .errors import UNKNOWN_KERNEL as UNKNOWN_KERNEL
 from .errors import CoreError as CoreError
 from .errors import core_error, origin_of
 from .host import Host
+from .interrupt import interruptible
 
 LIB = Path(__file__).resolve().parents[1] / "lib"
 API_VERSION = 3
@@ -289,28 +290,7 @@ class Core:
         try:
             if (self.operations < LONG and not self._may_be_long) or threading.current_thread() is not threading.main_thread():
                 return call(ins, outs)
-            codes: list[int] = []
-            given_up, ended = threading.Event(), threading.Event()
-
-            def work() -> None:
-                try:
-                    if not given_up.is_set():
-                        codes.append(call(ins, outs))
-                finally:
-                    ended.set()
-
-            thread = threading.Thread(target=work, name="pyonnx-wasm-run")
-            try:
-                thread.start()
-                while not ended.wait(0.1):  # a wait without an end cannot be interrupted on Windows
-                    pass
-            except BaseException:
-                # It may come while the thread begins, and a run that begins forgets that it was cancelled.
-                given_up.set()
-                while not ended.wait(0.02) and thread.ident is not None:
-                    self.cancel()
-                raise
-            return codes[0]
+            return interruptible(lambda: call(ins, outs), self.cancel)
         finally:
             self._lib.pwx_cancel(self._handle, 0)
 
@@ -389,6 +369,7 @@ class Core:
     def cancel(self) -> None:
         """From any thread: the run in progress, or else the next one, ends before its next step, with :class:`CoreError` ``CANCELLED``."""
         self._lib.pwx_cancel(self._handle, 1)
+        self.host.cancel()
 
     @property
     def steps(self) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from importlib.util import find_spec
+from typing import Any
 
 import numpy as np
 
@@ -21,7 +22,7 @@ class Host:
 
     def __init__(self, callbacks: Sequence[Callback] = (), limits: Limits = UNLIMITED) -> None:
         self.callbacks, self.limits = callbacks, limits
-        self._modules: dict[int, object] = {}
+        self._modules: dict[int, Any] = {}
 
     def answer(self, asked: Asked) -> list[np.ndarray | None]:
         """The outputs, None for those that nobody wants.
@@ -40,3 +41,8 @@ class Host:
         if not isinstance(operator, WasmOperator):
             operator = self._modules[asked.number] = WasmOperator(callback, callback.wasm, self.limits)
         return operator.run(asked)
+
+    def cancel(self) -> None:
+        """From any thread: what runs in WebAssembly ends."""
+        for operator in list(self._modules.values()):
+            operator.cancel()

@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-import atexit
 import ctypes
 from collections.abc import Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
 
 from ..callbacks import Asked, Callback, CallbackError, Wasm, arguments, missing, unfit
 from ..dtypes import DType, from_numpy, to_numpy
-from . import Limits
+from . import UNLIMITED, Limits
+from .interrupt import interruptible
 
 PAGE, ALIGN = 1 << 16, 16
 MOST_BYTES = (1 << 16) * PAGE
 RECORD = 16  # bytes: data, dims, rank, dtype
 UNKNOWN = (1 << 32) - 1
+#: What a call may take where max_operations says nothing, about two seconds, and for each byte that it takes and gives.
+MOST_OPERATIONS, OPERATIONS_PER_BYTE = 1 << 31, 1 << 12
 
 
-@cache
 def _engine() -> Any:
+    """One per operator, as whoever cancels ends what an engine runs."""
     from wasmtime import Config, Engine
 
     config = Config()
     config.consume_fuel = True
+    config.epoch_interruption = True
     config.signals_based_traps = False  # a handler of SIGSEGV that another library takes away would end the process
-    atexit.register(_compiled.cache_clear)
-    atexit.register(_engine.cache_clear)
     return Engine(config)
 
 
@@ -36,7 +37,7 @@ def _engine() -> Any:
 def _compiled(module: bytes) -> Any:
     from wasmtime import Module
 
-    return Module(_engine(), module)
+    return Module(_engine(), module).serialize()
 
 
 class WasmOperator:
@@ -53,11 +54,13 @@ class WasmOperator:
             raise CallbackError(missing(callback)) from None
         self.callback, self.wasm, self.limits = callback, wasm, limits
         try:
-            self._module = _compiled(wasm.module)
+            self._engine = _engine()
+            self._module = wasmtime.Module.deserialize(self._engine, _compiled(wasm.module))
         except wasmtime.WasmtimeError as error:
             raise self._error(f"its WebAssembly module does not compile: {_line(error)}") from None
         if given := self._module.imports:
             raise self._error(f"its WebAssembly module imports {given[0].module}.{given[0].name}; it must import nothing")
+        self._cancelled = False
         self._store: Any = None
         self._memory: Any = None
         self._function: Any = None
@@ -69,9 +72,9 @@ class WasmOperator:
         """An instance: with the first call, and after one that failed."""
         import wasmtime
 
-        self._store = store = wasmtime.Store(_engine())
+        self._store = store = wasmtime.Store(self._engine)
         store.set_limits(memory_size=min(self.limits.max_memory, MOST_BYTES), table_elements=1 << 20, instances=1, memories=1)
-        store.set_fuel(self.limits.max_operations)
+        self._allow(MOST_OPERATIONS)
         try:
             exports = wasmtime.Instance(store, self._module, []).exports(store)
         except (wasmtime.WasmtimeError, wasmtime.Trap) as error:
@@ -90,9 +93,24 @@ class WasmOperator:
     def _failed(self, error: Exception) -> CallbackError:
         fuel = self._store.get_fuel()
         self._store = None  # its memory is in an unknown state
+        if self._cancelled:
+            return self._error("the run was cancelled")
         if not fuel:
-            return self._error(f"takes more than {self.limits.max_operations} operations, the limit (max_operations)")
+            return self._error(f"takes more than {self._most} operations, the limit (max_operations sets another)")
         return self._error(f"its function {self.wasm.function} in WebAssembly failed: {_line(error)}")
+
+    def _allow(self, usual: int) -> None:
+        """What what runs next may take."""
+        given = self.limits.max_operations
+        self._most = usual if given == UNLIMITED.max_operations else given
+        self._store.set_fuel(self._most)
+        self._cancelled = False
+        self._store.set_epoch_deadline(1)
+
+    def cancel(self) -> None:
+        """From any thread: the call in progress ends."""
+        self._cancelled = True
+        self._engine.increment_epoch()
 
     def run(self, asked: Asked) -> list[np.ndarray | None]:
         """Calls it; the outputs, None for those that nobody wants."""
@@ -108,15 +126,21 @@ class WasmOperator:
         plan = _Plan(tensors, dtypes, kinds, given.shapes)
         base = self._reserve(plan.nbytes)
         plan.write(self._bytes, base)
-        self._store.set_fuel(self.limits.max_operations)
+        self._allow(MOST_OPERATIONS + OPERATIONS_PER_BYTE * plan.nbytes)
         outputs = base + RECORD * len(tensors)
         try:
-            code = self._function(self._store, *map(_signed, (base, len(tensors), outputs, len(kinds))))
+            code = self._called(*map(_signed, (base, len(tensors), outputs, len(kinds))))
         except (wasmtime.Trap, wasmtime.WasmtimeError) as error:
             raise self._failed(error) from None
         if code:
             raise self._error(f"its function {self.wasm.function} in WebAssembly returned {code}")
         return [self._output(plan, base, k, want, given.shapes[k]) for k, want in enumerate(asked.outputs)]
+
+    def _called(self, *words: int) -> Any:
+        """Ctrl-C ends what may take longer than usual; it waits for what may not."""
+        if self._most <= 4 * MOST_OPERATIONS:
+            return self._function(self._store, *words)
+        return interruptible(lambda: self._function(self._store, *words), self.cancel)
 
     def _output(self, plan: _Plan, base: int, k: int, want: tuple[DType, int] | None, told: Sequence[int] | None) -> np.ndarray | None:
         if want is None:

@@ -1,5 +1,6 @@
 """Operators of one's own in WebAssembly and WGSL, in a page."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -188,3 +189,43 @@ def test_a_hostile_module_is_an_error_and_harms_nothing(page_run: Run, case: str
 def test_damaged_files_and_shaders_are_errors(page_run: Run) -> None:
     assert "there is no module 5" in page_run("return error(create('no_module.ponnx'))")
     assert "test.kernels.Bad" in page_run("return error(create('bad_shader.ponnx', { executionProviders: ['webgpu'] }))")
+
+
+ENDLESS = list(HOSTILE).index("a loop without end")
+AGAIN = "(await create('affine.ponnx')).run(feeds(1)).then(({ y }) => y.dims)"
+
+
+def test_a_module_without_end_is_ended_and_sessions_work_again(page_run: Run) -> None:
+    """Its worker is ended, and with it its sessions; the next session has a worker of its own."""
+    told, later, shape = page_run(
+        FEEDS
+        + f"""
+      const options = {{ executionProviders: ["wasm"], maxOperations: 2 ** 27 }};
+      const session = await create("bad{ENDLESS}.ponnx", options);
+      const two = {{ x: new Tensor("float32", [1, 2], [2]) }};
+      const told = await session.run(two).then(() => "no error", ({{ message }}) => message);
+      const later = await session.run(two).then(() => "no error", ({{ message }}) => message);
+      return [told, later, await {AGAIN}];
+    """,
+        given(),
+    )
+    want = r"node evil \(test.kernels.Bad\): its WebAssembly takes more than 256 ms, the limit \(maxOperations sets another\)"
+    assert re.match(want, told)
+    assert "create the session again" in later
+    assert shape == [1, 7]
+
+
+def test_a_run_that_is_given_up_ends_a_module_without_end(page_run: Run) -> None:
+    told, shape = page_run(
+        FEEDS
+        + f"""
+      const session = await create("bad{ENDLESS}.ponnx", {{ executionProviders: ["wasm"] }});
+      const options = {{ terminate: false }};
+      const running = session.run({{ x: new Tensor("float32", [1, 2], [2]) }}, options).catch(({{ message }}) => message);
+      options.terminate = true;
+      return [await running, await {AGAIN}];
+    """,
+        given(),
+    )
+    assert re.match(r"node evil .*: the run was terminated, and its engine with it; create the session again", told)
+    assert shape == [1, 7]
