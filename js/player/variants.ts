@@ -108,6 +108,10 @@ export class Variants implements Host {
     this.host.stop();
   }
 
+  giveUp(): void {
+    this.host.giveUp();
+  }
+
   async release(): Promise<void> {
     await this.#queue;
     const made = [...this.#made.values()];
