@@ -46,6 +46,11 @@ await build({
   external: parts.map((file) => `./${file.replace(".mts", ".mjs")}`),
 });
 await build({ ...common, entryPoints: [player("worker.mts")], external: ["./gpu.mjs"] });
+const beside = {
+  name: "beside the player",
+  setup: ({ onResolve }) => onResolve({ filter: /\/index\.js$/ }, () => ({ path: "./index.mjs", external: true })),
+};
+await build({ ...common, entryPoints: [player("generate.mts")], plugins: [beside] });
 // In one piece: for service workers, which cannot import later, and for pages without modules.
 await build({ ...common, entryPoints: { all: player("index.ts") } });
 await build({
@@ -65,7 +70,9 @@ for (const part of ["pyodide", "widget", "lab"]) {
   const script = join(root, "js", part, "build.mjs");
   if (existsSync(script)) await import(pathToFileURL(script).href);
 }
-const scripts = ["index", "worker", ...parts.map((file) => file.split(".")[0]), "all"].map((name) => `${name}.mjs`);
+const scripts = ["index", "worker", "generate", ...parts.map((file) => file.split(".")[0]), "all"].map(
+  (name) => `${name}.mjs`,
+);
 const told = [...scripts, "core.wasm"].map((file) => {
   const bytes = readFileSync(join(dist, file));
   return `${file} ${bytes.length} (${gzipSync(bytes).length})`;

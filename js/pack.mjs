@@ -22,13 +22,15 @@ const {
 rmSync(target, { recursive: true, force: true });
 mkdirSync(join(target, "dist"), { recursive: true });
 const built = readdirSync(dist).filter((file) => /\.(mjs|js|map|wasm)$/.test(file));
-for (const file of [...built, ...declarations("index.d.ts")]) cpSync(join(dist, file), join(target, "dist", file));
+for (const file of [...built, ...declarations("generate.d.mts", declarations("index.d.ts"))])
+  cpSync(join(dist, file), join(target, "dist", file));
 for (const file of [
   "engine.mjs",
   "worker.mjs",
   "gpu.mjs",
   "compile.mjs",
   "common.mjs",
+  "generate.mjs",
   "all.mjs",
   "core.wasm",
   "core-relaxed.wasm",

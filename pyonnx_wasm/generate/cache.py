@@ -113,6 +113,14 @@ class Decoder:
                 feed[given.name] = everything[given.name].astype(np.int32) if given.type == "tensor(int32)" else everything[given.name]
         return session, ["logits", *self.memory.source], feed
 
+    def every(self, ids: list[int]) -> Array:
+        """Reads tokens; the logits [n, vocabulary] of all of them. What the cache then holds is of no further use."""
+        session, _, feed = self.request(ids)
+        feed |= {"num_logits_to_keep": np.int64(0)} if "num_logits_to_keep" in feed else {}
+        self.forget(0)
+        logits: Array = session.run(["logits"], feed)[0][0]
+        return logits.astype(np.float32)
+
     def taken(self, ids: list[int], names: list[str], results: list[Any]) -> Array:
         """Remembers what a run gave; returns the logits [vocabulary] of the last token."""
         values = dict(zip(names, (v if isinstance(v, OrtValue) else OrtValue(v) for v in results), strict=True))

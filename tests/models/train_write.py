@@ -139,6 +139,7 @@ def main() -> None:
     texts, held_out = split(chapters(args.kjv))
     made = tokenizer(texts)
     made.save(str(args.out / "tokenizer.json"))
+    (args.out / "config.json").write_text(json.dumps(CONFIG))
     length = CONFIG["max_position_embeddings"]
     flat, tests = windows(made, texts, 1).flatten(), windows(made, held_out, length)
     model = Llama(CONFIG)
@@ -175,8 +176,7 @@ def main() -> None:
             state = {"model": model.state_dict(), "optimisers": [o.state_dict() for o in optimisers], "step": step + 1}
             torch.save(state, args.out / "checkpoint.part")
             (args.out / "checkpoint.part").replace(saved)
-    torch.save({"config": CONFIG, "model": model.state_dict()}, args.out / "model.pt")
-    (args.out / "config.json").write_text(json.dumps(CONFIG))
+    torch.save({"model": model.state_dict()}, args.out / "model.pt")
 
 
 if __name__ == "__main__":

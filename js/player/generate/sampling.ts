@@ -1,0 +1,131 @@
+/** Chooses tokens: the same ones for a seed as `pyonnx_wasm/generate/sampling.py`, step by step. */
+
+/** How the next token is chosen. In this order: penalty, temperature, topK, topP, minP. */
+export interface Sampling {
+  /** Logits are divided by it; 0 takes the most likely token, whatever follows says. */
+  temperature: number;
+  /** Keeps so many of the most likely tokens; 0: all. */
+  topK: number;
+  /** Keeps the fewest of the most likely tokens that have this share together; 1: all. */
+  topP: number;
+  /** Keeps tokens at least so likely as this share of the most likely one; 0: all. */
+  minP: number;
+  /** Divides positive logits of tokens that came before, and multiplies negative ones. */
+  repetitionPenalty: number;
+  /** Of the random numbers; undefined: one that nobody knows. */
+  seed?: number | bigint | undefined;
+}
+
+export const DEFAULTS: Sampling = { temperature: 0.8, topK: 40, topP: 0.95, minP: 0, repetitionPenalty: 1 };
+
+/** Throws a RangeError that names what is out of range. */
+export function checked(given: Partial<Sampling>): Sampling {
+  const how = { ...DEFAULTS, ...Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) };
+  const rules: [keyof Sampling, boolean, string][] = [
+    ["temperature", how.temperature >= 0, "0 or more"],
+    ["topK", how.topK >= 0 && Number.isInteger(how.topK), "a whole number, 0 or more"],
+    ["topP", how.topP > 0 && how.topP <= 1, "above 0, at most 1"],
+    ["minP", how.minP >= 0 && how.minP <= 1, "0 to 1"],
+    ["repetitionPenalty", how.repetitionPenalty > 0, "above 0"],
+  ];
+  for (const [name, ok, want] of rules) if (!ok) throw new RangeError(`${name} is ${how[name]}; it must be ${want}`);
+  return how;
+}
+
+/** A seed as 64 bits. */
+export function seedOf(seed: number | bigint | undefined): bigint {
+  if (seed !== undefined) return BigInt.asUintN(64, BigInt(seed));
+  return crypto.getRandomValues(new BigUint64Array(1))[0]!;
+}
+
+const TURNS = [
+  [17, 29, 16, 24],
+  [13, 15, 26, 6],
+] as const;
+
+/** In [0, 1), from 53 bits of Threefry-2x32 with 20 rounds (Salmon et al., 2011) of the counter (position, 0). */
+export function uniform(seed: bigint, position: number): number {
+  const low = Number(seed & 0xffffffffn);
+  const high = Number(seed >> 32n);
+  const key = [low, high, (0x1bd11bda ^ low ^ high) >>> 0];
+  let a = (position + low) >>> 0;
+  let b = high;
+  for (let group = 1; group <= 5; group++) {
+    for (const turn of TURNS[group & 1]!) {
+      a = (a + b) >>> 0;
+      b = (((b << turn) | (b >>> (32 - turn))) ^ a) >>> 0;
+    }
+    a = (a + key[group % 3]!) >>> 0;
+    b = (b + key[(group + 1) % 3]! + group) >>> 0;
+  }
+  return ((a >>> 5) * 2 ** 26 + (b >>> 6)) * 2 ** -53;
+}
+
+function largest(logits: ArrayLike<number>): number {
+  let most = -Infinity;
+  let nan = false;
+  for (let i = 0; i < logits.length; i++) {
+    const x = logits[i]!;
+    if (x > most) most = x;
+    else if (x !== x) nan = true;
+  }
+  if (nan || most === -Infinity)
+    throw new Error("the model's logits are not numbers; its weights or inputs are damaged");
+  return most;
+}
+
+/** Probabilities of logits, before any choice. */
+export function probabilities(logits: ArrayLike<number>): Float64Array {
+  const most = largest(logits);
+  const powers = Float64Array.from(logits, (x) => (most === Infinity ? Number(x === most) : Math.exp(x - most)));
+  const sum = powers.reduce((total, x) => total + x, 0);
+  return powers.map((x) => x / sum);
+}
+
+/** Indices of the `count` largest, largest first, of equals the first. */
+export function leading(values: ArrayLike<number>, count: number): number[] {
+  if (count >= values.length) {
+    const every = Array.from(values, (_, i) => i);
+    return every.sort((i, j) => values[j]! - values[i]! || i - j);
+  }
+  const found: number[] = [];
+  for (let i = 0; i < values.length; i++) {
+    const value = values[i]!;
+    if (found.length === count && value <= values[found[count - 1]!]!) continue;
+    let at = found.length;
+    while (at > 0 && values[found[at - 1]!]! < value) at--;
+    found.splice(at, 0, i);
+    if (found.length > count) found.pop();
+  }
+  return found;
+}
+
+/** The token at `position`, which is the number of tokens before it; `before` are those that are penalised. */
+export function choose(
+  logits: ArrayLike<number>,
+  how: Sampling,
+  seed: bigint,
+  position: number,
+  before: Iterable<number>,
+): number {
+  largest(logits);
+  const wide = Float64Array.from(logits);
+  if (how.repetitionPenalty !== 1)
+    for (const token of new Set(before))
+      if (token < wide.length) {
+        const x = wide[token]!;
+        wide[token] = x > 0 ? x / how.repetitionPenalty : x * how.repetitionPenalty;
+      }
+  if (how.temperature === 0) return leading(wide, 1)[0]!;
+  const order = leading(wide, how.topK || wide.length);
+  const first = wide[order[0]!]!;
+  const powers = order.map((token) => Math.exp((wide[token]! - first) / how.temperature));
+  let total = 0;
+  const sums = powers.map((power) => (total += power));
+  const enough = how.topP < 1 ? sums.findIndex((sum) => sum >= how.topP * total) + 1 : order.length;
+  const likely = powers.filter((power) => power >= how.minP * powers[0]!).length;
+  const kept = Math.min(enough, likely);
+  const at = uniform(seed, position) * sums[kept - 1]!;
+  const drawn = sums.findIndex((sum) => sum > at);
+  return order[drawn < 0 ? kept - 1 : Math.min(drawn, kept - 1)]!;
+}
