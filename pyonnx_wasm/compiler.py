@@ -59,7 +59,7 @@ def compile(
         tell("lower", 0.8)
         parts = partition(graph)
         core = lower(parts, optimise)
-        on_gpu = lower_gpu(parts) if gpu else None
+        on_gpu = lower_gpu(parts, optimise) if gpu else None
     tell("done", 1.0)
     return Compiled(
         _signatures(graph.inputs, graph.strings[0]),

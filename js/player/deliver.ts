@@ -6,16 +6,21 @@ import { asBytes } from "./source.js";
 import { decodeStrings } from "./strings.js";
 import { TensorImpl, type Tensor } from "./tensor.js";
 
-export function deliver(name: string, { data, type, dims, gpu }: Output, into: TensorImpl | null, host: Host): Tensor {
+/** Gives back what the core holds for tensors that nobody has any more. */
+const forgotten = new FinalizationRegistry<() => void>((dispose) => dispose());
+
+export function deliver(
+  name: string,
+  { data, type, dims, gpu }: Output,
+  into: TensorImpl | null,
+  host: Host,
+  onGpu: boolean,
+): Tensor {
   if (gpu !== undefined) {
     const [download, dispose] = [() => host.download(gpu), () => host.dispose(gpu)];
-    return TensorImpl.onGpu(type, dims, {
-      id: gpu,
-      home: host.home,
-      buffer: host.bufferOf(gpu),
-      download,
-      dispose,
-    }) as Tensor;
+    const remote = { id: gpu, home: host.home, buffer: host.bufferOf(gpu), download, dispose };
+    if (!onGpu) forgotten.register(remote, dispose);
+    return TensorImpl.onGpu(type, dims, remote, onGpu ? "gpu-buffer" : "cpu-pinned") as Tensor;
   }
   if (!into) return new TensorImpl(type, new (arrayOf(type))(data.buffer), dims) as unknown as Tensor;
   const target = asBytes(into.data);

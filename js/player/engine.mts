@@ -9,6 +9,7 @@ import type { GpuFeed, GpuProgram, GpuTensor } from "./gpu/program.js";
 import { loadGpu } from "./gpu-module.js";
 import { Model, type Feed, type LoadOptions, type Output } from "./model.js";
 import type { Limits } from "./program.js";
+import { Held } from "./state.js";
 import type { AdapterInfo, Backend, StepTime } from "./types.js";
 import type { Source } from "./source.js";
 
@@ -38,7 +39,7 @@ export interface Loaded {
 
 export class Engine {
   readonly #models = new Map<number, Model>();
-  readonly #tensors = new Map<number, GpuTensor>();
+  readonly #tensors = new Map<number, GpuTensor | Held>();
   #queue: Promise<unknown> = Promise.resolve();
   #next = 1;
   #nextTensor = 1;
@@ -83,14 +84,15 @@ export class Engine {
   run(id: number, feeds: readonly Feed[], wanted: readonly number[], keep: readonly number[] = []): Promise<Output[]> {
     return this.#queued(async () => {
       const model = this.#model(id);
-      if (!model.gpu) return model.run(await this.#local(feeds), wanted);
+      if (!model.gpu) {
+        const outputs = await model.run(await this.#local(feeds), wanted, keep);
+        return outputs.map(({ held, ...output }) => (held ? { ...output, gpu: this.#keep(held) } : output));
+      }
       const results = await model.gpu.run(this.#gpuFeeds(feeds, model.gpu), wanted, new Set(keep));
       return results.map((result): Output => {
         if ("data" in result) return result;
         const { type, dims } = result;
-        const tensor = this.#nextTensor++;
-        this.#tensors.set(tensor, result);
-        return { data: new Uint8Array(), type, dims, gpu: tensor };
+        return { data: new Uint8Array(), type, dims, gpu: this.#keep(result) };
       });
     });
   }
@@ -98,35 +100,49 @@ export class Engine {
   profile(id: number, feeds: readonly Feed[]): Promise<StepTime[]> {
     return this.#queued(async () => {
       const model = this.#model(id);
-      return model.gpu ? model.gpu.profile(this.#gpuFeeds(feeds, model.gpu)) : model.profile(await this.#local(feeds));
+      return model.gpu
+        ? model.gpu.profile(this.#gpuFeeds(feeds, model.gpu))
+        : model.profile(
+            (await this.#local(feeds)).map((feed) => (feed.held ? { ...feed, data: feed.held.copy() } : feed)),
+          );
     });
   }
 
-  /** The bytes of a tensor that stayed on the GPU. */
+  #keep(tensor: GpuTensor | Held): number {
+    this.#tensors.set(this.#nextTensor, tensor);
+    return this.#nextTensor++;
+  }
+
+  /** The bytes of a tensor that the engine holds. */
   download(tensor: number): Promise<Uint8Array<ArrayBuffer>> {
-    return this.#queued(async () => {
-      const { owner, buffer, bytes } = this.#tensor(tensor);
-      return (await owner.gpu.read([{ buffer, bytes }]))[0] as Uint8Array<ArrayBuffer>;
-    });
+    return this.#queued(() => this.#bytes(this.#tensor(tensor)));
+  }
+
+  async #bytes(tensor: GpuTensor | Held): Promise<Uint8Array<ArrayBuffer>> {
+    if (tensor instanceof Held) return tensor.copy();
+    const { owner, buffer, bytes } = tensor;
+    return (await owner.gpu.read([{ buffer, bytes }]))[0] as Uint8Array<ArrayBuffer>;
   }
 
   /** The buffer of a tensor that stayed on the GPU. */
-  bufferOf(tensor: number): GPUBuffer {
-    return this.#tensor(tensor).buffer;
+  bufferOf(tensor: number): GPUBuffer | undefined {
+    const found = this.#tensor(tensor);
+    return found instanceof Held ? undefined : found.buffer;
   }
 
-  /** Gives a tensor's GPU memory back, after the calls that came before. */
+  /** Gives a tensor's memory back, after the calls that came before. */
   dispose(tensor: number): Promise<void> {
     return this.#queued(async () => {
       const found = this.#tensors.get(tensor);
       this.#tensors.delete(tensor);
-      found?.owner.dispose(found);
+      if (found instanceof Held) found.release();
+      else found?.owner.dispose(found);
     });
   }
 
-  #tensor(tensor: number): GpuTensor {
+  #tensor(tensor: number): GpuTensor | Held {
     const found = this.#tensors.get(tensor);
-    if (!found) throw new Error("the tensor on the GPU was disposed");
+    if (!found) throw new Error("the tensor was disposed");
     return found;
   }
 
@@ -134,7 +150,12 @@ export class Engine {
     return feeds.map(({ data, type, dims, gpu, buffer: own }) => {
       if (own) return { data: own as GPUBuffer, bytes: bytesOf(type, elements(dims)), type, dims };
       if (gpu === undefined) return { data, bytes: data.length, type, dims };
-      const { buffer, bytes, owner } = this.#tensor(gpu);
+      const found = this.#tensor(gpu);
+      if (found instanceof Held) {
+        const own = found.copy();
+        return { data: own, bytes: own.length, type, dims };
+      }
+      const { buffer, bytes, owner } = found;
       if (owner.gpu.lost) throw owner.gpu.lost;
       if (owner.gpu !== reader.gpu)
         throw new Error("a feed is on another GPU device; pass a tensor of its data: await getData()");
@@ -147,8 +168,8 @@ export class Engine {
     return Promise.all(
       feeds.map(async (feed) => {
         if (feed.gpu === undefined) return feed;
-        const { owner, buffer, bytes } = this.#tensor(feed.gpu);
-        return { ...feed, data: (await owner.gpu.read([{ buffer, bytes }]))[0] as Uint8Array };
+        const found = this.#tensor(feed.gpu);
+        return found instanceof Held ? { ...feed, held: found } : { ...feed, data: await this.#bytes(found) };
       }),
     );
   }
@@ -173,7 +194,7 @@ export class Engine {
   }
 
   stop(): void {
-    for (const tensor of this.#tensors.values()) tensor.owner.dispose(tensor);
+    for (const tensor of this.#tensors.values()) if (!(tensor instanceof Held)) tensor.owner.dispose(tensor);
     this.#tensors.clear();
     this.core.stop();
   }

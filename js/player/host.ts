@@ -173,7 +173,7 @@ class LocalHost implements Host {
     void this.engine.dispose(tensor);
   }
 
-  bufferOf(tensor: number): Tensor.GpuBufferType {
+  bufferOf(tensor: number): Tensor.GpuBufferType | undefined {
     return this.engine.bufferOf(tensor);
   }
 

@@ -1,7 +1,7 @@
 /** A compiled model in core memory: streamed in, initialised, run step by step of its script. */
 import type { Core } from "./core.js";
 import { missing, type Answers, type Asked } from "./asked.js";
-import type { Type } from "./dtypes.js";
+import { bytesOf, elements, type Type } from "./dtypes.js";
 import {
   BINDING_BYTES,
   headerLength,
@@ -23,6 +23,7 @@ import { externalSource, progressOf, range, sourceFiles, stream, type Range } fr
 import { Operators, type Watch } from "./operators.js";
 import { Program, Staging, type Limits, type Slot } from "./program.js";
 import { Reader, type Source } from "./source.js";
+import { Held, keeperOf, type Keeper } from "./state.js";
 import { partsOf, placesOf } from "./strings.js";
 import { readTables, weightsOf, type Tables } from "./tables.js";
 import type { Progress, StepTime } from "./types.js";
@@ -49,16 +50,20 @@ export interface Feed {
   readonly data: Uint8Array;
   readonly type: Type;
   readonly dims: readonly number[];
-  /** Set for a tensor that is on the GPU; `data` is empty then. */
+  /** Set for a tensor that the engine holds; `data` is empty then. */
   readonly gpu?: number | undefined;
+  /** What that is in the core's memory. */
+  readonly held?: Held | undefined;
   /** A buffer of the page's own device, for an engine in the page; `data` is empty then. */
   readonly buffer?: unknown;
 }
 
 export interface Output {
   readonly data: Uint8Array<ArrayBuffer>;
-  /** Set for an output that stayed on the GPU; `data` is empty then. */
+  /** Set for an output that the engine holds; `data` is empty then. */
   readonly gpu?: number | undefined;
+  /** What that is in the core's memory. */
+  readonly held?: Held | undefined;
   readonly type: Type;
   readonly dims: readonly number[];
 }
@@ -101,6 +106,7 @@ export class Model {
   #seed = 0n;
   #limits: Limits | undefined;
   #answer: LoadOptions["answer"];
+  #keeper: Keeper | undefined;
 
   private constructor(
     readonly core: Core,
@@ -176,6 +182,7 @@ export class Model {
         this.#steps.push({ program: this.#program(program, code, inputs.length, outputs.length), inputs });
     for (const address of code) this.#disown(address);
     this.#dropUnusedWeights();
+    this.#keeper = keeperOf(this.#steps, header.results);
     progress("ready", total);
   }
 
@@ -394,10 +401,13 @@ export class Model {
     for (const address of new Set(this.#weights)) if (!used.has(address)) this.#disown(address);
   }
 
-  /** Runs the model; `wanted` are indexes of outputs. Feeds have been checked against the signature. */
-  run(feeds: readonly Feed[], wanted: readonly number[]): Promise<Output[]> {
-    return this.#run(feeds, wanted, (program, inputs) =>
-      this.#answer ? program.runAsync(inputs, this.#answer) : program.run(inputs),
+  /** Runs the model; `wanted` are indexes of outputs, those in `keep` stay in the core where they may. Feeds have been checked. */
+  run(feeds: readonly Feed[], wanted: readonly number[], keep: readonly number[] = []): Promise<Output[]> {
+    return this.#run(
+      feeds,
+      wanted,
+      (program, inputs) => (this.#answer ? program.runAsync(inputs, this.#answer) : program.run(inputs)),
+      new Set(keep),
     );
   }
 
@@ -414,26 +424,40 @@ export class Model {
     feeds: readonly Feed[],
     wanted: readonly number[],
     execute: (program: Program, inputs: Slot[]) => Slot[] | Promise<Slot[]>,
+    keep: ReadonlySet<number> = new Set(),
   ): Promise<Output[]> {
-    const slots = feeds.map(({ data, type, dims }, i): Slot => {
-      const bytes = data.byteLength;
-      const address = (this.#inputs[i] as Staging).reserve(
-        bytes,
-        `input "${nameAt(this.header.inputs, i)}" of [${dims}]`,
-      );
-      return { address, bytes, type, dims };
+    const held = new Map(feeds.flatMap((feed, i) => (feed.held && this.#keeper?.takes(i) ? [[i, feed.held]] : [])));
+    const contents = feeds.map((feed, i) => (feed.held && !held.has(i) ? feed.held.copy() : feed.data));
+    const slots = feeds.map(({ type, dims }, i): Slot => {
+      const { room } = held.get(i) ?? {};
+      const bytes = room ? bytesOf(type, elements(dims)) : contents[i]!.byteLength;
+      const what = `input "${nameAt(this.header.inputs, i)}" of [${dims}]`;
+      return { address: room?.address ?? (this.#inputs[i] as Staging).reserve(bytes, what), bytes, type, dims };
     });
-    slots.forEach(({ address }, i) => this.core.bytes.set((feeds[i] as Feed).data, address));
-    for (const { program, inputs } of this.#steps)
-      slots.push(
-        ...(await execute(
-          program,
-          inputs.map((slot) => slots[slot] as Slot),
-        )),
-      );
+    slots.forEach(({ address }, i) => held.has(i) || this.core.bytes.set(contents[i]!, address));
+    const rooms = this.#keeper?.rooms(slots, held, keep);
+    if (rooms) slots.push(...(await this.#keeper!.program.runIn(rooms, slots, this.#answer)));
+    else
+      for (const { program, inputs } of this.#steps)
+        slots.push(
+          ...(await execute(
+            program,
+            inputs.map((slot) => slots[slot] as Slot),
+          )),
+        );
     return wanted.map((index) => {
       const { address, bytes, type, dims } = slots[this.header.results[index] as number] as Slot;
-      return { data: this.core.copy(address, bytes), type, dims };
+      const room = rooms?.byOutput.get(index);
+      if (!room) return { data: this.core.copy(address, bytes), type, dims };
+      const rows = dims[room.axis] as number;
+      const mine = new Held(room, rows);
+      if (!keep.has(index)) {
+        const data = mine.copy();
+        mine.release();
+        return { data, type, dims };
+      }
+      room.rows = rows;
+      return { data: new Uint8Array(), held: mine, type, dims };
     });
   }
 

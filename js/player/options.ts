@@ -123,9 +123,14 @@ export function inWorker(options: SessionOptions, { backends, gpu }: Target): bo
   return options.worker ?? env.worker !== false;
 }
 
-export function keptOutputs({ preferredOutputLocation: location }: SessionOptions, names: readonly string[]): number[] {
+/** The outputs that are to stay in a place. */
+export function keptOutputs(
+  { preferredOutputLocation: location }: SessionOptions,
+  names: readonly string[],
+  where: ort.Tensor.DataLocation,
+): number[] {
   const place = (name: string): string | undefined => (typeof location === "object" ? location[name] : location);
-  return names.flatMap((name, i) => (place(name) === "gpu-buffer" ? [i] : []));
+  return names.flatMap((name, i) => (place(name) === where ? [i] : []));
 }
 
 export function externals({ externalData = [] }: SessionOptions): External[] {

@@ -14,6 +14,7 @@ import {
   type Port,
   type State,
 } from "./tables.js";
+import type { Rooms } from "./state.js";
 import type { StepTime } from "./types.js";
 
 /** A tensor in core memory. */
@@ -107,6 +108,7 @@ export class Program {
   readonly #own: boolean;
   #frame = 0;
   #slots: (Slot | undefined)[] = [];
+  #rooms: Rooms["byOutput"] | undefined;
 
   /** Creates the Program from its verified words at `code`; throws an error that names kernel or step. */
   constructor(
@@ -164,11 +166,20 @@ export class Program {
     }
   }
 
-  /** Binds to the inputs' sizes; returns the sizes of the outputs, undefined for those that are known only in a run. */
-  bind(inputs: readonly Slot[]): (number[] | undefined)[] {
+  /**
+   * Binds to the inputs' sizes; returns the sizes of the outputs, undefined for those that are known only in a run. `told` is per
+   * state the rows that there is room for, and those that are in place.
+   */
+  bind(inputs: readonly Slot[], told?: readonly number[]): (number[] | undefined)[] {
     this.#prepare(inputs);
-    this.#bind(inputs);
+    this.#bind(inputs, undefined, told);
     return this.#outputDims();
+  }
+
+  /** Runs with outputs in rooms. */
+  runIn(rooms: Rooms, inputs: readonly Slot[], answer?: (asked: Asked) => Promise<Answers>): Slot[] | Promise<Slot[]> {
+    const run = this.#running(inputs, rooms);
+    return answer ? finishAsync(run, answer) : finish(run);
   }
 
   /** Binds to the inputs' sizes and runs; the slots returned are valid until the next run. */
@@ -181,9 +192,10 @@ export class Program {
     return finishAsync(this.#running(inputs), answer);
   }
 
-  *#running(inputs: readonly Slot[]): Run {
+  *#running(inputs: readonly Slot[], rooms?: Rooms): Run {
     const { core, exports } = this.#prepare(inputs);
-    const [ins, outs] = this.#bind(inputs);
+    const [ins, outs] = this.#bind(inputs, undefined, rooms?.told);
+    this.#rooms = rooms?.byOutput;
     this.#stageOutputs(outs);
     const error = this.#frame;
     yield* this.#whole(outs, () => core.call(() => exports.pwx_run(this.#session, ins, outs, error)));
@@ -207,6 +219,7 @@ export class Program {
   *#profiling(inputs: readonly Slot[], times: StepTime[]): Run {
     const { core, exports } = this.#prepare(inputs);
     const [ins, outs] = this.#bind(inputs);
+    this.#rooms = undefined;
     this.#stageOutputs(outs);
     const error = this.#frame;
     const zero = performance.now();
@@ -307,11 +320,12 @@ export class Program {
     inputs: readonly Slot[],
     how = (dims: number, ins: number, error: number): number =>
       this.core.exports.pwx_bind(this.#session, dims, ins, error),
+    told: readonly number[] = this.states.flatMap(() => [0, 0]),
   ): [ins: number, outs: number] {
     const { core } = this;
     const error = this.#frame;
     const dimsAt = error + ERROR_BYTES;
-    const all = [...inputs.flatMap(({ dims }) => dims), ...this.states.flatMap(() => [0, 0])];
+    const all = [...inputs.flatMap(({ dims }) => dims), ...told];
     const ins = dimsAt + 8 * all.length;
     const outs = ins + 4 * (inputs.length + this.states.length);
     const frame = core.view(error, outs - error);
@@ -390,6 +404,8 @@ export class Program {
       const dims = shapes[i];
       if (!dims) return undefined;
       const bytes = bytesOf(type, elements(dims));
+      const room = this.#rooms?.get(i);
+      if (room) return { address: room.address, bytes, type, dims };
       const staging = this.#staging[i] as Staging;
       return { address: staging.reserve(bytes, `output ${i} of [${dims}]`), bytes, type, dims };
     });

@@ -94,8 +94,8 @@ export class InferenceSession implements ort.InferenceSession {
     this.places = placesOf(loaded.outputs);
     this.inputMetadata = described(this.inputs, loaded.faces?.inputs);
     this.outputMetadata = described(override(loaded.outputs, sizes), loaded.faces?.outputs);
-    this.kept =
-      this.backend === "webgpu" ? opts.keptOutputs(options, this.outputNames).flatMap((k) => this.keepable(k)) : [];
+    const place = this.backend === "webgpu" ? "gpu-buffer" : "cpu-pinned";
+    this.kept = opts.keptOutputs(options, this.outputNames, place).flatMap((k) => this.keepable(k));
     if (options.enableProfiling) this.startProfiling();
   }
 
@@ -262,11 +262,12 @@ export class InferenceSession implements ort.InferenceSession {
     const host = this.host();
     if (this.profiled) void this.note(host.profile(this.id, inputs));
     const outputs = await host.run(this.id, inputs, indexes, keep);
+    const onGpu = this.backend === "webgpu";
     return Object.fromEntries(
       wanted.map((each) => {
         const first = outputs.shift() as Output;
         const { name, into } = each;
-        if (each.type !== "string") return [name, deliver(name, first, into, host)] as const;
+        if (each.type !== "string") return [name, deliver(name, first, into, host, onGpu)] as const;
         return [name, deliverStrings(name, first, outputs.shift() as Output, into)] as const;
       }),
     );

@@ -73,7 +73,7 @@ export class TensorImpl {
     if (isLocated(first)) {
       this.type = checkType(first.type);
       this.place = first.location;
-      this.values = first.location === "cpu-pinned" ? pinned(first) : undefined;
+      this.values = first.location === "cpu-pinned" && !("remote" in first) ? pinned(first) : undefined;
       this.resource = this.values ? undefined : (first as Resource);
       this.sizes = checkDims(this.type, first.dims, this.values);
       return;
@@ -95,11 +95,11 @@ export class TensorImpl {
     this.sizes = this.values ? checkDims(this.type, dims, this.values) : sameSize(this.sizes, dims);
   }
 
-  /** A tensor whose data an engine holds on the GPU. */
-  static onGpu(type: Type, dims: readonly number[], remote: Remote): TensorImpl {
+  /** A tensor whose data an engine holds: on the GPU, or in the core's memory. */
+  static onGpu(type: Type, dims: readonly number[], remote: Remote, location: TensorLocation): TensorImpl {
     const download = async (): Promise<TensorData> => new (arrayOf(type))((await remote.download()).buffer);
     const resource = { remote, gpuBuffer: remote.buffer, download, dispose: () => remote.dispose() };
-    return new TensorImpl({ location: "gpu-buffer", type, dims, ...resource });
+    return new TensorImpl({ location, type, dims, ...resource });
   }
 
   static async fromImage(image: never, options?: never): Promise<TensorImpl> {
@@ -141,12 +141,13 @@ export class TensorImpl {
 
   /** The handle of data that an engine holds. */
   get onGpu(): Remote | undefined {
-    return this.place === "gpu-buffer" ? this.resource?.remote : undefined;
+    return this.place === "cpu" ? undefined : this.resource?.remote;
   }
 
   get data(): TensorData {
     this.ensureValid();
-    if (!this.values) throw new Error("Tensor: the data is on the GPU; await getData() brings it here");
+    const where = this.place === "cpu-pinned" ? "in the engine" : "on the GPU";
+    if (!this.values) throw new Error(`Tensor: the data is ${where}; await getData() brings it here`);
     return this.values;
   }
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 from ..ir import Graph, IRError, Node, Storage, Value, dims
+from ..passes import Kept, keep_state
 from ..program import ARENA, OUTPUT, GpuPlan, GpuProgram, GpuSection
 from ..program.assemble import Assembler, Span, Step
 from ..program.lower import Parts
@@ -20,9 +21,14 @@ from .halves import read_halves, reads_halves
 from .shaded import MAX_STORAGE_BUFFERS, on_host, shaded
 from .split import is_large, split_large
 
+STATE_BITS = 32  # lanes write whole words, which smaller elements would share
 
-def lower_gpu(parts: Parts) -> GpuProgram | None:
+
+def lower_gpu(parts: Parts, optimise: bool = True) -> GpuProgram | None:
     """Lowers the nodes of a graph that depend on its inputs. A GPU binds whole buffers: what it reads and writes are different ones.
+
+    Args:
+        optimise: outputs that are longer inputs may stay where they are from run to run.
 
     Returns:
         None where the core runs the whole graph, and where no step of it has a shader.
@@ -30,9 +36,11 @@ def lower_gpu(parts: Parts) -> GpuProgram | None:
     if on_core(parts.graph):
         return None
     try:
-        made = _assembled(parts, True)
+        made = _assembled(parts, True, optimise)
     except NeedsCasts:
-        made = _assembled(parts, False)
+        made = _assembled(parts, False, optimise)
+    except NeedsCopies:
+        return lower_gpu(parts, False)
     return made if made.section.on_gpu or not made.section.steps else None
 
 
@@ -43,7 +51,7 @@ def on_core(graph: Graph) -> str:
     return next(filter(None, [*map(on_host, graph.nodes), *map(on_core, graph.bodies())]), "")
 
 
-def _assembled(parts: Parts, halves: bool) -> GpuProgram:
+def _assembled(parts: Parts, halves: bool, optimise: bool) -> GpuProgram:
     uses: dict[Storage, list[Node]] = {}
     for graph in (parts.graph, *parts.bodies):
         for storage, nodes in graph.uses().items():
@@ -56,7 +64,10 @@ def _assembled(parts: Parts, halves: bool) -> GpuProgram:
         return whole_inputs(split_large(nodes))
 
     bodies = {body: prepared(body, nodes) for body, nodes in parts.bodies.items()}
-    return GpuAssembler(parts.graph, prepared(parts.graph, parts.main), parts.weights, bodies).build()
+    main = prepared(parts.graph, parts.main)
+    inner = {v.storage for nodes in bodies.values() for node in nodes for v in node.inputs()}
+    kept = keep_state(parts.graph, main, inner, STATE_BITS) if optimise else None
+    return GpuAssembler(parts.graph, kept.nodes if kept else main, parts.weights, bodies, kept=kept).build()
 
 
 def whole_inputs(nodes: Sequence[Node]) -> list[Node]:
@@ -93,6 +104,10 @@ class NeedsCasts(Exception):
     """The core has to run a step whose casts were taken away."""
 
 
+class NeedsCopies(Exception):
+    """The core has to run a step over what is to stay on the GPU."""
+
+
 class GpuAssembler(Assembler):
     """Assembles a Program and collects its GPU section."""
 
@@ -103,8 +118,10 @@ class GpuAssembler(Assembler):
         weights: dict[Storage, int],
         bodies: Mapping[Graph, Sequence[Node]],
         outer: GpuAssembler | None = None,
+        kept: Kept | None = None,
     ) -> None:
-        super().__init__("gpu", nodes, graph.inputs, graph.outputs, weights, False, graph.checks, graph.reads, bodies)
+        outputs, pairs, checks = (kept.outputs, kept.pairs, kept.checks) if kept else (graph.outputs, [], [])
+        super().__init__("gpu", nodes, graph.inputs, outputs, weights, False, [*graph.checks, *checks], graph.reads, bodies, pairs)
         self.goes_on = outer is not None and len(graph.outputs) > 0 and len(graph.inputs) > 1 and goes_on(graph)
         self.modules: dict[str, int] = outer.modules if outer else {}
         self.pipelines: dict[tuple[Any, ...], int] = outer.pipelines if outer else {}
@@ -177,6 +194,8 @@ class GpuAssembler(Assembler):
                 raise IRError(f"{node.origin!r}: no shader fits this call of {node.kernel.name}")
             self.ways[key] = cases, on_gpu or reads_halves(node)
         cases, elsewhere = self.ways[key]
+        if cases is None and any(self.storages[s][5] for s in (*reads, *writes)):
+            raise NeedsCopies
         self.cases.append(cases)
         return step._replace(elsewhere=True) if elsewhere else step
 

@@ -28,12 +28,13 @@ from .integers import multiply_bytes
 from .norm import fuse_norms
 from .pack import pack_weights
 from .simplify import simplify
-from .state import Pair, keep_state
+from .state import Kept, Pair, keep_state
 from .verify import verify
 
 __all__ = [
     "PIPELINE",
     "PLAIN",
+    "Kept",
     "Pair",
     "Pass",
     "channels_last",

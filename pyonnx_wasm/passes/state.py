@@ -7,11 +7,11 @@ many are there already, are the dims of a further input; a host that knows nothi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from ..dtypes import DType
-from ..ir import Graph, Node, Shape, Storage, Value, dims, row_major
+from ..ir import Graph, Node, Shape, Storage, Value, dims, row_major, symbols_in
 from ..ir.dims import DimLike
 from ..tensor import CONCAT
 
@@ -56,12 +56,13 @@ class Kept:
     checks: list[tuple[DimLike, str]]
 
 
-def keep_state(graph: Graph, nodes: Sequence[Node], inner: set[Storage]) -> Kept:
+def keep_state(graph: Graph, nodes: Sequence[Node], inner: set[Storage], bits: int = 8) -> Kept:
     """The pairs of a graph, laid out.
 
     Args:
         nodes: those of the graph that run for each set of inputs, in order.
         inner: storages that branches and loops read.
+        bits: of an element, at least.
     """
     readers: dict[Storage, list[Node]] = {}
     for node in nodes:
@@ -72,7 +73,12 @@ def keep_state(graph: Graph, nodes: Sequence[Node], inner: set[Storage]) -> Kept
     outputs = {value.storage for _, value in graph.outputs} - read
     pairs: dict[Storage, Pair] = {}
     for node in nodes:
-        if node.kernel is CONCAT and node.out.storage in outputs and _fits(node, inputs, readers):
+        if (
+            node.kernel is CONCAT
+            and node.out.storage in outputs
+            and node.out.dtype.bits >= bits
+            and _fits(node, inputs, readers, graph.reads)
+        ):
             pairs[node.out.storage] = _pair(graph, node, inputs)
     if not pairs:
         return Kept(list(nodes), graph.outputs, [], [])
@@ -86,8 +92,12 @@ def keep_state(graph: Graph, nodes: Sequence[Node], inner: set[Storage]) -> Kept
     return Kept([_rewritten(node, pairs) for node in nodes], laid, [*pairs.values()], checks)
 
 
-def _fits(node: Node, inputs: Mapping[Storage, str], readers: Mapping[Storage, list[Node]]) -> bool:
-    """Whether a concatenation extends an input that nothing else reads, and all that reads its result takes strides."""
+def _fits(node: Node, inputs: Mapping[Storage, str], readers: Mapping[Storage, list[Node]], data: Collection[str]) -> bool:
+    """Whether a concatenation extends an input that nothing else reads, and all that reads its result takes strides.
+
+    Args:
+        data: sizes that are known in the run alone.
+    """
     past, out, axis = node.ins["x"][0], node.out, node.params["axis"]
     return (
         past.storage in inputs
@@ -96,8 +106,8 @@ def _fits(node: Node, inputs: Mapping[Storage, str], readers: Mapping[Storage, l
         and sum(x.storage is past.storage for x in node.ins["x"]) == 1
         and out.whole
         and out.rank <= MOST_RANK
-        and out.dtype.bits >= 8
         and not isinstance(past.shape[axis], int)
+        and symbols_in([out.shape]).isdisjoint(data)
         and all(
             "strided" in reader.kernel.traits and _pitched(v, out, axis, out.shape[axis]) is not None
             for reader in readers.get(out.storage, ())

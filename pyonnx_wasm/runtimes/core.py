@@ -294,10 +294,12 @@ class Core:
         finally:
             self._lib.pwx_cancel(self._handle, 0)
 
-    def evaluate(self, dims: Sequence[int], inputs: Sequence[np.ndarray], count: int) -> np.ndarray:
+    def evaluate(
+        self, dims: Sequence[int], inputs: Sequence[np.ndarray | None], count: int, told: Sequence[int] | None = None
+    ) -> np.ndarray:
         """Proves these sizes like ``bind`` and returns all ``count`` registers, int64. Takes no memory and leaves nothing bound."""
         registers = np.empty(count, np.int64)
-        self._dims[:] = [*dims, *[0] * len(self._told)]
+        self._dims[:] = [*dims, *(told or [0] * len(self._told))]
         into = registers.ctypes.data_as(POINTER(c_int64))
         pointers = _pointers(inputs) if inputs else None
         self._check(self._lib.pwx_evaluate(self._handle, self._dims, pointers, into, count, byref(self._error)))

@@ -14,7 +14,7 @@ from ..program.file import weight_bytes
 from . import UNLIMITED, Allocate, Limits
 from .host import Host
 from .profile import StepTime
-from .state import Keeper
+from .state import HostRoom, Keeper
 
 
 class Stepwise:
@@ -83,7 +83,7 @@ class Executor(Stepwise):
         self.core: Core = Core(main.code, memory, main.messages, main.origins, threads, library, limits)
         self.core.host = Host(main.callbacks, limits)
         dtypes = [DType(row.dtype) for row in self.core.view.outputs]
-        self.keeper = Keeper(self.core.states, lambda shape, output: np.zeros(shape, to_numpy(dtypes[output])), dtypes)
+        self.keeper = Keeper(self.core.states, lambda shape, i, axis: HostRoom(np.zeros(shape, to_numpy(dtypes[i])), dtypes[i], axis))
 
     def cancel(self) -> None:
         """From any thread: the run in progress ends before its next step."""

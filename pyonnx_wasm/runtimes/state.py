@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -23,25 +23,49 @@ LEAST_ROWS = 64
 Shape = tuple[int, ...]
 
 
-class Room:
+class Room(Protocol):
     """Memory of a runtime for the rows of one tensor.
 
     Attributes:
-        memory: whole of it, with as many rows along ``axis`` as there is room for.
+        shape: with as many rows along ``axis`` as there is room for.
+        memory: as the runtime takes it for an output.
         rows: how many the runs so far have filled.
-        owner: the runtime whose memory it is.
+        owner: who gave it.
     """
 
-    def __init__(self, memory: np.ndarray, dtype: DType, axis: int, owner: object) -> None:
-        self.memory, self.dtype, self.axis, self.owner, self.rows = memory, dtype, axis, owner, 0
+    shape: Shape
+    dtype: DType
+    axis: int
+    memory: Any
+    rows: int
+    owner: object
 
-    @property
-    def capacity(self) -> int:
-        return int(self.memory.shape[self.axis])
+    def array(self, rows: int) -> np.ndarray:
+        """A copy of the first rows, contiguous."""
+
+    def take(self, held: Held) -> int:
+        """Begins with the rows of another room; returns the bytes that were copied."""
+
+
+class HostRoom:
+    """A room that numpy sees."""
+
+    def __init__(self, memory: np.ndarray, dtype: DType, axis: int) -> None:
+        self.memory, self.shape, self.dtype, self.axis, self.rows = memory, memory.shape, dtype, axis, 0
+        self.owner: object = None
 
     def first(self, rows: int) -> np.ndarray:
-        """A view of the rows up to a number."""
+        """A view of the first rows."""
         return self.memory[(slice(None),) * self.axis + (slice(rows),)]
+
+    def array(self, rows: int) -> np.ndarray:
+        return self.first(rows).copy()
+
+    def take(self, held: Held) -> int:
+        to = self.first(held.rows)
+        to[...] = held.room.first(held.rows) if isinstance(held.room, HostRoom) and held.room.axis == self.axis else held.array()
+        self.rows = held.rows
+        return int(to.nbytes)
 
 
 @dataclass(eq=False)
@@ -53,11 +77,12 @@ class Held:
 
     @property
     def shape(self) -> Shape:
-        return self.room.first(self.rows).shape
+        shape, axis = self.room.shape, self.room.axis
+        return (*shape[:axis], self.rows, *shape[axis + 1 :])
 
     @property
     def ndim(self) -> int:
-        return self.room.memory.ndim
+        return len(self.room.shape)
 
     @property
     def size(self) -> int:
@@ -69,7 +94,7 @@ class Held:
 
     def array(self) -> np.ndarray:
         """A copy of the elements, contiguous."""
-        return self.room.first(self.rows).copy()
+        return self.room.array(self.rows)
 
 
 class Keeper:
@@ -77,12 +102,11 @@ class Keeper:
 
     Args:
         states: of the Program.
-        make: an array of zeros in the core's memory, of a shape and for an output's number.
-        dtypes: of the outputs.
+        make: a room of zeros: of a shape, for the output of a number, along an axis.
     """
 
-    def __init__(self, states: Sequence[StateRow], make: Callable[[Shape, int], np.ndarray], dtypes: Sequence[DType]) -> None:
-        self.states, self.make, self.dtypes = states, make, dtypes
+    def __init__(self, states: Sequence[StateRow], make: Callable[[Shape, int, int], Room]) -> None:
+        self.states, self.make = states, make
         #: Bytes of rows that were copied to another room.
         self.copied = 0
 
@@ -116,7 +140,7 @@ class Keeper:
             shape, given = bound[state.output], inputs[state.past]
             stays = state.output in keep and shape is not None
             room = rooms[k]
-            short = room is not None and shape is not None and shape[state.axis] > room.capacity
+            short = room is not None and shape is not None and shape[state.axis] > room.shape[state.axis]
             if short or (room is None and stays):
                 rooms[k], changed = self._placed(state, shape, given), True
             elif (room is None or shape is None) and isinstance(given, Held):
@@ -128,7 +152,8 @@ class Keeper:
         outputs: list[Any] = [None if shape is None or i in taken else empty(i, shape) for i, shape in enumerate(bound)]
         for i, room in taken.items():
             outputs[i] = room.memory
-        core.run([given.room.memory if isinstance(given, Held) else given for given in inputs], outputs, empty)
+        in_place = {state.past: room.memory for state, room in zip(self.states, rooms, strict=True) if room is not None}
+        core.run([in_place[i] if isinstance(given, Held) else given for i, given in enumerate(inputs)], outputs, empty)
         for state in self.states:
             into = taken.get(state.output)
             if into is not None:
@@ -136,7 +161,7 @@ class Keeper:
                 if state.output in keep:
                     outputs[state.output], into.rows = Held(into, rows), rows
                 else:
-                    outputs[state.output] = into.first(rows).copy() if state.output in wanted else None
+                    outputs[state.output] = into.array(rows) if state.output in wanted else None
         return outputs
 
     def _newest(self, state: StateRow, inputs: Sequence[Any], rooms: Sequence[Room | None]) -> Room | None:
@@ -150,12 +175,10 @@ class Keeper:
         """A room of its own for an output, with the past in it where that was held."""
         axis, most = state.axis, shape[state.axis]
         capacity = max(LEAST_ROWS, most + most // 2)
-        memory = self.make((*shape[:axis], capacity, *shape[axis + 1 :]), state.output)
-        room = Room(memory, self.dtypes[state.output], axis, self)
+        room = self.make((*shape[:axis], capacity, *shape[axis + 1 :]), state.output, axis)
+        room.owner = self
         if isinstance(given, Held):
-            room.first(given.rows)[...] = given.room.first(given.rows) if given.room.axis == axis else given.array()
-            room.rows = given.rows
-            self.copied += given.room.first(given.rows).nbytes
+            self.copied += room.take(given)
         return room
 
     def _told(self, rooms: Sequence[Room | None], inputs: Sequence[Any]) -> list[int]:
@@ -163,5 +186,5 @@ class Keeper:
         found: list[int] = []
         for state, room in zip(self.states, rooms, strict=True):
             given = inputs[state.past]
-            found += (0, 0) if room is None else (room.capacity, given.rows if isinstance(given, Held) else 0)
+            found += (0, 0) if room is None else (room.shape[room.axis], given.rows if isinstance(given, Held) else 0)
         return found

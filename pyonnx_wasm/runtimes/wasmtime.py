@@ -24,7 +24,7 @@ from . import UNLIMITED, Allocate, Limits
 from .cpu import Stepwise
 from .errors import MORE, core_error
 from .host import Host
-from .state import Keeper
+from .state import HostRoom, Keeper
 
 LIB = Path(__file__).resolve().parents[1] / "lib"
 FILE = "core-relaxed.wasm"
@@ -284,16 +284,16 @@ class Core:
         self.module.write(self._dims, np.array([*dims, *self._told], np.int64))
         return self._session, self._dims, self._place(inputs) if self.view.reads_contents else 0
 
-    def room(self, shape: tuple[int, ...], output: int) -> np.ndarray:
-        """Zeros in the module, as long as the array lives."""
+    def room(self, shape: tuple[int, ...], output: int, axis: int) -> HostRoom:
+        """Zeros in the module, as long as the room lives."""
         dtype = DType(self.view.outputs[output].dtype)
         nbytes = dtype.nbytes(math.prod(shape))
         at = self.module.alloc(nbytes, f"the state of output {output}")
-        memory = self.module.view(at, max(nbytes, 1))
+        memory = self.module.view(at, nbytes)
         memory[:] = 0
-        finalize(memory, self.module.free, at).atexit = False
-        found: np.ndarray = memory[:nbytes].view(to_numpy(dtype)).reshape(shape)
-        return found
+        room = HostRoom(memory.view(to_numpy(dtype)).reshape(shape), dtype, axis)
+        finalize(room, self.module.free, at).atexit = False
+        return room
 
     def _place(self, inputs: Sequence[np.ndarray | None]) -> int:
         """Copies the inputs into the module where they are not there; the address of their addresses."""
@@ -352,7 +352,7 @@ class Executor(Stepwise):
             first.run([], [])
             first.close()
         self.core: Core = Core(module, main, [(memory[h], -w.nbytes) for h, w in zip(home, weights, strict=True)], limits)
-        self.keeper = Keeper(self.core.states, self.core.room, [DType(row.dtype) for row in self.core.view.outputs])
+        self.keeper = Keeper(self.core.states, self.core.room)
         kept = {home[row.slot] for row in self.core.view.storages if row.kind == WEIGHT}
         for h in set(home) - kept:  # what init alone needed
             module.free(memory[h])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,13 +12,15 @@ from ..program import GpuProgram as Lowered
 from ..program import Weight
 from . import UNLIMITED, Allocate, Limits
 from .profile import StepTime
+from .state import Keeper
 from .wgpu_control import control
-from .wgpu_device import Data, Gpu, explaining
+from .wgpu_device import NO_BYTES, Data, Gpu, explaining
 from .wgpu_device import GpuError as GpuError
 from .wgpu_device import adapter_name as adapter_name
 from .wgpu_device import device as device
 from .wgpu_model import Model, Tensor
 from .wgpu_program import GpuProgram
+from .wgpu_state import GpuRoom
 
 
 class GpuExecutor:
@@ -38,6 +40,11 @@ class GpuExecutor:
         with explaining(self.gpu.device, "the model's weights"):
             self.program = GpuProgram(self.model, program.code, self.section, control, threads)
         self._shapes: list[tuple[int, ...]] = []
+        self._nothing = self.gpu.buffer(16, "nothing")
+        self.keeper = Keeper(self.program.view.states, self._room)
+
+    def _room(self, shape: tuple[int, ...], output: int, axis: int) -> GpuRoom:
+        return GpuRoom(self.gpu, shape, DType(self.program.view.outputs[output].dtype), axis, f"the state of output {output}")
 
     @property
     def kernels_on_core(self) -> tuple[str, ...]:
@@ -55,32 +62,71 @@ class GpuExecutor:
 
     def run(self, inputs: Sequence[np.ndarray], outputs: list[Any], more: Allocate | None = None) -> None:
         """Runs the bound Program; inputs and outputs are contiguous and of the bound shapes."""
-        self._run(inputs, outputs, more, None)
+        self._run(self._tensors(inputs), outputs, more)
+
+    def run_held(
+        self, shapes: Sequence[Sequence[int]], inputs: Sequence[Any], keep: Collection[int], wanted: Collection[int], empty: Allocate
+    ) -> list[Any]:
+        """Binds and runs; see :meth:`Keeper.run`."""
+        self._shapes = [tuple(shape) for shape in shapes]
+        with explaining(self.gpu.device, "running the model"):
+            return self.keeper.run(_Bound(self), [d for shape in shapes for d in shape], inputs, keep, wanted, empty)
 
     def profile(self, inputs: Sequence[np.ndarray], outputs: list[Any], more: Allocate | None = None) -> list[StepTime]:
         """Like ``run``, each step in a pass of its own between two timestamps."""
         times: list[StepTime] = []
-        self._run(inputs, outputs, more, times)
+        self._run(self._tensors(inputs), outputs, more, times)
         return times
 
-    def _tensors(self, inputs: Sequence[np.ndarray]) -> list[Tensor]:
-        arrays = [np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in inputs]
-        rows = zip(arrays, self.program.view.inputs, self._shapes, strict=True)
-        return [Tensor(Data(x.nbytes, x), DType(row.dtype), shape) for x, row, shape in rows]
+    def _tensors(self, inputs: Sequence[Any]) -> list[Tensor]:
+        """What is given; in the place of what is held, which nothing reads, an empty buffer."""
+        found = []
+        for x, row, shape in zip(inputs, self.program.view.inputs, self._shapes, strict=False):
+            if isinstance(x, np.ndarray):
+                raw = np.ascontiguousarray(x).reshape(-1).view(np.uint8)
+                data = Data(raw.nbytes, raw)
+            else:
+                data = Data(0, NO_BYTES, self._nothing)
+            found.append(Tensor(data, DType(row.dtype), shape))
+        return found
 
-    def _run(self, inputs: Sequence[np.ndarray], outputs: list[Any], more: Allocate | None, times: list[StepTime] | None) -> None:
+    def _run(
+        self,
+        inputs: Sequence[Tensor],
+        outputs: list[Any],
+        more: Allocate | None,
+        times: list[StepTime] | None = None,
+        told: Sequence[int] | None = None,
+    ) -> None:
+        rooms = {i: out for i, out in enumerate(outputs) if out is not None and not isinstance(out, np.ndarray)}
         with explaining(self.gpu.device, "running the model"):
             self.gpu.begin()
             self.model.left = self.model.limits.max_operations
-            results = self.program.run(self._tensors(inputs), times)
-            away = [i for i, result in enumerate(results) if result.data.array is None]
+            results = self.program.run(inputs, times, told, rooms)
+            away = [i for i, result in enumerate(results) if result.data.array is None and i not in rooms]
             read = self.gpu.read([(results[i].data.buffer, 0, results[i].data.nbytes) for i in away])
             for i, raw in zip(away, read, strict=True):
                 results[i].data.array = raw
             self.gpu.end()
         for i, result in enumerate(results):
+            if i in rooms:
+                continue
             if outputs[i] is None:
                 if more is None:
                     raise ValueError(f"output {i} has a shape that is data: give `more`, which makes its array")
                 outputs[i] = more(i, result.dims)
             outputs[i].reshape(-1).view(np.uint8)[:] = result.data.here(self.gpu)
+
+
+class _Bound:
+    """A model as a keeper binds and runs it."""
+
+    def __init__(self, executor: GpuExecutor) -> None:
+        self.executor = executor
+
+    def bind(self, dims: Sequence[int], contents: Sequence[Any], told: Sequence[int]) -> list[tuple[int, ...] | None]:
+        self.told, program = told, self.executor.program
+        return program.shapes(program.evaluate(self.executor._tensors(contents), told))
+
+    def run(self, feeds: Sequence[Any], outputs: list[Any], more: Allocate) -> None:
+        self.executor._run(self.executor._tensors(feeds), outputs, more, None, self.told)

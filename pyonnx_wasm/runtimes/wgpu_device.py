@@ -150,7 +150,8 @@ class Gpu:
             if key in _pipelines:
                 _pipelines.move_to_end(key)
                 return Pipeline(row["kernel"], *_pipelines[key])
-        entries = [{"binding": 0, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": "uniform"}}]
+        uniforms = {"type": "uniform", "has_dynamic_offset": True}
+        entries = [{"binding": 0, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": uniforms}]
         for i in range(row["bindings"]):
             kind = "storage" if i < row["outputs"] else "read-only-storage"
             entries.append({"binding": i + 1, "visibility": wgpu.ShaderStage.COMPUTE, "buffer": {"type": kind}})
@@ -171,11 +172,15 @@ class Gpu:
                 _pipelines.popitem(last=False)
         return Pipeline(row["kernel"], pipeline, layout)
 
+    @property
+    def most_bytes(self) -> int:
+        """Bytes of a binding, at most."""
+        return int(min(self.device.limits["max-storage-buffer-binding-size"], self.device.limits["max-buffer-size"]))
+
     def bindable(self, size: int, what: str) -> None:
         """Raises GpuError where no binding can be so large."""
-        most = min(self.device.limits["max-storage-buffer-binding-size"], self.device.limits["max-buffer-size"])
-        if size > most:
-            raise GpuError(f"{what} needs {size} bytes in one buffer, this GPU binds at most {most}")
+        if size > self.most_bytes:
+            raise GpuError(f"{what} needs {size} bytes in one buffer, this GPU binds at most {self.most_bytes}")
 
     def buffer(self, nbytes: int, what: str, in_parts: bool = False) -> Any:
         """A buffer for so many bytes; what is bound ``in_parts`` may be larger than a binding."""
@@ -248,10 +253,10 @@ class Gpu:
         if whole < raw.size:
             self.device.queue.write_buffer(buffer, whole, np.pad(raw[whole:], (0, 4 - raw.size + whole)))
 
-    def copy(self, source: Any, target: Any, at: int, nbytes: int) -> None:
-        """Copies the start of a buffer to byte ``at`` of another; both numbers are multiples of 4."""
+    def copy(self, source: Any, target: Any, at: int, nbytes: int, first: int = 0) -> None:
+        """Copies bytes from ``first`` on of a buffer to byte ``at`` of another; all numbers are multiples of 4."""
         if nbytes:
-            self.encoder.copy_buffer_to_buffer(source, 0, target, at, nbytes)
+            self.encoder.copy_buffer_to_buffer(source, first, target, at, nbytes)
 
     def read(self, wanted: Sequence[tuple[Any, int, int]]) -> list[np.ndarray]:
         """The bytes of ranges (buffer, offset, bytes) behind what is pending: one submission and one wait for all."""

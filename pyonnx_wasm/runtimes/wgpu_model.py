@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ..program import Weight
 from . import UNLIMITED, Limits
 from .wgpu_device import Data, Gpu, GpuError, Pipeline
 
+UNIFORM_ALIGN = 256
 I32_MIN, U32_MAX = -(1 << 31), (1 << 32) - 1
 
 
@@ -44,6 +46,39 @@ class Model:
     limits: Limits = UNLIMITED
     buffers: dict[int, Any] = field(default_factory=dict)
     left: int = 0
+
+
+class Uniforms:
+    """The uniforms of a stage's steps, for several sizes: a place per step in each of so many slots.
+
+    Args:
+        blocks: bytes of each step's.
+    """
+
+    def __init__(self, gpu: Gpu, blocks: Sequence[int], slots: int) -> None:
+        self.gpu, self.slots = gpu, slots
+        self._places = [0, *accumulate(-(-size // UNIFORM_ALIGN) * UNIFORM_ALIGN for size in blocks)]
+        self._buffer: Any = None
+
+    @property
+    def buffer(self) -> Any:
+        import wgpu
+
+        if self._buffer is None:
+            size = max(self.slots * self._places[-1], UNIFORM_ALIGN)
+            self._buffer = self.gpu.device.create_buffer(size=size, usage=wgpu.BufferUsage.UNIFORM | wgpu.BufferUsage.COPY_DST)
+        return self._buffer
+
+    def place(self, slot: int, step: int) -> int:
+        """Where the uniforms of a step begin."""
+        return slot * self._places[-1] + self._places[step]
+
+    def write(self, slot: int, blocks: Sequence[bytes]) -> None:
+        """Fills a slot, behind what is pending."""
+        self.gpu.flush()
+        data = b"".join(block.ljust(end - at, b"\0") for block, at, end in zip(blocks, self._places, self._places[1:], strict=False))
+        if data:
+            self.gpu.device.queue.write_buffer(self.buffer, self.place(slot, 0), data)
 
 
 def element(raw: np.ndarray, dtype: DType) -> int:

@@ -18,37 +18,34 @@ from ..program.view import StepRow
 from .core import Core
 from .profile import StepTime
 from .wgpu_device import Data, GpuError, Pipeline
-from .wgpu_model import Model, Tensor, element, uniform_block
+from .wgpu_model import Model, Tensor, Uniforms, element, uniform_block
 
 BINDINGS = 4  # sizes of a stage whose uniforms and bind groups are kept
 GROUPS = 8  # bind groups per step, on average
-UNIFORM_ALIGN = 256
 MAX_GROUPS = 65535
 MAX_QUERIES = 4096
 
 
 @dataclass
 class _Chosen:
-    """How a step runs: its pipeline, its workgroups, its uniforms; per buffer what is bound where that is not the whole."""
+    """How a step runs: its pipeline and its workgroups; per buffer what is bound where that is not the whole."""
 
     pipeline: Pipeline
     workgroups: int
-    uniforms: int
-    block: int
     parts: list[tuple[int, int] | None]
 
 
 @dataclass
 class _Bound:
-    """What the sizes of a stage lead to. Places are those of the arena, on the GPU and in the core's memory; ``lives`` who is in them."""
+    """What the sizes of a stage lead to. Places are those of the arena, on the GPU and in the core's memory; ``lives`` who is in them;
+    ``slot`` is which of the stage's uniforms are theirs."""
 
     sizes: dict[int, int]
     there: dict[int, int]
     here: dict[int, int]
     lives: tuple[list[list[tuple[int, int]]], list[list[tuple[int, int]]]]
-    uniforms: Any
+    slot: int
     chosen: list[_Chosen | None]
-    groups: dict[tuple[int, ...], tuple[list[Any], Any]] = field(default_factory=dict)
 
 
 @dataclass
@@ -59,6 +56,7 @@ class Run:
     registers: np.ndarray
     slots: list[Tensor | None]
     times: list[StepTime] | None
+    rooms: Mapping[int, Any]
     bound: list[_Bound] = field(default_factory=list)
     sizes: dict[int, int] = field(default_factory=dict)
     there: dict[int, Any] = field(default_factory=dict)
@@ -84,6 +82,8 @@ class GpuProgram:
         self.known = self._known()
         self.reads = self._reads()
         self.bound: list[OrderedDict[bytes, _Bound]] = [OrderedDict() for _ in self.stages]
+        self.uniforms = [Uniforms(self.gpu, [self._block(i) for i in range(*stage)], BINDINGS) for stage in self.stages]
+        self.groups: dict[tuple[Any, ...], tuple[list[Any], Any]] = {}
         self.rooms: list[Any] = []
         self.memory: list[np.ndarray] = []
         for i in sorted(self.on_gpu):
@@ -135,19 +135,36 @@ class GpuProgram:
             first = stage.registers
         return found
 
-    def evaluate(self, inputs: Sequence[Tensor]) -> np.ndarray:
+    def _block(self, step: int) -> int:
+        """Bytes of a step's uniforms, whichever case runs."""
+        cases = self.plan.steps[step]
+        numbers = max((len(case["uniforms"]) for case in cases), default=0) if isinstance(cases, list) else 0
+        return -(-(3 + len(self.steps[step].present) + numbers) // 4) * 16
+
+    def evaluate(self, inputs: Sequence[Tensor], told: Sequence[int] | None = None) -> np.ndarray:
         """The registers of the first stage."""
         arrays = [x.data.here(self.gpu) for x in inputs] if self.view.reads_contents else []
-        return self.core.evaluate([d for x in inputs for d in x.dims], arrays, self.view.count("registers"))
+        return self.core.evaluate([d for x in inputs for d in x.dims], arrays, self.view.count("registers"), told)
 
     def shapes(self, registers: np.ndarray) -> list[tuple[int, ...] | None]:
         """The shapes of the outputs, None for those that later stages tell."""
         end = self.view.stages[0].registers
         return [tuple(int(registers[r]) for r in row.dims) if all(r < end for r in row.dims) else None for row in self.view.outputs]
 
-    def run(self, inputs: Sequence[Tensor], times: list[StepTime] | None = None) -> list[Tensor]:
-        """Runs; what the outputs lie in is theirs until the run of the model ends, or it is given back."""
-        run = Run(inputs, self.evaluate(inputs), [None] * len(self.view.slots), times)
+    def run(
+        self,
+        inputs: Sequence[Tensor],
+        times: list[StepTime] | None = None,
+        told: Sequence[int] | None = None,
+        rooms: Mapping[int, Any] | None = None,
+    ) -> list[Tensor]:
+        """Runs; what the outputs lie in is theirs until the run of the model ends, or it is given back.
+
+        Args:
+            told: per state the rows that there is room for, and those that are in place.
+            rooms: buffers of outputs that stay, by output.
+        """
+        run = Run(inputs, self.evaluate(inputs, told), [None] * len(self.view.slots), times, rooms or {})
         self._begin(run, 0)
         for action, *what in self.plan.schedule:
             if action == "gpu":
@@ -239,9 +256,8 @@ class GpuProgram:
         if key in kept:
             kept.move_to_end(key)
         else:
-            while len(kept) >= BINDINGS:
-                kept.popitem(last=False)
-            kept[key] = self._bind(run, stage)
+            slot = len(kept) if len(kept) < BINDINGS else kept.popitem(last=False)[1].slot
+            kept[key] = self._bind(run, stage, slot)
         bound = kept[key]
         run.bound.append(bound)
         run.sizes |= bound.sizes
@@ -261,13 +277,12 @@ class GpuProgram:
             if data is not None:
                 run.there[storage] = data.there(self.gpu, what)
             else:
-                run.there[storage] = self.model.buffers[row.slot] if row.kind == WEIGHT else self.gpu.take(size, what)
+                kept = self.model.buffers if row.kind == WEIGHT else run.rooms if row.kind == OUTPUT else {}
+                run.there[storage] = kept[row.slot] if row.slot in kept else self.gpu.take(size, what)
         if storage in self.on_core and row.kind in (INPUT, SLOT, OUTPUT):
             run.here[storage] = np.zeros(size, np.uint8) if data is None else data.here(self.gpu)
 
-    def _bind(self, run: Run, stage: int) -> _Bound:
-        import wgpu
-
+    def _bind(self, run: Run, stage: int, slot: int) -> _Bound:
         registers = run.registers
         sizes = {i: int(registers[self.storages[i].size]) for i in self.known[stage]}
         every = run.sizes | sizes
@@ -283,6 +298,7 @@ class GpuProgram:
             cases = self.plan.steps[i]
             if not isinstance(cases, list):
                 chosen.append(None)
+                blocks.append(b"")
                 continue
             case = next((c for c in cases if self._fits(c, registers)), None)
             if case is None:
@@ -290,6 +306,7 @@ class GpuProgram:
             grid = [int(registers[r]) for r in case["grid"]]
             if not math.prod(grid):
                 chosen.append(None)
+                blocks.append(b"")
                 continue
             parts = [self._part(b, every, registers, i) for b in self.steps[i].present]
             rows = [self.buffers[b] for b in self.steps[i].present]
@@ -297,12 +314,10 @@ class GpuProgram:
                 0 if part else int(registers[row.offset]) * 8 // DType(row.dtype).bits for part, row in zip(parts, rows, strict=True)
             ]
             pipeline = self.model.pipelines[case["pipeline"]]
-            block = uniform_block(pipeline.kernel, [*grid, *offsets], case["uniforms"], registers)
-            at = sum(map(len, blocks))
-            blocks.append(block.ljust(-(-len(block) // UNIFORM_ALIGN) * UNIFORM_ALIGN, b"\0"))
-            chosen.append(_Chosen(pipeline, math.prod(grid), at, len(block), parts))
-        uniforms = self.gpu.device.create_buffer_with_data(data=b"".join(blocks) or bytes(16), usage=wgpu.BufferUsage.UNIFORM)
-        return _Bound(sizes, there, here, lives, uniforms, chosen)
+            blocks.append(uniform_block(pipeline.kernel, [*grid, *offsets], case["uniforms"], registers))
+            chosen.append(_Chosen(pipeline, math.prod(grid), parts))
+        self.uniforms[stage].write(slot, blocks)
+        return _Bound(sizes, there, here, lives, slot, chosen)
 
     def _fits(self, case: Mapping[str, Any], registers: np.ndarray) -> bool:
         if case["guard"] >= 0 and not registers[case["guard"]]:
@@ -336,11 +351,14 @@ class GpuProgram:
         self.rooms += [None] * (place + 1 - len(self.rooms))
         room = self.rooms[place]
         if room is None or room.size < size:
+            what, half_more = f"the output of {self.origin(step)}", 0
             if room is not None:
                 self.gpu.flush()
+                self.groups = {key: found for key, found in self.groups.items() if room not in found[0]}
+                half_more = min(room.size + room.size // 2, self.gpu.most_bytes)
                 room.destroy()
                 self.rooms[place] = None
-            self.rooms[place] = self.gpu.buffer(size, f"the output of {self.origin(step)}")
+            self.rooms[place] = self.gpu.buffer(max(size, half_more), what)
         return self.rooms[place]
 
     def _memory(self, place: int, size: int) -> np.ndarray:
@@ -353,27 +371,28 @@ class GpuProgram:
         origin = self.steps[step].origin
         return self.model.origins[origin] if origin < len(self.model.origins) else f"step {step}"
 
-    def _group(self, run: Run, step: int) -> tuple[_Chosen, Any] | None:
-        """What a step dispatches."""
+    def _group(self, run: Run, step: int) -> tuple[_Chosen, Any, int] | None:
+        """What a step dispatches, and where its uniforms are."""
         stage = len(run.bound) - 1
         bound = run.bound[stage]
         chosen = bound.chosen[step - self.stages[stage][0]]
         if chosen is None:
             return None
         buffers = [run.there[self.buffers[b].storage] for b in self.steps[step].present]
-        key = (step, *map(id, buffers))
-        found = bound.groups.get(key)
+        key = (step, id(chosen.pipeline.layout), *map(id, buffers), *chosen.parts)
+        found = self.groups.get(key)
         if found is None:
-            if len(bound.groups) >= GROUPS * len(bound.chosen):
-                bound.groups.clear()
-            entries = [{"binding": 0, "resource": {"buffer": bound.uniforms, "offset": chosen.uniforms, "size": chosen.block}}]
+            if len(self.groups) >= GROUPS * len(self.steps):
+                self.groups.clear()
+            uniforms = self.uniforms[stage]
+            entries = [{"binding": 0, "resource": {"buffer": uniforms.buffer, "offset": 0, "size": self._block(step)}}]
             for k, (buffer, part) in enumerate(zip(buffers, chosen.parts, strict=True)):
                 first, size = part or (0, buffer.size)
                 entries.append({"binding": k + 1, "resource": {"buffer": buffer, "offset": first, "size": size}})
             layout = chosen.pipeline.layout
             group = self.gpu.device.create_bind_group(layout=layout, entries=entries, label=chosen.pipeline.kernel)
-            found = bound.groups[key] = buffers, group
-        return chosen, found[1]
+            found = self.groups[key] = [*buffers, layout], group
+        return chosen, found[1], self.uniforms[stage].place(bound.slot, step - self.stages[stage][0])
 
     def _encode(self, run: Run, steps: range, encoder: Any = None, marks: Any = None) -> None:
         if run.times is not None and encoder is None:
@@ -386,11 +405,11 @@ class GpuProgram:
         for found in groups:
             if found is None:
                 continue
-            chosen, group = found
+            chosen, group, at = found
             if chosen.pipeline is not last:
                 compute.set_pipeline(chosen.pipeline.pipeline)
                 last = chosen.pipeline
-            compute.set_bind_group(0, group)
+            compute.set_bind_group(0, group, [at])
             compute.dispatch_workgroups(min(chosen.workgroups, MAX_GROUPS), -(-chosen.workgroups // MAX_GROUPS))
         compute.end()
 

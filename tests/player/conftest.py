@@ -10,6 +10,7 @@ from onnx import helper
 from player_site import CSP, DIST, HELPERS, SHIFT, TYPES, WEIGHT_MB, B, Run, W, make_thin, write, write_text
 from playwright.sync_api import Browser, Page
 
+import pyonnx_wasm
 from pyonnx_wasm.server import Server
 
 
@@ -74,6 +75,7 @@ def player_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         w=np.full((1024, columns), 0.5, np.float32),
     )
     make_thin(root)
+    pyonnx_wasm.save(pyonnx_wasm.compile(Path(__file__).parents[1] / "data" / "decoder.onnx"), root / "cache.ponnx")
     return root
 
 

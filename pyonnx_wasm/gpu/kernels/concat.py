@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
-from ...ir import dims
-from .. import Call, Case
+from ...ir import Value, dims
+from ...ir.dims import DimLike
+from .. import WORKGROUP, Call, Case
 from ..elements import address, coordinates, elements, linear
 
 
@@ -14,8 +16,10 @@ def cases(call: Call) -> list[Case]:
     y = call.values["y"]
     xs = [call.values[f"x{k}"] for k in range(len(call.values) - 1)]
     axis = call.node.params["axis"]
-    if call.node.params.get("starts") is not None or not xs:
+    if not xs:
         return []
+    if call.node.params.get("starts") is not None:
+        return _apart(call, xs, call.node.params["starts"], axis)
     numbers: dict[str, Any] = {"x_off": [x.offset for x in xs]}
     if all(linear(x, x) for x in xs):
         # Rows of all inputs side by side: [outer, row], each input holds [outer, own row].
@@ -36,3 +40,26 @@ def cases(call: Call) -> list[Case]:
         lines.append(f"  if ({at} >= $starts[{k}]) {{ return x{k}_get({places[k]} + u32($x_off[{k}])); }}")
     lines.append(f"  return x0_get({places[0]} + u32($x_off[0]));")
     return elements(call, numbers, holes={"body": "\n".join(lines)}, raw=tuple(call.values))
+
+
+def _apart(call: Call, xs: Sequence[Value], starts: Sequence[DimLike], axis: int) -> list[Case]:
+    """Inputs from their places on, one behind the other, in a view with gaps; what lies in front of the first stays."""
+    y = call.values["y"]
+    if y.dtype.bits < 32:
+        return []
+    rows = starts[-1] + xs[-1].shape[axis] - starts[0]
+    shape = (*y.shape[:axis], rows, *y.shape[axis + 1 :])
+    numbers: dict[str, Any] = {
+        "n": dims.product(shape),
+        "shape": shape,
+        "starts": [start - starts[0] for start in starts],
+        "y_stride": y.strides,
+        "y_off": y.offset + starts[0] * y.strides[axis],
+        "x_off": [x.offset for x in xs],
+    } | {f"x{k}_stride": x.strides for k, x in enumerate(xs)}
+    lines = [*coordinates(y.rank), f"  let to = {address('y_stride', y.strides)} + u32($y_off);"]
+    for k in range(len(xs) - 1, -1, -1):
+        place = f"{address(f'x{k}_stride', xs[k].strides)} - u32($starts[{k}] * $x{k}_stride[{axis}]) + u32($x_off[{k}])"
+        lines.append(f"  if (c{axis} >= $starts[{k}]) {{ y_put(to, x{k}_get({place})); return; }}")
+    grid = (dims.ceildiv(dims.product(shape), WORKGROUP),)
+    return [Case(grid, 1, frozenset({"apart"}), {"body": "\n".join(lines)}, numbers, frozenset(call.values))]
