@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from tqdm import tqdm
 
-from . import __version__, compiler, session
+from . import __version__, compiler, narrow, session
 from .dtypes import to_numpy
 from .ir import IRError
 from .onnxfile.reader import ReadError
 from .options import SessionOptions
-from .program import Compiled, Signature
+from .program import Signature
 from .program import file as ponnx
 from .program.file import FileError
 from .runtimes.core import CoreError
@@ -62,6 +62,11 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("-o", "--output", type=Path, help="default: the model's name with .ponnx")
     p.add_argument("--thin", action="store_true", help="leave the weights in the source file, which must stay beside it")
     p.add_argument("--no-gpu", action="store_true", help="leave out the part for GPUs")
+    p.add_argument("--weights", choices=tuple(narrow.LADDER), help="hold weights in as few bits, or wider where outputs would suffer")
+    p.add_argument("--keep", nargs="+", action="extend", default=[], metavar="NAME", help="weights or nodes to leave alone; * and ? match")
+    p.add_argument("--inputs", type=Path, metavar="FILE.npz", help="contents on which --weights measures errors; others are made up")
+    p.add_argument("-d", "--dim", action="append", default=[], metavar="SYMBOL=SIZE", help="a size of made-up inputs of --weights")
+    p.add_argument("--error", type=float, metavar="BOUND", help="most relative error of an output that --weights may cost")
     p = command("run", _run, "Run a model natively on given or random inputs and describe the outputs.")
     model(p)
     p.add_argument("-i", "--input", action="append", default=[], metavar="NAME=FILE.npy", help="contents of an input; others are random")
@@ -115,16 +120,39 @@ def _shapes(items: Sequence[str]) -> dict[str, list[int | str]]:
     return shapes
 
 
-def _compiled(args: argparse.Namespace, gpu: bool) -> Compiled:
+def _wish(args: argparse.Namespace) -> narrow.Wish | None:
+    """What ``--weights`` and what goes with it say."""
+    given = {"--keep": args.keep, "--inputs": args.inputs, "--dim": args.dim, "--error": args.error}
+    if args.weights is None:
+        if unused := [name for name, value in given.items() if value not in (None, [])]:
+            raise ValueError(f"{unused[0]} goes with --weights")
+        return None
     if session.is_compiled(args.model):
-        return ponnx.load(args.model)
-    with _progress(sys.stderr.isatty() and not args.json, args.model.name) as tell:
-        return compiler.compile(args.model, shapes=_shapes(args.shape), optimise=not args.no_optimise, gpu=gpu, progress=tell)
+        raise ValueError("--weights needs the .onnx model: a compiled one has its weights")
+    feed = dict(np.load(args.inputs)) if args.inputs else {}
+    return narrow.Wish(args.weights, args.keep, feed, _sizes(args.dim), args.error)
+
+
+def _sizes(items: Sequence[str]) -> dict[str, int]:
+    sizes = {}
+    for item in items:
+        name, _, size = item.rpartition("=")
+        if not name or not size.isdigit():
+            raise ValueError(f"--dim {item!r} must look like symbol=size")
+        sizes[name] = int(size)
+    return sizes
 
 
 def _compile(args: argparse.Namespace) -> None:
     start = time.perf_counter()
-    compiled = _compiled(args, not args.no_gpu)
+    wish = _wish(args)
+    if session.is_compiled(args.model):
+        compiled = ponnx.load(args.model)
+    else:
+        with _progress(sys.stderr.isatty() and not args.json, args.model.name) as tell:
+            compiled = compiler.compile(
+                args.model, shapes=_shapes(args.shape), optimise=not args.no_optimise, gpu=not args.no_gpu, weights=wish, progress=tell
+            )
     target = args.output or args.model.with_suffix(".ponnx")
     target.parent.mkdir(parents=True, exist_ok=True)
     with _progress(sys.stderr.isatty() and not args.json, target.name) as tell:
@@ -138,8 +166,11 @@ def _compile(args: argparse.Namespace) -> None:
         "gpu_steps": compiled.gpu.section.on_gpu if compiled.gpu else None,
         "init_steps": len(compiled.init.nodes) if compiled.init else 0,
         "weights": len(compiled.weights),
+        **({"narrowed": compiled.narrowed.json()} if compiled.narrowed else {}),
     }
     text = f"{target}: {size:,} bytes, {report['steps']} steps, {report['weights']} weights, {seconds:.2f} s"
+    if compiled.narrowed and not args.json:
+        print(compiled.narrowed.table())
     print(json.dumps(report) if args.json else text)
 
 

@@ -9,11 +9,13 @@ from contextlib import contextmanager
 
 import numpy as np
 
+from . import narrow as narrowing
 from . import passes
 from . import source as files
 from .dtypes import DType
 from .gpu.lower import lower_gpu, on_core
-from .ir import Value
+from .ir import Graph, Value
+from .onnxfile import reader
 from .program import Compiled, Signature
 from .program.lower import lower, partition
 from .trace import trace
@@ -31,6 +33,8 @@ def compile(
     initializers: Mapping[str, np.ndarray] | None = None,
     optimise: bool = True,
     gpu: bool = False,
+    weights: str | narrowing.Wish | None = None,
+    keep: Sequence[str] = (),
     progress: Progress | None = None,
 ) -> Compiled:
     """Compiles a model.
@@ -44,7 +48,12 @@ def compile(
         initializers: arrays in the place of the model's own, by name.
         optimise: run the fusing passes; without them each operator is lowered as it stands.
         gpu: lower for GPUs as well.
+        weights: ``"f16"``, ``"bf16"``, ``"int8"`` or ``"q4"``: hold constant operands of products and tables in as few bits, or wider
+            where that would cost an output too much; a :class:`narrow.Wish` says on which inputs, and how much. What was done is
+            ``Compiled.narrowed``.
+        keep: names of weights, or of nodes, whose weights stay as they are; ``*`` and ``?`` stand for others.
     Raises:
+        ValueError: no such ``weights``, or no weight of a name to ``keep``.
         ReadError: the file is no model that can be read.
         ir.IRError: the model cannot be compiled; names the node.
     """
@@ -56,6 +65,7 @@ def compile(
         graph = trace(model, shapes=shapes, constants=constants, outputs=outputs, sizes=sizes, initializers=initializers)
         tell("optimise", 0.6)
         passes.run(graph, passes.PIPELINE if optimise else passes.PLAIN)
+        narrowed = _narrowed(graph, weights, keep, model, tell)
         tell("lower", 0.8)
         parts = partition(graph)
         core = lower(parts, optimise)
@@ -79,6 +89,7 @@ def compile(
                 "version": model.version,
                 "metadata": model.metadata,
             },
+            **({"weights": narrowed.json()} if narrowed else {}),
         },
         list(model.files),
         model,
@@ -86,7 +97,20 @@ def compile(
         on_gpu,
         on_core(graph) or "no step of it has a shader" if gpu and on_gpu is None else "",
         None if all(face.plain for faces in graph.faces for face in faces) else graph.faces,
+        narrowed,
     )
+
+
+def _narrowed(
+    graph: Graph, weights: str | narrowing.Wish | None, keep: Sequence[str], model: reader.Model, tell: Progress
+) -> narrowing.Report | None:
+    if weights is None:
+        if keep:
+            raise ValueError("keep says which weights stay as they are: it goes with weights")
+        return None
+    wish = weights if isinstance(weights, narrowing.Wish) else narrowing.Wish(weights, keep)
+    inputs, outputs = _signatures(graph.inputs, graph.strings[0]), _signatures(graph.outputs, graph.strings[1])
+    return narrowing.apply(graph, wish, inputs, outputs, model.graph, tell)
 
 
 @contextmanager

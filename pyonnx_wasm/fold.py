@@ -23,13 +23,13 @@ def evaluate(graph: Graph, x: Value) -> np.ndarray:
     lowered = lower(partition(part), optimise=False)
     shape = tuple(int(s) for s in x.shape)
     out = np.empty(shape, to_numpy(x.dtype))
-    executor = _executor()(lowered.main, lowered.init, lowered.weights)
-    executor.bind([], [])
-    executor.run([], [out])
+    runtime = executor()(lowered.main, lowered.init, lowered.weights)
+    runtime.bind([], [])
+    runtime.run([], [out])
     return out
 
 
-def _executor() -> Any:
+def executor() -> Any:
     """Of the core that is here: WebAssembly beside Pyodide, native elsewhere."""
     if sys.platform == "emscripten":
         from .runtimes import pyodide as here

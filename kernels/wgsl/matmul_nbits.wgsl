@@ -1,20 +1,32 @@
-// y = act(alpha a b + bias) + residual with weights of ${bits} bits in words, in blocks along k with a scale each: through tiles, or for
-// few rows in one sweep over the words.
+// y = act(alpha a b + bias) + residual with weights of ${bits} bits: halves, or codes in words, in blocks along k with a scale each. Through
+// tiles, or for few rows in one sweep over the words.
 #include epilogue
 
+#if scale
 const PER = 32 / ${bits};
 const MASK = (1u << ${bits}u) - 1u;
+
+// What is taken off the codes of a block, times the scale.
+fn offset_of(block: u32, scale: f32) -> f32 {
+#if shift.uint8
+  return f32(shift_get(block)) * scale;
+#elif shift
+  return shift_get(block);
+#else
+  return f32(1u << (${bits}u - 1u)) * scale;
+#endif
+}
 
 // The weight of a column at k, which is below $depth.
 fn weight(k: i32, column: i32) -> f32 {
   let code = f32((b_get(u32(column * $words + k / PER)) >> u32(k % PER * ${bits})) & MASK);
   let block = u32(column * $blocks + k / $block);
-#if shift
-  return code * scale_get(block) - shift_get(block);
-#else
-  return (code - f32(1u << (${bits}u - 1u))) * scale_get(block);
-#endif
+  let scale = scale_get(block);
+  return code * scale - offset_of(block, scale);
 }
+#else
+fn weight(k: i32, column: i32) -> f32 { return b_get(u32(column * $depth + k)); }
+#endif
 
 fn finish(i: i32, j: i32, sum: f32) -> f32 {
   var v = $alpha * sum;
@@ -79,20 +91,23 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   let row = i32(g.y) * LINES;
   var acc: array<f32, LINES>;
   if (column < $columns) {
+#if scale
     for (var word = i32(index % 8u); word * PER < $depth; word += 8) {
       let codes = b_get(u32(column * $words + word));
       let block = u32(column * $blocks + word * PER / $block);
       let scale = scale_get(block);
-#if shift
-      let offset = shift_get(block);
-#else
-      let offset = f32(1u << (${bits}u - 1u)) * scale;
-#endif
+      let offset = offset_of(block, scale);
       for (var i = 0; i < min(PER, $depth - word * PER); i++) {
         let w = f32((codes >> u32(i * ${bits})) & MASK) * scale - offset;
         for (var r = 0; r < LINES; r++) { acc[r] += w * a_get(u32($aoff + min(row + r, $rows - 1) * $a_rs + word * PER + i)); }
       }
     }
+#else
+    for (var k = i32(index % 8u); k < $depth; k += 8) {
+      let w = weight(k, column);
+      for (var r = 0; r < LINES; r++) { acc[r] += w * a_get(u32($aoff + min(row + r, $rows - 1) * $a_rs + k)); }
+    }
+#endif
   }
   for (var r = 0; r < LINES; r++) {
     sums[index] = acc[r];

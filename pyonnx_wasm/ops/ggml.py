@@ -13,11 +13,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import IRError, Value, dims
+from ..ir import IRError, Value
 from ..registry import op
-from ..tensor import COPY, broadcast_to, cast, concat, constant, contiguous, index, like, map_, reshape, slice_, unsqueeze
+from ..tensor import broadcast_to, cast, concat, constant, contiguous, index, like, map_, reshape, slice_, unsqueeze
+from .blocks import multiply, unpacked
 from .gather import Gather
-from .microsoft.blockwise import MATMUL_NBITS, unpacked
 
 GGML = "org.ggml"
 WIDE = DType.float32
@@ -209,14 +209,9 @@ def GetRows(blocks: Value, indices: Value, *, type: str) -> Value:
 
 @op(domain=GGML)
 def MatMul(A: Value, blocks: Value, *, type: str) -> Value:
-    """A [..., columns] times the transpose of the weights [rows, columns], in float32."""
+    """A [..., columns] times the transpose of the weights [rows, columns], in float32; A may be rounded to 16 bits per row and group."""
     x = _opened(blocks, type)
-    n, k = x.codes.shape[0], x.codes.shape[1] * (8 // x.bits)
+    k = x.codes.shape[1] * (8 // x.bits)
     if A.shape[-1] != k:
         raise IRError(f"A has {A.shape[-1]} columns, the weights {k}")
-    codes = x.codes if x.codes.whole else COPY({"y": (x.codes.dtype, x.codes.shape)}, {"x": x.codes})
-    words = Value(codes.storage, DType.uint32, [n, k * x.bits // 32])
-    rows = contiguous(cast(reshape(A, [dims.product(A.shape[:-1]), k]), WIDE))
-    ins = {"a": rows, "b": words, "scale": x.scale, "shift": x.shift}
-    y = MATMUL_NBITS({"y": (WIDE, [rows.shape[0], n])}, ins, bits=x.bits, block=x.group)
-    return reshape(y, [*A.shape[:-1], n])
+    return multiply(A, x.codes, x.scale, x.shift, k, x.bits, x.group, rounded=True)

@@ -6,8 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..dtypes import DType
+from ..inputs import Described
 from .compare import Difference, Tolerance
-from .inputs import Described
 from .layers import Layer
 
 

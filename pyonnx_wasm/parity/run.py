@@ -14,6 +14,7 @@ import numpy as np
 from .. import compiler
 from .. import source as files
 from ..compiler import Progress
+from ..inputs import generate
 from ..program import Compiled, Signature
 from ..program import file as ponnx
 from ..session import is_compiled
@@ -22,7 +23,6 @@ from . import html, text
 from . import layers as layer_table
 from .backends import Arrays, Backend, Unavailable
 from .compare import Difference, Tolerance, difference, failed, sample
-from .inputs import generate
 from .layers import Layer
 from .oracle import Onnxruntime
 from .report import Findings, Output

@@ -108,6 +108,7 @@ class Compiled:
         gpu: the same model lowered for GPUs, over the same weights.
         faces: the model's inputs and outputs where some are sequences or optionals; ``inputs`` and ``outputs`` are their tensors.
         on_core: why the core runs it where a GPU is wanted, "" where nothing stands against one.
+        narrowed: the ``narrow.Report`` of this compilation, where smaller weights were asked for.
     """
 
     inputs: list[Signature]
@@ -122,3 +123,4 @@ class Compiled:
     gpu: GpuProgram | None = None
     on_core: str = ""
     faces: tuple[list[Face], list[Face]] | None = None
+    narrowed: Any = None

@@ -1,4 +1,4 @@
-"""Products with weights of a few bits: the packed words are read, by tiles or, for few rows, in one sweep."""
+"""Products with weights of a few bits or of halves: they are read as they are, by tiles or, for few rows, in one sweep."""
 
 from __future__ import annotations
 

@@ -15,13 +15,14 @@ from ...ir import IRError, Value, dims
 from ...ir.dims import DimLike
 from ...registry import op
 from ...tensor import cast, concat, constant, dims_of, fill, index, like, literal, map_, reduce, reshape, slice_, swap, unsqueeze
+from ..blocks import unpacked
 from ..gather import Gather, GatherElements, ScatterND
 from ..matmul import matmul
 from ..normalization import softmax
 from ..reduction import TopK
 from . import MICROSOFT
 from .attend import size_of
-from .blockwise import MatMulNBits, unpacked
+from .blockwise import MatMulNBits
 
 WIDE = DType.float32
 ACTIVATIONS = {"relu": "relu", "gelu": "gelu_tanh", "silu": "silu", "identity": ""}

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ..dtypes import DType, to_numpy
-from ..ir import dims, dims_text
-from ..onnxfile.reader import Graph, Tensor
-from ..program import Signature
+from .dtypes import DType, to_numpy
+from .ir import dims, dims_text
+from .onnxfile.reader import Graph, Tensor
+from .program import Signature
 
 IMAGE = 64  # height and width of inputs of rank 4 and 5 that leave them open
 SIZE = 8  # of other symbols but the first axis, which is taken for the batch

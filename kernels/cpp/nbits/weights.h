@@ -1,0 +1,71 @@
+// Weights [n, k] that are smaller than float32, each row along k: codes of 2, 4 or 8 bits in blocks, or halves.
+// Codes: row j is `count` blocks of `block` codes, low bits of a byte first, the last block filled up. The weight is
+// code * scale[j, i] - offset(j, i) in block i; scales are float32 or float16. The offset is shift[j, i] (float32 or float16),
+// scale[j, i] * shift[j, i] where the shift is a code (uint8), and without shift scale[j, i] times the middle code.
+// Halves: float16 or bfloat16, row by row, without scales.
+#pragma once
+#include "gemm.h"
+#include "half.h"
+#include "params.h"
+
+namespace nbits {
+
+using gemm::least;
+
+constexpr isize LANES = 16;  // codes of a plane: those of 16 bytes that lie at the same bits
+
+inline i64 blocks(const MatmulNbitsParams& p) { return (p.k + p.block - 1) / p.block; }
+
+typedef uint16_t VH __attribute__((ext_vector_type(W)));
+
+inline VI words_of(const uint16_t* p) {
+  VH h;
+  __builtin_memcpy(&h, p, sizeof h);
+  return __builtin_convertvector(h, VI);
+}
+inline VF brains(const uint16_t* p) { return as_f(words_of(p) << splat_i(16)); }
+
+inline VF halves(const uint16_t* p) {
+#if defined(__AVX512F__)
+  return (VF)_mm512_cvtph_ps(_mm256_loadu_si256((const __m256i*)p));
+#elif defined(__AVX2__)
+  return (VF)_mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)p));
+#else
+  const VI u = words_of(p), magnitude = (u & splat_i(0x7fff)) << splat_i(13);
+  const VI v = as_i(as_f(magnitude) * splat(0x1p112f)) | (u & splat_i(0x8000)) << splat_i(16);
+  return as_f(v | ((magnitude >= splat_i(0x0f800000)) & splat_i(0x7f800000)));
+#endif
+}
+
+inline void widen(const uint16_t* from, bool brain, float* out, isize n) {
+  isize i = 0;
+  for (; i + W <= n; i += W) store(out + i, brain ? brains(from + i) : halves(from + i));
+  for (; i < n; i++) out[i] = brain ? bf16_to_float(from[i]) : half_to_float(from[i]);
+}
+
+struct Weights {
+  const uint8_t* codes;
+  const Buf &scales, &shifts;
+  int32_t dtype;                 // of halves; U32 for codes
+  isize bits, block, count, row;  // count: blocks of a row; row: its bytes
+
+  Weights(const MatmulNbitsParams& p, const MatmulNbitsBufs& b)
+      : codes(b.b.as<uint8_t>()), scales(b.scale), shifts(b.shift), dtype(b.b.dtype), bits(proven(p.bits)), block(proven(p.block)),
+        count(proven(blocks(p))), row(bits == 16 ? proven(p.k) * 2 : count * block * bits / 8) {}
+
+  const uint16_t* half(isize j) const { return reinterpret_cast<const uint16_t*>(codes + j * row); }
+  int code(isize j, isize k) const { return codes[j * row + k * bits / 8] >> k * bits % 8 & ((1 << bits) - 1); }
+
+  // Scales and offsets of blocks [from, from + n) of row j.
+  void read(isize j, isize from, isize n, float* scale, float* offset) const {
+    const isize at = j * count + from;
+    if (scales.dtype == F16) widen(scales.as<uint16_t>() + at, false, scale, n);
+    else __builtin_memcpy(scale, scales.as<float>() + at, size_t(n) * 4);
+    if (shifts.dtype == F32) __builtin_memcpy(offset, shifts.as<float>() + at, size_t(n) * 4);
+    else if (shifts.dtype == F16) widen(shifts.as<uint16_t>() + at, false, offset, n);
+    else if (shifts.dtype == U8) for (isize i = 0; i < n; i++) offset[i] = scale[i] * float(shifts.as<uint8_t>()[at + i]);
+    else for (isize i = 0; i < n; i++) offset[i] = scale[i] * float(1 << (bits - 1));
+  }
+};
+
+}  // namespace nbits
