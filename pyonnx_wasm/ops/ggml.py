@@ -209,9 +209,9 @@ def GetRows(blocks: Value, indices: Value, *, type: str) -> Value:
 
 @op(domain=GGML)
 def MatMul(A: Value, blocks: Value, *, type: str) -> Value:
-    """A [..., columns] times the transpose of the weights [rows, columns], in float32; A may be rounded to 16 bits per row and group."""
+    """A [..., columns] times the transpose of the weights [rows, columns], in float32."""
     x = _opened(blocks, type)
     k = x.codes.shape[1] * (8 // x.bits)
     if A.shape[-1] != k:
         raise IRError(f"A has {A.shape[-1]} columns, the weights {k}")
-    return multiply(A, x.codes, x.scale, x.shift, k, x.bits, x.group, rounded=True)
+    return multiply(A, x.codes, x.scale, x.shift, k, x.bits, x.group, rounded=False)
