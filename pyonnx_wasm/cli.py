@@ -17,7 +17,7 @@ from tqdm import tqdm
 
 from . import __version__, compiler, narrow, session
 from .dtypes import to_numpy
-from .ir import IRError
+from .ir import IRError, NeedsShape, NeedsSizes
 from .onnxfile.reader import ReadError
 from .options import SessionOptions
 from .program import Signature
@@ -34,11 +34,20 @@ def main(argv: Sequence[str] | None = None) -> int:
     except (IRError, ReadError, FileError, CoreError, OSError, ValueError) as error:
         if os.environ.get("PYONNX_WASM_TRACEBACK"):
             raise
-        print(f"pyonnx-wasm {args.name}: {error}", file=sys.stderr)
+        print(f"pyonnx-wasm {args.name}: {_told(error)}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _told(error: Exception) -> str:
+    """An error with the option of the command line that Python's stands for."""
+    if isinstance(error, NeedsShape):
+        return str(error).replace(error.option, " ".join(f"--shape {name}=D,D,..." for name in error.inputs))
+    if isinstance(error, NeedsSizes):
+        return str(error).replace(error.option, " ".join(f"--size {name}=SIZE" for name in error.symbols))
+    return str(error)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -54,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     def model(p: argparse.ArgumentParser) -> None:
         p.add_argument("model", type=Path, help="an .onnx, .gguf or .ponnx file")
         p.add_argument("--shape", action="append", default=[], metavar="INPUT=D,D,...", help="replaces an input's shape; names are symbols")
+        p.add_argument("--size", action="append", default=[], metavar="SYMBOL=SIZE", help="compiles a symbolic dimension as this size")
         p.add_argument("--no-optimise", action="store_true", help="lower each operator as it stands")
         p.add_argument("--json", action="store_true", help="print JSON")
 
@@ -69,8 +79,8 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--error", type=float, metavar="BOUND", help="most relative error of an output that --weights may cost")
     p = command("run", _run, "Run a model natively on given or random inputs and describe the outputs.")
     model(p)
-    p.add_argument("-i", "--input", action="append", default=[], metavar="NAME=FILE.npy", help="contents of an input; others are random")
     p.add_argument("-d", "--dim", action="append", default=[], metavar="SYMBOL=SIZE", help="size of a symbolic dimension (default 1)")
+    p.add_argument("-i", "--input", action="append", default=[], metavar="NAME=FILE.npy", help="contents of an input; others are random")
     p.add_argument("-o", "--output", type=Path, help="write the outputs to this .npz file")
     p.add_argument("--threads", type=int, default=0, help="threads of one run (default: one per core)")
     p.add_argument("--backend", choices=("cpu", "gpu"), default="cpu", help="where to run (default: cpu)")
@@ -130,15 +140,15 @@ def _wish(args: argparse.Namespace) -> narrow.Wish | None:
     if session.is_compiled(args.model):
         raise ValueError("--weights needs the .onnx model: a compiled one has its weights")
     feed = dict(np.load(args.inputs)) if args.inputs else {}
-    return narrow.Wish(args.weights, args.keep, feed, _sizes(args.dim), args.error)
+    return narrow.Wish(args.weights, args.keep, feed, _sizes("--dim", args.dim), args.error)
 
 
-def _sizes(items: Sequence[str]) -> dict[str, int]:
-    sizes = {}
+def _sizes(option: str, items: Sequence[str]) -> dict[str, int]:
+    sizes: dict[str, int] = {}
     for item in items:
         name, _, size = item.rpartition("=")
         if not name or not size.isdigit():
-            raise ValueError(f"--dim {item!r} must look like symbol=size")
+            raise ValueError(f"{option} {item!r} must look like symbol=size")
         sizes[name] = int(size)
     return sizes
 
@@ -151,8 +161,9 @@ def _compile(args: argparse.Namespace) -> None:
     else:
         with _progress(sys.stderr.isatty() and not args.json, args.model.name) as tell:
             compiled = compiler.compile(
-                args.model, shapes=_shapes(args.shape), optimise=not args.no_optimise, gpu=not args.no_gpu, weights=wish, progress=tell
-            )
+                args.model, shapes=_shapes(args.shape), sizes=_sizes("--size", args.size), optimise=not args.no_optimise,
+                gpu=not args.no_gpu, weights=wish, progress=tell,
+            )  # fmt: skip
     target = args.output or args.model.with_suffix(".ponnx")
     target.parent.mkdir(parents=True, exist_ok=True)
     with _progress(sys.stderr.isatty() and not args.json, target.name) as tell:
@@ -174,20 +185,31 @@ def _compile(args: argparse.Namespace) -> None:
     print(json.dumps(report) if args.json else text)
 
 
-def _random(s: Signature, dims: dict[str, int], rng: np.random.Generator) -> np.ndarray:
-    shape = [d if isinstance(d, int) else dims.get(d, 1) for d in s.shape]
+def _random(s: Signature, known: Sequence[int | str], dims: dict[str, int], rng: np.random.Generator) -> np.ndarray:
+    shape = [d if isinstance(d, int) else dims.get(d, 1) for d in known]
     if s.dtype.is_float:
         return rng.standard_normal(shape).astype(to_numpy(s.dtype))
     return rng.integers(0, 2, shape).astype(to_numpy(s.dtype))
+
+
+def _feed(args: argparse.Namespace, s: session.InferenceSession, given: dict[str, str]) -> dict[str, np.ndarray]:
+    """The files that are ``given``, which it takes away, and random contents of the other inputs."""
+    dims = _sizes("--size", args.size) | _sizes("--dim", args.dim)
+    shapes, rng = _shapes(args.shape), np.random.default_rng(0)
+    unknown = [i.name for i in s.signature()[0] if i.name in s.unranked and i.name not in given and i.name not in shapes]
+    if unknown:
+        raise NeedsShape(unknown)
+    return {
+        i.name: np.load(given.pop(i.name)) if i.name in given else _random(i, shapes.get(i.name, i.shape), dims, rng)
+        for i in s.signature()[0]
+    }
 
 
 def _run(args: argparse.Namespace) -> None:
     options = SessionOptions(intra_op_num_threads=args.threads, enable_optimisation=not args.no_optimise)
     s = session.InferenceSession(args.model, options, [args.backend])
     given = dict(item.split("=", 1) for item in args.input)
-    dims = {k: int(v) for k, v in (item.split("=", 1) for item in args.dim)}
-    rng = np.random.default_rng(0)
-    feed = {i.name: np.load(given.pop(i.name)) if i.name in given else _random(i, dims, rng) for i in s.signature()[0]}
+    feed = _feed(args, s, given)
     if given:
         raise ValueError(f"no input is named {sorted(given)[0]!r}")
     times = []
@@ -227,6 +249,7 @@ def _inspect(args: argparse.Namespace) -> None:
     report = inspect.report(
         args.model,
         shapes=_shapes(args.shape),
+        sizes=_sizes("--size", args.size),
         optimise=not args.no_optimise,
         passes=args.passes or everything,
         ir=args.ir or everything,

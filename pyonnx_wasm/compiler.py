@@ -72,8 +72,8 @@ def compile(
         on_gpu = lower_gpu(parts, optimise) if gpu else None
     tell("done", 1.0)
     return Compiled(
-        _signatures(graph.inputs, graph.strings[0]),
-        _signatures(graph.outputs, graph.strings[1]),
+        _signatures(graph, graph.inputs, graph.strings[0]),
+        _signatures(graph, graph.outputs, graph.strings[1]),
         core.main,
         core.init,
         core.weights,
@@ -109,7 +109,7 @@ def _narrowed(
             raise ValueError("keep says which weights stay as they are: it goes with weights")
         return None
     wish = weights if isinstance(weights, narrowing.Wish) else narrowing.Wish(weights, keep)
-    inputs, outputs = _signatures(graph.inputs, graph.strings[0]), _signatures(graph.outputs, graph.strings[1])
+    inputs, outputs = _signatures(graph, graph.inputs, graph.strings[0]), _signatures(graph, graph.outputs, graph.strings[1])
     return narrowing.apply(graph, wish, inputs, outputs, model.graph, tell)
 
 
@@ -125,14 +125,12 @@ def _uncollected() -> Iterator[None]:
             gc.enable()
 
 
-def _signatures(values: Sequence[tuple[str, Value]], strings: set[str]) -> list[Signature]:
-    """Those of a graph; ``strings`` names the values that are spans, which the pool follows."""
+def _signatures(graph: Graph, values: Sequence[tuple[str, Value]], strings: set[str]) -> list[Signature]:
+    """Those of inputs or outputs; ``strings`` names the values that are spans, which the pool follows."""
     found, k = [], 0
     while k < len(values):
         name, value = values[k]
         text = name in strings
-        found.append(
-            Signature(name, DType.string if text else value.dtype, tuple(s if isinstance(s, int) else str(s) for s in value.shape))
-        )
+        found.append(Signature(name, DType.string if text else value.dtype, graph.shown(name, value.shape)))
         k += 2 if text else 1
     return found

@@ -23,6 +23,7 @@ def report(
     path: str | os.PathLike[str],
     *,
     shapes: Mapping[str, Sequence[int | str]] | None = None,
+    sizes: Mapping[str, int] | None = None,
     optimise: bool = True,
     ir: bool = True,
     program: bool = True,
@@ -41,12 +42,12 @@ def report(
     from .trace import trace
 
     model = files.read(path)
-    graph = trace(model, shapes=shapes)
+    graph = trace(model, shapes=shapes, sizes=sizes)
     out = {
         "file": os.fspath(path),
         "provenance": {"opset": dict(model.opsets), "ir_version": model.ir_version, "producer": model.producer},
         "inputs": [{"name": n, "dtype": v.dtype.name, "shape": [str(s) for s in v.shape]} for n, v in graph.inputs],
-        "outputs": [{"name": n, "dtype": v.dtype.name, "shape": [str(s) for s in v.shape]} for n, v in graph.outputs],
+        "outputs": [{"name": n, "dtype": v.dtype.name, "shape": [str(s) for s in graph.shown(n, v.shape)]} for n, v in graph.outputs],
         "onnx_nodes": len(model.graph.nodes),
     }
     effect = [_counted("trace", graph)]

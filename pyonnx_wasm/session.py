@@ -168,6 +168,11 @@ class InferenceSession:
         """Inputs and outputs with their dtypes; of sequences and optionals, the tensors that they are made of."""
         return self._inputs, self._outputs
 
+    @property
+    def unranked(self) -> tuple[str, ...]:
+        """Inputs that the model declares no rank of: each run is compiled for the ranks that it is given."""
+        return self._unranked
+
     def get_overridable_initializers(self) -> list[NodeArg]:
         """Initializers that the model lists as inputs; ``SessionOptions.add_initializer`` puts others in their place."""
         if is_compiled(self._source):

@@ -34,7 +34,6 @@ from .ir import (
     range_of,
 )
 from .ir.dims import DimLike
-from .ir.polynomial import LONGEST
 from .onnxfile import reader
 from .ops.ragged import formed, of_each_rank, ranked, shaped
 from .tensor.packed import settled
@@ -157,11 +156,14 @@ class Tracer:
     def add_output(self, name: str, value: Any, declared: reader.TypeInfo | None) -> None:
         if isinstance(value, (Value, Strings)) and (declared is None or declared.kind != "optional"):
             self.graph.outputs += self.output(name, value)
-            self.graph.faces[1].append(_face(name, value.dtype, value.shape))
+            self.name_sizes(name, value.shape, None if declared is None else declared.shape)
+            self.graph.faces[1].append(_face(name, value.dtype, self.graph.shown(name, value.shape)))
             return
         if isinstance(value, Maps):
             self.graph.outputs.append((name, value.values))
-            self.graph.faces[1].append(replace(_face(name, value.values.dtype, value.values.shape), keys=value.keys))
+            self.name_sizes(name, value.values.shape, None)
+            face = _face(name, value.values.dtype, self.graph.shown(name, value.values.shape))
+            self.graph.faces[1].append(replace(face, keys=value.keys))
             return
         form = form_of(value)
         if declared is not None and (declared.kind in ("sequence", "optional") or form.optional):
@@ -177,6 +179,15 @@ class Tracer:
         for spec, member in zip(face.tensors(), members(whole), strict=True):
             self.graph.outputs += self.output(spec[0], member)
 
+    def name_sizes(self, name: str, shape: Sequence[DimLike], declared: Sequence[int | str | None] | None) -> None:
+        """What sizes that data tell are shown as: the name that the model gives them, unless that is of another size, or the place."""
+        for axis, size in enumerate(shape):
+            if isinstance(size, int) or not dims.told_by_data(size):
+                continue
+            said = declared[axis] if declared is not None and len(declared) == len(shape) else None
+            free = isinstance(said, str) and said not in self.symbols and said not in self.graph.named.values()
+            self.graph.named.setdefault(size, str(said) if free else f"{name}[{axis}]")
+
     def add_input(self, info: reader.ValueInfo, shape: Sequence[int | str | None] | None, fixed: np.ndarray | None) -> None:
         kind = info.type
         if kind.kind in ("sequence", "optional", "map"):
@@ -191,7 +202,7 @@ class Tracer:
         if len(declared) > tensor.MAX_RANK:
             raise IRError(f"input {info.name!r} has rank {len(declared)}; at most {tensor.MAX_RANK} are supported")
         sizes = [self.size(d, f"{info.name}[{axis}]") for axis, d in enumerate(declared)]
-        self.graph.faces[0].append(_face(info.name, kind.dtype, sizes))
+        self.graph.faces[0].append(_face(info.name, kind.dtype, self.graph.shown(info.name, sizes)))
         if kind.dtype is DType.string:
             self.names[info.name] = self.add_strings(info.name, sizes, fixed)
             return
@@ -368,11 +379,8 @@ def _declared(info: reader.ValueInfo, shape: Sequence[int | str | None] | None) 
     return [k if d is None else d for d, k in zip(shape, known or [None] * len(shape), strict=True)]
 
 
-def _face(name: str, dtype: DType, sizes: Sequence[DimLike]) -> Face:
-    def text(axis: int, size: DimLike) -> int | str:
-        return size if isinstance(size, int) else str(size) if size.written <= LONGEST else f"{name}[{axis}]"
-
-    return Face(name, False, False, dtype, tuple(text(a, s) for a, s in enumerate(sizes)))
+def _face(name: str, dtype: DType, shape: tuple[int | str, ...]) -> Face:
+    return Face(name, False, False, dtype, shape)
 
 
 def _elements(name: str, dtype: DType, sizes: Sequence[DimLike], count: int) -> np.ndarray:

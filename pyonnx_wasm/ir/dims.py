@@ -385,6 +385,11 @@ def reads(d: DimLike) -> bool:
     return any(x.op == "sym" and "{" in x.name for x in _nodes(d))
 
 
+def told_by_data(d: DimLike) -> bool:
+    """Whether d depends on what a run computes: on elements of tensors, or on sizes of what a branch or a loop gives."""
+    return any(x.op == "sym" and ("{" in x.name or x.name[:1] in "%~") for x in _nodes(d))
+
+
 BUILD.update(
     {
         "add": lambda *xs: sum(xs),

@@ -20,6 +20,7 @@ import numpy as np
 from ..dtypes import DType
 from . import dims
 from .dims import Dim, DimLike
+from .polynomial import LONGEST
 
 if TYPE_CHECKING:
     from ..registry import Kernel
@@ -39,7 +40,8 @@ class NeedsShape(IRError):
     def __init__(self, inputs: Iterable[str]) -> None:
         self.inputs = tuple(inputs)
         first = self.inputs[0]
-        super().__init__(f"input {first!r} has no declared shape; give one: shapes={{{first!r}: (...)}}")
+        self.option = f"shapes={{{first!r}: (...)}}"
+        super().__init__(f"input {first!r} has no declared shape; give one: {self.option}")
 
 
 class NeedsSizes(IRError):
@@ -47,8 +49,8 @@ class NeedsSizes(IRError):
 
     def __init__(self, symbols: Iterable[str], why: str) -> None:
         self.symbols = tuple(symbols)
-        given = ", ".join(f"{name!r}: ..." for name in self.symbols)
-        super().__init__(f"{why}: give the size on which it depends: sizes={{{given}}}")
+        self.option = "sizes={" + ", ".join(f"{name!r}: ..." for name in self.symbols) + "}"
+        super().__init__(f"{why}: give the size on which it depends: {self.option}")
 
 
 class Storage:
@@ -218,6 +220,7 @@ class Graph:
         self.outer: Graph | None = None  # of the body of a branch or a loop
         self._numbers = itertools.count()
         self.origin = ""
+        self.named: dict[Dim, str] = {}  # sizes of outputs that data tell, as they are shown
         self.faces: tuple[list[Face], list[Face]] = ([], [])  # inputs and outputs of the model, of which the graph's are the tensors
 
     @staticmethod
@@ -287,6 +290,17 @@ class Graph:
     def fresh(self) -> Dim:
         """A new symbol of a size."""
         return dims.sym(f"~{next(self._numbers)}")
+
+    def shown(self, name: str, sizes: Sequence[DimLike]) -> tuple[int | str, ...]:
+        """The shape of an input or an output as text: sizes by the symbols of inputs, else by a name, at least by the place."""
+
+        def text(axis: int, size: DimLike) -> int | str:
+            if isinstance(size, int):
+                return size
+            plain = size.written <= LONGEST and not dims.told_by_data(size)
+            return str(size) if plain else self.named.get(size, f"{name}[{axis}]")
+
+        return tuple(text(axis, size) for axis, size in enumerate(sizes))
 
     def bodies(self) -> Iterator[Graph]:
         """The graphs that branches and loops of this one run."""
