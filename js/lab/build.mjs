@@ -3,7 +3,7 @@
  * it shares by `init`, and takes the plugin from `get`. What a page shares is looked up only then, so the bundle holds none of it.
  */
 import { createHash } from "node:crypto";
-import { mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { copyFileSync, mkdirSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { gzipSync } from "node:zlib";
@@ -12,7 +12,7 @@ import { build } from "esbuild";
 const here = dirname(fileURLToPath(import.meta.url));
 const root = join(here, "../..");
 const target = join(root, "pyonnx_wasm/lib/labextension/pyonnx-wasm");
-const shared = { "@jupyterlab/application": "^4.0.0", "@jupyterlab/apputils": "^4.0.0", "@jupyterlab/docregistry": "^4.0.0", "@jupyterlab/services": "^7.0.0", "@lumino/widgets": "^2.0.0" }; // prettier-ignore
+const shared = { "@jupyterlab/application": "^4.0.0", "@jupyterlab/apputils": "^4.0.0", "@jupyterlab/docregistry": "^4.0.0", "@jupyterlab/services": "^7.0.0", "@jupyterlab/settingregistry": "^4.0.0", "@lumino/widgets": "^2.0.0" }; // prettier-ignore
 const common = {
   bundle: true,
   minify: true,
@@ -80,11 +80,13 @@ const manifest = {
   license,
   description,
   dependencies: shared,
-  jupyterlab: { extension: true, _build: { load: `static/${file}`, extension: "./extension" } },
+  jupyterlab: { extension: true, schemaDir: "schemas", _build: { load: `static/${file}`, extension: "./extension" } },
 };
 rmSync(target, { recursive: true, force: true });
 mkdirSync(join(target, "static"), { recursive: true });
 writeFileSync(join(target, "static", file), entry);
+mkdirSync(join(target, "schemas/pyonnx-wasm"), { recursive: true });
+copyFileSync(join(here, "viewer.schema.json"), join(target, "schemas/pyonnx-wasm/viewer.json"));
 writeFileSync(join(target, "package.json"), `${JSON.stringify(manifest, null, 2)}\n`);
 writeFileSync(
   join(target, "install.json"),

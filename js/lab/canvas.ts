@@ -37,6 +37,7 @@ export class GraphCanvas {
 
   constructor(private readonly actions: Actions) {
     const { element } = this;
+    element.className = "pw-graph";
     element.tabIndex = 0;
     element.setAttribute("role", "application");
     element.setAttribute(
@@ -80,6 +81,25 @@ export class GraphCanvas {
     this.draw();
   }
 
+  /** Paints the graph on another canvas of the page, as much of it as can be read there. */
+  paintOn(target: HTMLCanvasElement, colours: Palette): void {
+    if (!this.scene) return;
+    const { clientWidth: width, clientHeight: height } = target;
+    [target.width, target.height] = [2 * width, 2 * height];
+    const all = whole(this.scene);
+    const scale = Math.min(1, width / all.width, Math.max(height / all.height, 0.45));
+    const context = target.getContext("2d")!;
+    const left = (width - all.width * scale) / 2;
+    const top = Math.max(0, (height - all.height * scale) / 2);
+    context.scale(2, 2);
+    context.fillStyle = colours.background;
+    context.fillRect(0, 0, width, height);
+    context.translate(left, top);
+    context.scale(scale, scale);
+    context.translate(-all.x, -all.y);
+    paint(new CanvasPen(context), this.scene, colours, NO_MARKS, all, scale);
+  }
+
   mark(marks: Marks): void {
     this.marks = marks;
     this.draw();
@@ -119,7 +139,7 @@ export class GraphCanvas {
   reveal(item: Group | Leaf, smooth = true): void {
     const at = this.rectangle(item);
     if (!at) return;
-    const scale = Math.max(this.scale, 0.9);
+    const scale = Math.min(Math.max(this.scale, 0.9), 1.5);
     this.fly(
       scale,
       this.width / 2 - (at.x + at.width / 2) * scale,
@@ -247,6 +267,12 @@ export class GraphCanvas {
     if (!last) {
       const hit = event.pointerType === "mouse" ? this.hit(event) : null;
       this.element.style.cursor = hit ? "pointer" : "grab";
+      // Titles on the boxes may be cut.
+      this.element.title = !hit
+        ? ""
+        : isGroup(hit.item)
+          ? hit.item.label
+          : hit.item.node.call.name || hit.item.node.label;
       return;
     }
     const now = { x: event.offsetX, y: event.offsetY };

@@ -9,6 +9,8 @@ export interface Box {
   readonly width: number;
   readonly height: number;
   readonly order: number;
+  /** How much it holds; see `Item`. */
+  readonly weight?: number;
 }
 
 export interface Edge {
@@ -150,7 +152,7 @@ export function compound(boxes: readonly Box[], edges: readonly Edge[]): Layout 
     const { members, links, known } = local(group);
     const own = ports.get(group) ?? [];
     const items: Item[] = [
-      ...members.map((b) => ({ ...sizes[b]!, order: boxes[b]!.order })),
+      ...members.map((b) => ({ ...sizes[b]!, order: boxes[b]!.order, weight: boxes[b]!.weight ?? 0 })),
       ...own.map(({ pin, order }) => ({ width: 0, height: 0, pin, order })),
     ];
     for (const wire of wires.get(group) ?? []) {

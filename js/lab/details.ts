@@ -1,14 +1,18 @@
 /** What the panel tells of a node, a group, a value and of the whole model. */
-import { bytesText, el, millisecondsText, numberText } from "./dom.js";
+import { documentation } from "./documentation.js";
+import { breakable, bytesText, el, millisecondsText, numberText } from "./dom.js";
 import { isGroup, type Group, type Leaf } from "./groups.js";
 import type { Model, Node, Value } from "./model.js";
 import { nodesIn, shapeText, typeText } from "./scene.js";
-import type { Statistics } from "./source.js";
+import type { Documentation, Statistics } from "./knowledge.js";
+import { valuesPanel, type Contents } from "./values.js";
 
 export interface Context {
   readonly model: Model;
   /** Null where only the server could tell. */
   readonly statistics: ((weight: string) => Promise<Statistics>) | null;
+  readonly contents: ((weight: string) => Contents) | null;
+  readonly documentation: ((node: Node) => Promise<Documentation>) | null;
   readonly failures: Readonly<Record<string, string>>;
   readonly times: ReadonlyMap<string, number>;
   go(node: Node): void;
@@ -65,9 +69,26 @@ function nodeDetails(node: Node, context: Context): HTMLElement {
     call.family === null && el("p", { class: "pw-error" }, "This operator is not supported."),
     failure !== null && call.family !== null && el("p", { class: "pw-error" }, failure),
     time !== undefined && table([["time", millisecondsText(time)]]),
+    written(node, context),
+    context.documentation && context.model.description.kind === "onnx"
+      ? documentation(() => context.documentation!(node))
+      : null,
     call.attrs.length > 0 && section("Attributes", table(call.attrs.map(([k, v]) => [k, v]))),
     section("Inputs", ...node.inputs.map((v, k) => (v ? valueDetails(v, `${k}`, context, node) : absent(k)))),
     section("Outputs", ...node.outputs.map((v, k) => valueDetails(v, `${k}`, context, node))),
+  );
+}
+
+/** What the model's author wrote of the node. */
+function written({ outputs }: Node, { model }: Context): HTMLElement | null {
+  const texts = model.description.documentation ?? {};
+  const name = outputs[0]?.name ?? "";
+  if (!Object.hasOwn(texts, name)) return null;
+  return el(
+    "details",
+    { class: "pw-fold", open: true },
+    el("summary", {}, "Written in the model"),
+    el("p", { class: "pw-written" }, texts[name]!),
   );
 }
 
@@ -92,7 +113,7 @@ function valueDetails(value: Value, index: string, context: Context, at: Node): 
     "div",
     { class: "pw-value" },
     index !== "" && el("span", { class: "pw-index" }, index),
-    el("div", { class: "pw-name" }, value.name),
+    el("div", { class: "pw-name" }, ...breakable(value.name)),
     el("div", { class: "pw-type" }, type, value.content ? ` = [${value.content.join(", ")}]` : ""),
     value.producer?.constant &&
       el("div", { class: "pw-faint" }, `computed before the run by ${value.producer.call.op}`),
@@ -117,8 +138,17 @@ function weightDetails(value: Value, context: Context): (HTMLElement | null)[] {
         place.replaceChildren(el("p", { class: "pw-error" }, messageOf(error)));
       }
     };
-    place.append(el("button", { class: "pw-button pw-small", onclick: () => void show() }, "Statistics"));
-    parts.push(place);
+    const draw = (): void => {
+      const fail = (error: unknown): void => place.replaceChildren(el("p", { class: "pw-error" }, messageOf(error)));
+      place.replaceChildren(valuesPanel(value.name, context.contents!(value.name), fail));
+    };
+    parts.push(
+      el("button", { class: "pw-button pw-small", onclick: () => void show() }, "Statistics"),
+      context.contents && !weight.dtype.startsWith("complex")
+        ? el("button", { class: "pw-button pw-small", onclick: draw }, "Values")
+        : null,
+      place,
+    );
   }
   return parts;
 }
@@ -189,7 +219,7 @@ export function modelDetails(context: Context, note: string): HTMLElement {
         el(
           "div",
           { class: "pw-value" },
-          el("div", { class: "pw-name" }, s.name),
+          el("div", { class: "pw-name" }, ...breakable(s.name)),
           el("div", { class: "pw-type" }, `${s.dtype}${shapeText(s.shape)}`),
         ),
       ),
@@ -232,7 +262,7 @@ export function heading(kind: string, name: string): HTMLElement {
     "header",
     { class: "pw-heading" },
     el("div", { class: "pw-kind" }, kind),
-    name && name !== kind ? el("div", { class: "pw-name" }, name) : null,
+    name && name !== kind ? el("div", { class: "pw-name" }, ...breakable(name)) : null,
   );
 }
 
@@ -241,7 +271,11 @@ export function section(title: string, ...children: (HTMLElement | null)[]): HTM
 }
 
 export function table(rows: readonly (readonly [string, string | HTMLElement])[]): HTMLElement {
-  return el("table", {}, ...rows.map(([k, v]) => el("tr", {}, el("th", { scope: "row" }, k), el("td", {}, v))));
+  return el(
+    "table",
+    {},
+    ...rows.map(([k, v]) => el("tr", {}, el("th", { scope: "row" }, ...breakable(k)), el("td", {}, v))),
+  );
 }
 
 export const messageOf = (error: unknown): string => (error instanceof Error ? error.message : String(error));

@@ -19,6 +19,11 @@ export function el<K extends keyof HTMLElementTagNameMap>(
   return element;
 }
 
+/** A name that may be broken where its parts end, and nowhere else as long as they fit. */
+export function breakable(name: string): Child[] {
+  return name.split(/(?<=[/._:])(?=.)/).flatMap((part, k) => (k ? [document.createElement("wbr"), part] : [part]));
+}
+
 export function bytesText(bytes: number): string {
   const units = ["bytes", "KB", "MB", "GB", "TB"];
   let unit = 0;

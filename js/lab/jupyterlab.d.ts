@@ -6,6 +6,26 @@ declare module "@jupyterlab/application" {
     readonly serviceManager: {
       readonly contents: import("@jupyterlab/services").Contents;
       readonly serverSettings: import("@jupyterlab/services").Settings;
+      readonly sessions: import("@jupyterlab/services").Sessions;
+    };
+    readonly commands: {
+      addCommand(
+        id: string,
+        options: {
+          label: string;
+          caption?: string;
+          execute(): unknown;
+          isEnabled?(): boolean;
+          isVisible?(): boolean;
+          isToggled?(): boolean;
+        },
+      ): object;
+      notifyCommandChanged(): void;
+    };
+    readonly shell: {
+      readonly currentWidget: Widget | null;
+      add(widget: Widget, area: string): void;
+      activateById(id: string): void;
     };
     readonly restored: Promise<void>;
   }
@@ -29,9 +49,29 @@ declare module "@jupyterlab/apputils" {
   import type { Widget } from "@lumino/widgets";
   export class WidgetTracker<T extends Widget> {
     constructor(options: { namespace: string });
+    readonly currentWidget: T | null;
+    readonly currentChanged: import("@lumino/signaling").Signal;
     add(widget: T): Promise<void>;
     save(widget: T): Promise<void>;
+    forEach(visit: (widget: T) => void): void;
   }
+  export class MainAreaWidget<T extends Widget> extends Widget {
+    constructor(options: { content: T });
+    readonly content: T;
+  }
+  export const ICommandPalette: unknown;
+  export interface CommandPalette {
+    addItem(options: { command: string; category: string }): object;
+  }
+  export const InputDialog: {
+    getItem(options: {
+      title: string;
+      label?: string;
+      items: readonly string[];
+      editable?: boolean;
+      okLabel?: string;
+    }): Promise<{ value: string | null; button: { accept: boolean } }>;
+  };
 }
 
 declare module "@jupyterlab/services" {
@@ -47,9 +87,43 @@ declare module "@jupyterlab/services" {
   export interface Settings {
     readonly baseUrl: string;
   }
+  export interface Kernel {
+    readonly isDisposed: boolean;
+    readonly status: string;
+    interrupt(): Promise<void>;
+    requestExecute(content: { code: string; silent: boolean; store_history: boolean; allow_stdin: boolean }): {
+      readonly done: Promise<unknown>;
+      onIOPub: (message: {
+        readonly header: { readonly msg_type: string };
+        readonly content: {
+          readonly data?: Readonly<Record<string, unknown>>;
+          readonly ename?: string;
+          readonly evalue?: string;
+        };
+      }) => void;
+    };
+  }
+  export interface Sessions {
+    startNew(options: {
+      path: string;
+      name: string;
+      type: string;
+      kernel: { name: string };
+    }): Promise<{ readonly kernel: Kernel | null }>;
+  }
   export const ServerConnection: {
     makeRequest(url: string, init: RequestInit, settings: Settings): Promise<Response>;
   };
+}
+
+declare module "@jupyterlab/settingregistry" {
+  export const ISettingRegistry: unknown;
+  export interface SettingRegistry {
+    load(plugin: string): Promise<{
+      readonly composite: Readonly<Record<string, unknown>>;
+      readonly changed: import("@lumino/signaling").Signal;
+    }>;
+  }
 }
 
 declare module "@jupyterlab/docregistry" {
@@ -79,6 +153,7 @@ declare module "@jupyterlab/docregistry" {
   }
   export class DocumentWidget<T extends Widget> extends Widget {
     constructor(options: { content: T; context: Context });
+    readonly content: T;
     readonly context: Context;
   }
   export abstract class ABCWidgetFactory {
@@ -100,7 +175,7 @@ declare module "@lumino/widgets" {
     readonly node: HTMLElement;
     readonly isDisposed: boolean;
     id: string;
-    readonly title: { label: string; iconClass: string };
+    readonly title: { label: string; iconClass: string; closable: boolean };
     addClass(name: string): void;
     dispose(): void;
     protected onActivateRequest(message: object): void;

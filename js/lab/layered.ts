@@ -5,6 +5,8 @@ export interface Item {
   readonly height: number;
   /** Rank in a linear order that most edges follow; edges against it are drawn upwards. */
   readonly order: number;
+  /** How much it holds; the path that holds most is drawn straight. */
+  readonly weight?: number;
   /** Ports of the surrounding box: above or below everything else. */
   readonly pin?: "top" | "bottom";
 }
@@ -57,6 +59,8 @@ class Net {
   readonly up: number[][];
   readonly down: number[][];
   readonly position: number[];
+  /** Pairs in neighbouring rows, `upper * size + lower`, that lie on the spine: the path that is drawn straight. */
+  readonly spine = new Set<number>();
   private readonly chains: number[][];
 
   constructor(
@@ -110,7 +114,12 @@ class Net {
       }
       return a === from ? chain : chain.reverse();
     });
-    this.position = new Array<number>(this.widths.length).fill(0);
+    const size = this.widths.length;
+    for (const k of heaviest(items, links, this.ranks)) {
+      const chain = this.chains[k]!;
+      for (let i = 1; i < chain.length; i++) this.spine.add(chain[i - 1]! * size + chain[i]!);
+    }
+    this.position = new Array<number>(size).fill(0);
     this.number();
     this.ranks = Int32Array.from(rankOf);
     this.real = n;
@@ -245,6 +254,26 @@ function rank(items: readonly Item[], links: readonly Link[]): Int32Array {
   return ranks;
 }
 
+/** The links of the path whose items weigh most together; none where all items weigh alike. */
+function heaviest(items: readonly Item[], links: readonly Link[], ranks: Int32Array): number[] {
+  if (!items.some(({ weight }) => (weight ?? 0) > 1)) return [];
+  const best = items.map(({ weight }) => weight ?? 0);
+  const by = new Int32Array(items.length).fill(-1);
+  const down = [...links.keys()].filter((k) => ranks[links[k]!.from]! < ranks[links[k]!.to]!);
+  down.sort((a, b) => ranks[links[a]!.from]! - ranks[links[b]!.from]! || a - b);
+  for (const k of down) {
+    const { from, to } = links[k]!;
+    const sum = best[from]! + (items[to]!.weight ?? 0);
+    if (sum <= best[to]!) continue;
+    best[to] = sum;
+    by[to] = k;
+  }
+  let at = best.reduce((most, sum, i) => (sum > best[most]! ? i : most), 0);
+  const path: number[] = [];
+  for (; by[at]! >= 0; at = links[by[at]!]!.from) path.push(by[at]!);
+  return path;
+}
+
 /** Horizontal positions: the middle of four layouts that align items with their median neighbours (Brandes and Köpf, 2001). */
 function assign(net: Net): number[] {
   const conflicts = conflicting(net);
@@ -309,16 +338,23 @@ function blocks(
   const align = Array.from({ length: size }, (_, v) => v);
   const at = new Array<number>(size);
   for (const row of rows) row.forEach((v, k) => (at[v] = k));
+  const onSpine = (u: number, v: number): boolean =>
+    net.spine.has(net.ranks[u]! < net.ranks[v]! ? u * size + v : v * size + u);
   for (const row of rows) {
     let reached = -1;
-    for (const v of row) {
+    // Nothing may be aligned across the spine.
+    const straight = row.flatMap((v, k) => side[v]!.filter((u) => onSpine(u, v)).map((u) => [k, at[u]!] as const));
+    for (const [k, v] of row.entries()) {
       const near = [...side[v]!].sort((a, b) => at[a]! - at[b]!);
       if (!near.length) continue;
       const middle = (near.length - 1) / 2;
-      for (const k of new Set([Math.floor(middle), Math.ceil(middle)])) {
-        const u = near[k]!;
+      const first = near.findIndex((u) => onSpine(u, v));
+      for (const n of new Set([...(first < 0 ? [] : [first]), Math.floor(middle), Math.ceil(middle)])) {
+        const u = near[n]!;
         if (align[v] !== v || at[u]! <= reached) continue;
-        if (conflicts.has(net.ranks[u]! < net.ranks[v]! ? u * size + v : v * size + u)) continue;
+        if (straight.some(([place, other]) => (k < place && at[u]! >= other) || (k > place && at[u]! <= other)))
+          continue;
+        if (!onSpine(u, v) && conflicts.has(net.ranks[u]! < net.ranks[v]! ? u * size + v : v * size + u)) continue;
         align[u] = v;
         root[v] = root[u]!;
         align[v] = root[v]!;

@@ -41,6 +41,9 @@ export interface Description extends Body {
   readonly name: string;
   readonly bytes: number;
   readonly about: readonly (readonly [string, string])[];
+  readonly opsets?: Readonly<Record<string, number>>;
+  /** What is written of nodes in the model, by their first output. */
+  readonly documentation?: Readonly<Record<string, string>>;
 }
 
 export interface Value {

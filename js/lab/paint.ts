@@ -16,14 +16,34 @@ export interface Palette {
   readonly error: string;
 }
 
+/** The colours that hold in an element; where no theme says, `dark` does. */
+export function palette(element: Element, dark: boolean, prefix = "--jp"): Palette {
+  const style = getComputedStyle(element);
+  const take = (name: string, otherwise: string): string => style.getPropertyValue(prefix + name).trim() || otherwise;
+  return {
+    dark,
+    background: take("-layout-color1", dark ? "#17181b" : "#fff"),
+    text: take("-ui-font-color0", dark ? "#fff" : "#111"),
+    faint: take("-ui-font-color2", dark ? "#aaa" : "#555"),
+    line: dark ? "#6c7683" : "#98a2ae",
+    border: take("-border-color1", dark ? "#555" : "#bbb"),
+    accent: take("-brand-color1", dark ? "#64b5f6" : "#1976d2"),
+    error: take("-error-color1", dark ? "#ef9a9a" : "#d32f2f"),
+  };
+}
+
+/** Of a node, against another model. */
+export type Difference = "missing" | "changed";
+
 export interface Marks {
   readonly selected: number;
   readonly found: ReadonlySet<number>;
   /** Share of the run's time per box, in [0, 1]. */
   readonly heat: ReadonlyMap<number, number>;
+  readonly differences: ReadonlyMap<number, Difference>;
 }
 
-export const NO_MARKS: Marks = { selected: -1, found: new Set(), heat: new Map() };
+export const NO_MARKS: Marks = { selected: -1, found: new Set(), heat: new Map(), differences: new Map() };
 
 export const FONTS = {
   title: "600 12px system-ui, -apple-system, 'Segoe UI', sans-serif",
@@ -148,6 +168,11 @@ function closedBox(
     const behind = { ...at, x: at.x + 3, y: at.y + 3 };
     if (scale > 0.2) pen.rectangle(behind, 7, style.fill, style.stroke);
   }
+  const differs = marks.differences.get(k);
+  if (differs) {
+    const around = { x: at.x - 4, y: at.y - 4, width: at.width + 8, height: at.height + 8 };
+    pen.rectangle(around, 9, "none", differs === "missing" ? palette.error : "#e08a00", 3 / Math.min(1, scale * 2));
+  }
   const round = !isGroup(box.item) && box.item.node.kind !== "op" ? at.height / 2 : 6;
   const far = scale < 0.25 && stroke !== palette.accent;
   pen.rectangle(at, round, far ? style.stroke : style.fill, stroke, width / Math.min(1, scale * 3), style.dashed);
@@ -235,8 +260,10 @@ export class CanvasPen implements Pen {
     const c = this.context;
     c.beginPath();
     c.roundRect(x, y, width, height, Math.min(radius, height / 2));
-    c.fillStyle = fill;
-    c.fill();
+    if (fill !== "none") {
+      c.fillStyle = fill;
+      c.fill();
+    }
     if (stroke === "none") return;
     c.setLineDash(dashed ? [4, 3] : []);
     c.strokeStyle = stroke;

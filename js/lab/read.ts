@@ -71,6 +71,13 @@ function* fields(bytes: Uint8Array): Generator<Field> {
 const decoder = new TextDecoder();
 const text = (bytes: Uint8Array): string => decoder.decode(bytes);
 
+/** What people wrote: the graph's name, and documentation by the first output of a node. */
+interface Written {
+  name: string;
+  about: string;
+  nodes: Record<string, string>;
+}
+
 interface Open {
   inputs: Declared[];
   outputs: Declared[];
@@ -119,30 +126,41 @@ async function onnx(stream: Stream, name: string): Promise<Description> {
   const about: [string, string][] = [];
   const producer: string[] = [];
   const opsets: string[] = [];
+  const versions: Record<string, number> = Object.create(null);
+  const written: Written = { name: "", about: "", nodes: Object.create(null) };
   let graph: Open | null = null;
   for await (const { field, wire, size } of streamed(stream, Infinity)) {
     if (wire === 0) {
       const value = await number(stream);
       if (field === 1) about.push(["IR version", String(value)]);
-    } else if (field === 7) graph = await graphIn(stream, stream.position + size);
-    else if ([2, 3, 8, 14].includes(field) && size < NODE_BYTES) {
+      else if (field === 5 && value) about.push(["version", String(value)]);
+    } else if (field === 7) graph = await graphIn(stream, stream.position + size, written);
+    else if ([2, 3, 4, 6, 8, 14].includes(field) && size < NODE_BYTES) {
       const bytes = await stream.read(size);
       if (field < 4) producer.push(text(bytes));
+      else if (field < 8) about.push([field === 4 ? "domain" : "description", cut(text(bytes))]);
       else {
         const parts = [...fields(bytes)];
         const first = text(parts.find(([n]) => n === 1)?.[3] ?? new Uint8Array(0));
         const second = parts.find(([n]) => n === 2);
-        if (field === 8) opsets.push(`${first || "ai.onnx"} ${second?.[2] ?? 0}`);
-        else about.push([first, text(second?.[3] ?? new Uint8Array(0)).slice(0, 400)]);
+        if (field === 8) {
+          opsets.push(`${first || "ai.onnx"} ${second?.[2] ?? 0}`);
+          versions[first === "ai.onnx" ? "" : first] = second?.[2] ?? 0;
+        } else about.push([first, text(second?.[3] ?? new Uint8Array(0)).slice(0, 400)]);
       }
     } else await stream.skip(size);
   }
   if (!graph) throw new Error("there is no graph in the file; it is no ONNX model, or only its beginning");
+  if (written.about) about.unshift(["about the graph", cut(written.about)]);
+  if (written.name) about.unshift(["graph", written.name]);
   about.unshift(["opset", opsets.join(", ")], ["made by", producer.join(" ") || "unknown"]);
-  return { kind: "onnx", name, bytes: stream.position, about, ...sorted(graph) };
+  const more = { opsets: versions, documentation: written.nodes };
+  return { kind: "onnx", name, bytes: stream.position, about, ...more, ...sorted(graph) };
 }
 
-async function graphIn(stream: Stream, end: number): Promise<Open> {
+const cut = (words: string): string => (words.length > 400 ? `${words.slice(0, 400)} …` : words);
+
+async function graphIn(stream: Stream, end: number, written: Written): Promise<Open> {
   const graph = opened();
   for await (const { field, wire, size } of streamed(stream, end)) {
     if (wire === 0) await number(stream);
@@ -150,10 +168,23 @@ async function graphIn(stream: Stream, end: number): Promise<Open> {
     else if ([1, 11, 12, 13].includes(field)) {
       if (size > NODE_BYTES)
         throw new Error(`byte ${stream.position}: a node of ${size} bytes is too large to be read in the browser`);
-      addTo(graph, field, await stream.read(size), 0);
-    } else await stream.skip(size);
+      const bytes = await stream.read(size);
+      addTo(graph, field, bytes, 0);
+      if (field === 1) note(bytes, written);
+    } else if ((field === 2 || field === 10) && size < NODE_BYTES)
+      written[field === 2 ? "name" : "about"] = text(await stream.read(size));
+    else await stream.skip(size);
   }
   return graph;
+}
+
+function note(node: Uint8Array, { nodes }: Written): void {
+  let [output, words] = ["", ""];
+  for (const [field, , , payload] of fields(node)) {
+    if (field === 2) output ||= text(payload);
+    else if (field === 6) words = text(payload);
+  }
+  if (words && output) nodes[output] = words.slice(0, 4000);
 }
 
 function addTo(graph: Open, field: number, bytes: Uint8Array, depth: number): void {

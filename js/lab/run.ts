@@ -1,12 +1,14 @@
 /** The Run panel: sizes, inputs, a run on the server, and what it gave. */
 import { statisticsTable, messageOf, section, table } from "./details.js";
-import { bytesText, el, millisecondsText } from "./dom.js";
+import { breakable, bytesText, el, millisecondsText } from "./dom.js";
 import type { Declared, Description } from "./model.js";
 import { shapeText } from "./scene.js";
-import type { RunRequest, RunResult } from "./source.js";
+import type { RunRequest, RunResult } from "./knowledge.js";
 
 const FILLS = ["random", "zeros", "ones", "range", "file"] as const;
 const SHOWN_STEPS = 40;
+/** Inputs beyond which they are folded. */
+const SHOWN_INPUTS = 4;
 
 export class RunPanel {
   readonly element: HTMLElement;
@@ -36,8 +38,14 @@ export class RunPanel {
         "Sizes",
         ...[...this.sizes].map(([symbol, input]) => el("label", { class: "pw-field" }, el("span", {}, symbol), input)),
       ),
-      section("Inputs", ...inputs.map((input) => this.row(input))),
-      this.button,
+      el(
+        "details",
+        { class: "pw-fold", open: inputs.length <= SHOWN_INPUTS },
+        el("summary", {}, inputs.length === 1 ? "Input" : `${inputs.length} inputs`),
+        ...(inputs.length > SHOWN_INPUTS ? [this.all()] : []),
+        ...inputs.map((input) => this.row(input)),
+      ),
+      el("div", { class: "pw-go" }, this.button),
       this.result,
     );
   }
@@ -63,11 +71,28 @@ export class RunPanel {
     return el(
       "div",
       { class: "pw-value" },
-      el("div", { class: "pw-name" }, name),
+      el("div", { class: "pw-name" }, ...breakable(name)),
       el("div", { class: "pw-type" }, `${dtype}${shapeText(shape)}`),
       fill,
       file,
     );
+  }
+
+  /** One choice for all inputs. */
+  private all(): HTMLElement {
+    const fills = FILLS.filter((f) => f !== "file");
+    const fill = el(
+      "select",
+      { "aria-label": "contents of all inputs" },
+      ...fills.map((f) => el("option", { value: f }, f)),
+    );
+    fill.addEventListener("change", () => {
+      for (const input of this.inputs.values()) {
+        input.fill.value = fill.value;
+        input.file.hidden = true;
+      }
+    });
+    return el("label", { class: "pw-field" }, el("span", {}, "all"), fill);
   }
 
   private request(): RunRequest {
@@ -91,7 +116,7 @@ export class RunPanel {
     }
     const running = (this.running = new AbortController());
     this.button.textContent = "Stop";
-    this.result.replaceChildren(el("p", { class: "pw-faint pw-busy" }, "running on the server …"));
+    this.result.replaceChildren(el("p", { class: "pw-faint pw-busy" }, "running …"));
     try {
       const result = await this.execute(this.request(), running.signal);
       this.result.replaceChildren(this.report(result));
@@ -124,7 +149,7 @@ export class RunPanel {
           el(
             "div",
             { class: "pw-value" },
-            el("div", { class: "pw-name" }, name),
+            el("div", { class: "pw-name" }, ...breakable(name)),
             el("div", { class: "pw-type" }, `${dtype}${shapeText(shape)}`),
             statisticsTable(statistics),
           ),

@@ -79,11 +79,16 @@ export function visible(
       width,
       height,
       order: orders[k]!,
+      weight: heavy(boxes[k]!.item),
     })),
     edges: kept.map(({ from, to }) => ({ from, to })),
   };
   return { boxes, wires: kept, index, input };
 }
+
+/** How much a box holds: blocks that repeat lie one below the other. */
+const heavy = (item: Group | Leaf): number =>
+  isGroup(item) ? item.count * (item.alike > 1 ? 100 : 1) : item.node.kind === "op" ? 1 : 0;
 
 /** The values that a node reads from nodes on show, also through constants that are not. */
 function sources(node: Node, place: ReadonlyMap<Node, number>): Value[] {

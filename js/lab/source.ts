@@ -1,77 +1,59 @@
-/** Where the viewer's knowledge comes from: the Jupyter server's extension, or, without one, the file read in the browser. */
-import { ServerConnection, type Contents, type Settings } from "@jupyterlab/services";
+/** Knowledge in JupyterLab: from the server's extension; without one the graph is read in the browser, and a kernel tells the rest. */
+import { ServerConnection, type Contents, type Sessions, type Settings } from "@jupyterlab/services";
+import { kernelAsk } from "./kernel.js";
+import { asking, type Documentation, type Knowledge, type Plane, type Progress } from "./knowledge.js";
+import type { RunRequest, RunResult, Shapes, Statistics } from "./knowledge.js";
+import type { Description } from "./model.js";
 import { describe } from "./read.js";
 import { Stream } from "./stream.js";
-import type { Description, Size } from "./model.js";
-
-export interface Statistics {
-  readonly count: number;
-  readonly nan: number;
-  readonly inf: number;
-  readonly zero: number;
-  readonly head: readonly (number | string)[];
-  readonly min: number | null;
-  readonly max: number | null;
-  readonly mean: number | null;
-  readonly std: number | null;
-  readonly histogram: readonly number[];
-}
-
-export interface Shapes {
-  readonly values: Readonly<Record<string, readonly [string, readonly Size[], (readonly Size[])?]>>;
-  readonly failures: Readonly<Record<string, string>>;
-}
-
-export interface RunRequest {
-  readonly sizes: Readonly<Record<string, number>>;
-  readonly inputs: Readonly<Record<string, { readonly fill: string } | { readonly file: string }>>;
-}
-
-export interface RunResult {
-  readonly outputs: readonly {
-    readonly name: string;
-    readonly dtype: string;
-    readonly shape: readonly number[];
-    readonly statistics: Statistics;
-  }[];
-  readonly steps: readonly (readonly [string, number])[];
-  readonly compile_ms: number;
-  readonly first_ms: number;
-  readonly best_ms: number;
-  readonly runs: number;
-  readonly arena_bytes: number;
-}
 
 /** The server has no such extension, or its files are not its own. */
 class Unavailable extends Error {}
 
-export class Source {
+export class Source implements Knowledge {
   /** Whether the server's extension answers; unknown before the first request. */
-  server: boolean | null = null;
+  private found: boolean | null = null;
+  private kernel: ReturnType<typeof asking> | null = null;
 
   constructor(
-    private readonly contents: Contents,
-    private readonly settings: Settings,
+    private readonly services: {
+      readonly contents: Contents;
+      readonly serverSettings: Settings;
+      readonly sessions: Sessions;
+    },
     public path: string,
   ) {}
 
-  /** The graph; the file is never held whole. */
-  async graph(signal: AbortSignal, progress: (read: number, total: number | null) => void): Promise<Description> {
-    if (this.contents.driveName(this.path)) this.server = false;
-    if (this.server !== false) {
+  get server(): boolean {
+    return this.found === true || this.kernel !== null;
+  }
+
+  get more(): Knowledge["more"] {
+    if (this.server || this.services.contents.driveName(this.path)) return undefined;
+    return async (signal) => {
+      const folder = this.local.split("/").slice(0, -1).join("/");
+      const ask = await kernelAsk(this.services.sessions, folder, signal);
+      this.kernel = asking(ask, { path: this.local.split("/").at(-1)! });
+    };
+  }
+
+  async graph(signal: AbortSignal, progress: Progress): Promise<Description> {
+    const { contents } = this.services;
+    if (contents.driveName(this.path)) this.found = false;
+    if (this.found !== false) {
       try {
-        const found = await this.get<Description>("graph", {}, signal);
-        this.server = true;
-        return found;
+        const told = await this.get<Description>("graph", {}, signal);
+        this.found = true;
+        return told;
       } catch (error) {
         if (!(error instanceof Unavailable)) throw error;
-        this.server = false;
+        this.found = false;
       }
     }
-    const { size } = await this.contents.get(this.path, { content: false });
+    const { size } = await contents.get(this.path, { content: false });
     const open = (address: () => Promise<string>): Promise<Stream> =>
       Stream.open(address, signal, size ?? null, progress);
-    const stream = await open(() => this.contents.getDownloadUrl(this.path)).catch((error: unknown) => {
+    const stream = await open(() => contents.getDownloadUrl(this.path)).catch((error: unknown) => {
       if (signal.aborted) throw error;
       return open(() => this.inline());
     });
@@ -82,49 +64,76 @@ export class Source {
     }
   }
 
-  shapes(signal: AbortSignal): Promise<Shapes> {
-    return this.get("shapes", {}, signal);
+  async shapes(signal: AbortSignal): Promise<Shapes> {
+    return this.kernel ? this.kernel.shapes(signal) : this.get("shapes", {}, signal);
   }
 
-  weight(name: string, signal: AbortSignal): Promise<Statistics> {
-    return this.get("weight", { name }, signal);
+  async weight(name: string, signal: AbortSignal): Promise<Statistics> {
+    return this.kernel ? this.kernel.weight(name, signal) : this.get("weight", { name }, signal);
   }
 
-  run(request: RunRequest, signal: AbortSignal): Promise<RunResult> {
+  async plane(name: string, index: number, signal: AbortSignal): Promise<Plane> {
+    return this.kernel
+      ? this.kernel.plane(name, index, signal)
+      : this.get("plane", { name, index: `${index}` }, signal);
+  }
+
+  async npy(name: string, signal: AbortSignal): Promise<Blob> {
+    if (this.kernel) return this.kernel.npy(name, signal);
+    return (await this.response(this.query("npy", { name }), { signal })).blob();
+  }
+
+  async digests(signal: AbortSignal): Promise<Readonly<Record<string, string>>> {
+    return this.kernel ? this.kernel.digests(signal) : this.get("digests", {}, signal);
+  }
+
+  async operator(domain: string, name: string, opset: number, signal: AbortSignal): Promise<Documentation> {
+    if (this.kernel) return this.kernel.operator(domain, name, opset, signal);
+    return this.request(`operator?${new URLSearchParams({ domain, name, opset: `${opset}` })}`, { signal });
+  }
+
+  async run(request: RunRequest, signal: AbortSignal): Promise<RunResult> {
+    if (this.kernel) return this.kernel.run(request, signal);
     const body = JSON.stringify({ path: this.local, ...request });
     return this.request("run", { method: "POST", body, signal });
   }
 
   private get local(): string {
-    return this.contents.localPath(this.path);
+    return this.services.contents.localPath(this.path);
   }
 
   /** The file as an address, for drives whose files have none. */
   private async inline(): Promise<string> {
-    const { content } = await this.contents.get(this.path, { content: true, type: "file", format: "base64" });
+    const { content } = await this.services.contents.get(this.path, { content: true, type: "file", format: "base64" });
     return `data:application/octet-stream;base64,${String(content)}`;
   }
 
+  private query(what: string, query: Record<string, string>): string {
+    return `${what}?${new URLSearchParams({ path: this.local, ...query })}`;
+  }
+
   private get<T>(what: string, query: Record<string, string>, signal: AbortSignal): Promise<T> {
-    return this.request(`${what}?${new URLSearchParams({ path: this.local, ...query })}`, { signal });
+    return this.request(this.query(what, query), { signal });
   }
 
   private async request<T>(what: string, init: RequestInit): Promise<T> {
-    const address = `${this.settings.baseUrl}pyonnx-wasm/${what}`;
-    const response = await ServerConnection.makeRequest(address, init, this.settings).catch((error: unknown) => {
+    const response = await this.response(what, init);
+    if (!response.headers.get("Content-Type")?.includes("json")) throw new Unavailable("");
+    return (await response.json()) as T;
+  }
+
+  private async response(what: string, init: RequestInit): Promise<Response> {
+    const { serverSettings } = this.services;
+    const address = `${serverSettings.baseUrl}pyonnx-wasm/${what}`;
+    const response = await ServerConnection.makeRequest(address, init, serverSettings).catch((error: unknown) => {
       if (init.signal?.aborted) throw error;
       throw new Unavailable("the Jupyter server does not answer");
     });
+    if (response.ok) return response;
     const isJson = response.headers.get("Content-Type")?.includes("json") ?? false;
     const answer: unknown = isJson ? await response.json() : null;
-    if (response.ok && isJson) return answer as T;
     const text = typeof answer === "object" && answer && "message" in answer ? String(answer.message) : "";
-    if (
-      response.status === 501 ||
-      response.status === 405 ||
-      (response.status === 404 && !text.includes("no file")) ||
-      response.ok
-    )
+    if (response.status === 501 || response.status === 405 || (response.status === 404 && !text.includes("no file")))
       throw new Unavailable(text);
     throw new Error(text || `the Jupyter server answers ${response.status} ${response.statusText}`);
   }

@@ -40,6 +40,24 @@ const inside = {
   },
 };
 
+/** The layout of the viewer's graphs runs in a worker of its own. */
+const layout = await build({
+  ...options,
+  entryPoints: [join(dirname(here), "lab/layout.worker.ts")],
+  format: "iife",
+  write: false,
+});
+const worked = {
+  name: "worked",
+  setup(build) {
+    build.onResolve({ filter: /^layout-worker$/ }, ({ path }) => ({ path, namespace: "worker" }));
+    build.onLoad({ filter: /.*/, namespace: "worker" }, () => ({
+      contents: layout.outputFiles[0].text,
+      loader: "text",
+    }));
+  },
+};
+
 const cores = ["core.wasm", "core-relaxed.wasm"].filter((file) => existsSync(join(lib, file)));
 const hash = createHash("sha256").update(worker);
 for (const file of cores) hash.update(readFileSync(join(lib, file)));
@@ -54,7 +72,7 @@ await build({
   ...options,
   entryPoints: entries,
   outdir: join(lib, "widget"),
-  plugins: [inside],
+  plugins: [inside, worked],
   define: {
     BUILD: JSON.stringify(hash.digest("hex").slice(0, 16)),
     VERSION: JSON.stringify(version),

@@ -122,6 +122,30 @@ class Tensor(Panel):
 
 
 @dataclass(frozen=True)
+class Audio(Panel):
+    """Sound in, one channel: [..., samples], of which a fixed count is filled with silence or cut.
+
+    Attributes:
+        rate: samples a second that the model takes; files and recordings are resampled.
+        scale: samples lie between -1 and 1 before it: 32768 for models of 16-bit samples.
+        sources: what is offered, of ``file`` (also drop) and ``microphone``.
+    """
+
+    kind = "audio"
+    rate: int = 16_000
+    scale: float = 1
+    sources: Sequence[Literal["file", "microphone"]] = ("file", "microphone")
+
+
+@dataclass(frozen=True)
+class Sound(Panel):
+    """Sound out, with samples between -1 and 1: its wave, and a player; ``rate`` are samples a second."""
+
+    kind = "sound"
+    rate: int = 16_000
+
+
+@dataclass(frozen=True)
 class TopK(Panel):
     """The ``k`` greatest values with their labels; ``activation`` ``auto`` takes probabilities as they are and others through softmax."""
 

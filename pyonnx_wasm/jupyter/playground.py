@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import traitlets
 
+from ..dtypes import DType, to_numpy
 from ..session import InferenceSession
 from .detect import completed
 from .hints import look
@@ -20,6 +21,17 @@ from .rpc import Reply, Request
 from .wait import wait_async
 from .widget import BACKENDS, KERNEL, Model, ModelWidget
 from .wire import Tensor
+
+
+def _packed(arrays: Mapping[str, np.ndarray], widget: Playground) -> dict[str, Any]:
+    """Arrays as the page takes them; see ``js/widget/playground/linked.ts``."""
+    dtypes = {s.name: s.dtype for s in widget._signature()[0]}
+    tensors = [Tensor.of(array, name, dtypes.get(name)) for name, array in arrays.items()]
+    return {t.name: {"type": t.dtype.name, "dims": list(t.dims), "data": t.data} for t in tensors}
+
+
+def _unpacked(given: Mapping[str, Any], widget: Playground) -> dict[str, np.ndarray]:
+    return {name: Tensor(name, DType[t["type"]], tuple(t["dims"]), memoryview(t["data"])).numpy() for name, t in given.items()}
 
 
 class Playground(ModelWidget):
@@ -47,6 +59,9 @@ class Playground(ModelWidget):
         still: keep a picture of the widget in the notebook, for whoever opens it without a kernel.
         title: shown above; by default the file's name.
     Attributes:
+        inputs: arrays by input name, to be shown and run in place of what the widget's panels give, until its user changes those;
+            ``{}`` gives the panels back. ``jslink((a, "value"), (b, "inputs"))`` hands results on in the browser where ``a`` has
+            ``sync``; a single result goes to the single input of ``b``, several by name.
         value: the results by output name, as numpy arrays; those of the latest run if ``sync``, else of the latest that was asked for, by
             ``await w.result()`` or the button. ``w.observe(fn, names="value")`` tells of changes.
         sync: give every result to Python as it comes.
@@ -54,7 +69,8 @@ class Playground(ModelWidget):
         ValueError: a panel does not suit the model; the text says which and why.
     """
 
-    value = traitlets.Dict(read_only=True)
+    value = traitlets.Dict(read_only=True).tag(sync=True, to_json=lambda value, widget: {}, from_json=_unpacked)
+    inputs = traitlets.Dict().tag(sync=True, to_json=_packed, from_json=_unpacked)
     sync = traitlets.Bool().tag(sync=True)
 
     def __init__(
@@ -92,6 +108,34 @@ class Playground(ModelWidget):
         for name in ("before", "after"):
             self._rpc.handle(name, self._changed)
         self._rpc.handle("value", self._take)
+
+    @traitlets.validate("inputs")
+    def _arrays(self, proposal: Any) -> dict[str, np.ndarray]:
+        known = {s.name: s for s in self._signature()[0]}
+        given = {name: np.asarray(array) for name, array in proposal["value"].items()}
+        # A link hands over results by their own names; the page fits them.
+        if set(given) - set(known) and not (len(given) == len(known) == 1):
+            raise ValueError(f"inputs are for {sorted(given)}; the model takes {', '.join(known)}")
+        for name, array in given.items():
+            s = known.get(name) or next(iter(known.values()))
+            dtype = to_numpy(s.dtype) if s.dtype is not DType.string else np.dtype(object)
+            wrong = len(array.shape) != len(s.shape) or any(
+                isinstance(want, int) and want != have for want, have in zip(s.shape, array.shape, strict=True)
+            )
+            if wrong:
+                raise ValueError(f"input {s.name!r} takes {list(s.shape)}, not {list(array.shape)}")
+            given[name] = array.astype(dtype, copy=False)
+        return given
+
+    def _compare(self, a: Any, b: Any) -> bool:
+        """Whether two values of a trait are one: arrays have no truth of their own."""
+        if isinstance(a, dict) and isinstance(b, dict) and any(isinstance(v, np.ndarray) for v in (*a.values(), *b.values())):
+            return a.keys() == b.keys() and all(np.array_equal(np.asarray(a[k]), np.asarray(b[k])) for k in a)
+        return bool(super()._compare(a, b))
+
+    def _should_send_property(self, key: str, value: Any) -> bool:
+        # Results come from the page; it has them.
+        return key != "value" and bool(super()._should_send_property(key, value))
 
     def _changed(self, request: Request) -> Reply:
         """Inputs or results as the user's function changes them."""

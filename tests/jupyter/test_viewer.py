@@ -6,13 +6,16 @@ import re
 import shutil
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Iterator
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import onnx
 import pytest
+from onnx import numpy_helper
 from playwright.sync_api import Browser, expect
 from viewer import Viewer, viewer_lab
-from viewer_models import HOSTILE, blocks, hostile
+from viewer_models import HOSTILE, blocks, branches, decoder, hostile, varied
 
 from pyonnx_wasm import compile, save
 from pyonnx_wasm.testing.lab import Lab
@@ -33,6 +36,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (folder / "broken.onnx").write_bytes(digits.read_bytes()[:5000])
     blocks(folder / "large.onnx", 100, lambda layer, k, op: f"/model/layers.{layer}/{'attention' if k < 33 else 'mlp'}/{op}_{k}")
     hostile(folder / "hostile.onnx")
+    decoder(folder / "many.onnx", 12)
+    branches(folder / "branches.onnx")
+    varied(digits, folder / "varied.onnx")
     np.save(folder / "ink.npy", np.zeros((3, 1, 8, 8), np.float32))
     return folder
 
@@ -83,7 +89,7 @@ def test_the_node_panel_tells_attributes_types_and_statistics(viewer: Viewer) ->
     expect(details).to_contain_text("of 3,456")
     details.get_by_role("button", name=re.compile("^to Relu")).click()
     expect(details.locator(".pw-kind")).to_have_text("Relu")
-    viewer.panel("canvas").focus()
+    viewer.panel(".pw-graph").focus()
     viewer.page.keyboard.press("ArrowUp")
     expect(details.locator(".pw-kind")).to_have_text("Conv")
     viewer.page.keyboard.press("Escape")
@@ -97,12 +103,12 @@ def test_5000_nodes_open_to_few_boxes_and_groups_open_and_close(viewer: Viewer) 
     closed = viewer.boxes
     assert 10 <= closed <= 300
     viewer.click("layers.1", double=True)
-    expect(viewer.panel(f"canvas[data-boxes='{closed + 2}']")).to_be_attached()
+    expect(viewer.panel(f".pw-graph[data-boxes='{closed + 2}']")).to_be_attached()
     viewer.click("attention")
     expect(viewer.panel(".pw-content")).to_contain_text("100 groups of this structure")
-    viewer.panel("canvas").focus()
+    viewer.panel(".pw-graph").focus()
     viewer.page.keyboard.press("Enter")
-    expect(viewer.panel(f"canvas[data-boxes='{closed + 35}']")).to_be_attached()
+    expect(viewer.panel(f".pw-graph[data-boxes='{closed + 35}']")).to_be_attached()
     assert viewer.place("/model/layers.1/attention/Softmax_31")
     viewer.tool("Close all")
     expect(viewer.status).to_contain_text("in 3 boxes")
@@ -112,7 +118,7 @@ def test_5000_nodes_open_to_few_boxes_and_groups_open_and_close(viewer: Viewer) 
 
 def test_search_goes_into_closed_groups(viewer: Viewer) -> None:
     viewer.show("large.onnx")
-    viewer.panel("canvas").focus()
+    viewer.panel(".pw-graph").focus()
     viewer.page.keyboard.press("/")
     expect(viewer.panel(".pw-search input")).to_be_focused()
     viewer.page.keyboard.type("layers.77/mlp/gemm")
@@ -124,7 +130,7 @@ def test_search_goes_into_closed_groups(viewer: Viewer) -> None:
     expect(viewer.panel(".pw-heading .pw-name")).to_have_text("/model/layers.77/mlp/Add_33")
     first = viewer.panel(".pw-heading .pw-name").inner_text()
     viewer.settle()
-    at, box = viewer.place(first), viewer.panel("canvas").bounding_box()
+    at, box = viewer.place(first), viewer.panel(".pw-graph").bounding_box()
     assert at
     assert box
     assert box["x"] < at["x"] < box["x"] + box["width"]
@@ -222,7 +228,7 @@ def test_pointer_wheel_keys_and_fingers_move_and_zoom(viewer: Viewer) -> None:
     viewer.tool("Fit")
     viewer.settle()
     name = "/model/Flatten"
-    canvas = viewer.panel("canvas").bounding_box()
+    canvas = viewer.panel(".pw-graph").bounding_box()
     assert canvas
     x, y = canvas["x"] + 40, canvas["y"] + 200
     mouse, keyboard = viewer.page.mouse, viewer.page.keyboard
@@ -237,7 +243,7 @@ def test_pointer_wheel_keys_and_fingers_move_and_zoom(viewer: Viewer) -> None:
     zoomed = viewer.placed(name, "at.width > 1.2 * arg", moved["width"])
     mouse.wheel(30, 10)
     panned = viewer.moved(name, zoomed, -30, -10)
-    viewer.panel("canvas").focus()
+    viewer.panel(".pw-graph").focus()
     keyboard.press("-")
     viewer.placed(name, "Math.abs(at.width - 0.8 * arg) < 1e-3 * arg", panned["width"])
     keyboard.press("ArrowRight")
@@ -259,6 +265,131 @@ def test_a_compiled_model_shows_its_steps(viewer: Viewer) -> None:
     viewer.search("conv")
     viewer.panel(".pw-search input").press("Enter")
     expect(viewer.panel(".pw-kind")).to_have_text("conv")
+
+
+def test_blocks_that_repeat_lie_one_below_the_other(viewer: Viewer) -> None:
+    viewer.show("many.onnx")
+    viewer.tool("Open all")
+    blocks = [viewer.placed(f"h.{k}", "true") for k in range(12)]
+    middles = [at["x"] + at["width"] / 2 for at in blocks]
+    assert max(middles) - min(middles) < blocks[0]["width"] / 3
+    assert all(a["y"] + a["height"] <= b["y"] for a, b in pairwise(blocks))
+
+
+def test_branches_are_groups(viewer: Viewer) -> None:
+    viewer.show("branches.onnx")
+    viewer.tool("Open all")
+    groups = [viewer.placed(f"choose {name}", "true") for name in ("then_branch", "else_branch")]
+    inner = viewer.placed("t_first", "true")
+    assert groups[0]["x"] < inner["x"] < groups[0]["x"] + groups[0]["width"]
+    about = viewer.panel(".pw-content")
+    for told in ("branches of one", "about the graph", "two ways"):
+        expect(about).to_contain_text(told)
+
+
+def test_inputs_of_a_run_are_folded_where_there_are_many(viewer: Viewer) -> None:
+    viewer.show("many.onnx")
+    viewer.tab("Run")
+    panel = viewer.panel(".pw-run")
+    expect(panel.get_by_label("contents of past.0")).to_be_hidden()
+    expect(panel.get_by_role("button", name="Run")).to_be_in_viewport()
+    panel.get_by_text("14 inputs").click()
+    panel.get_by_label("contents of all inputs").select_option("ones")
+    expect(panel.get_by_label("contents of past.11")).to_have_value("ones")
+    panel.get_by_role("button", name="Run").click()
+    expect(viewer.panel(".pw-result")).to_contain_text("present.11")
+
+
+def test_search_by_dtype_and_shape(viewer: Viewer) -> None:
+    viewer.show("digits.onnx")
+    for text, count in (("float32[batch, 24", "4"), ("batch×10", "3"), ("conv [24,16,3,3]", "1"), ("int64", "0"), ("[10, 640]", "1")):
+        viewer.search(text)
+        expect(viewer.panel(".pw-count")).to_have_text(count)
+    viewer.search("")
+
+
+def weight_of(shape: list[int]) -> np.ndarray:
+    stored = onnx.load(ROOT / "js" / "pages" / "digits" / "digits.onnx").graph.initializer
+    return numpy_helper.to_array(next(w for w in stored if w.dims == shape))
+
+
+def test_a_node_tells_its_documentation_and_its_weights_elements(viewer: Viewer) -> None:
+    viewer.show("digits.onnx")
+    viewer.search("features.1 conv")
+    viewer.panel(".pw-search input").press("Enter")
+    details = viewer.panel(".pw-content")
+    details.get_by_text("Documentation").click()
+    expect(details.locator(".pw-doc")).to_contain_text("The convolution operator consumes an input tensor")
+    details.get_by_text("Documentation").click()
+    details.get_by_role("button", name="Values").first.click()
+    plane = details.locator(".pw-plane")
+    expect(plane).to_have_attribute("aria-label", re.compile("3 × 3 values"))
+    colours = plane.evaluate("c => new Set(c.getContext('2d').getImageData(0, 0, c.width, c.height).data).size")
+    told = details.locator(".pw-values [role=status]")
+    first = told.inner_text()
+    details.get_by_label(re.compile("^plane of")).fill("5")
+    plane.focus()
+    expect(told).not_to_have_text(first)
+    for _ in range(2):
+        viewer.page.keyboard.press("ArrowRight")
+    weight = numpy_helper.to_array(
+        next(w for w in onnx.load(ROOT / "js/pages/digits/digits.onnx").graph.initializer if w.dims[:2] == [24, 16])
+    )
+    expect(told).to_contain_text("[0, 2] = ")
+    assert float(told.inner_text().partition("= ")[2]) == pytest.approx(weight[0, 5, 0, 2], rel=1e-4)
+    assert colours > 8
+    with viewer.page.expect_download() as download:
+        details.get_by_role("button", name="Save as .npy").click()
+    assert np.array_equal(np.load(download.value.path()), weight)
+    viewer.search("")
+
+
+def test_the_outline_does_what_the_graph_does_by_keyboard(viewer: Viewer) -> None:
+    viewer.show("digits.onnx")
+    viewer.tool("Close all")
+    viewer.tab("Outline")
+    tree = viewer.panel("[role=tree]")
+    tree.locator("[role=treeitem]").first.focus()
+    for key in ("ArrowDown", "ArrowLeft", "ArrowRight", "ArrowDown", "Enter"):
+        viewer.page.keyboard.press(key)
+    expect(tree.locator("[aria-selected=true]")).to_have_attribute("aria-label", re.compile("^Div"))
+    expect(tree.locator(":focus")).to_have_attribute("aria-selected", "true")
+    viewer.placed("/model/Div", "true")
+    viewer.tab("Selected")
+    expect(viewer.panel(".pw-kind")).to_have_text("Div")
+
+
+def test_commands_and_settings(viewer: Viewer) -> None:
+    viewer.show("digits.onnx")
+    run = "id => jupyterapp.commands.execute(`pyonnx-wasm:${id}`)"
+    viewer.page.evaluate(run, "close-all")
+    expect(viewer.status).to_contain_text("in 4 boxes")
+    viewer.page.evaluate(run, "search")
+    expect(viewer.panel(".pw-search input")).to_be_focused()
+    viewer.page.keyboard.press("Control+Shift+C")
+    palette = viewer.page.locator(".lm-CommandPalette")
+    palette.locator("input").fill("compare with another")
+    expect(palette.get_by_text("Compare with Another Model…")).to_be_visible()
+    viewer.page.keyboard.press("Escape")
+    settings = viewer.page.evaluate(
+        "async () => (await (await fetch('/lab/api/settings/pyonnx-wasm:viewer')).json()).schema?.properties.boxes.default"
+    )
+    assert settings == 240
+
+
+def test_two_models_side_by_side(viewer: Viewer) -> None:
+    viewer.show("digits.onnx")
+    viewer.page.evaluate("void jupyterapp.commands.execute('pyonnx-wasm:compare')")
+    dialog = viewer.page.get_by_role("dialog")
+    dialog.locator("input").fill("varied.onnx")
+    dialog.get_by_role("button", name="Compare").click()
+    found = viewer.page.locator(".pw-differences")
+    expect(found.get_by_role("status")).to_have_text("2 nodes differ, 0 are in the first model alone, 1 in the second alone")
+    expect(found).to_contain_text("operator: MaxPool → AveragePool")
+    expect(found).to_contain_text("weight model.head.weight: other contents")
+    found.get_by_role("button", name=re.compile("^MaxPool")).click()
+    expect(viewer.page.locator(".pw-half .pw-kind")).to_have_text(["MaxPool", "AveragePool"])
+    viewer.page.evaluate("jupyterapp.shell.currentWidget.close()")
 
 
 def test_a_broken_file_says_what_is_wrong(viewer: Viewer) -> None:

@@ -37,7 +37,7 @@ class Viewer:
         page = browser.new_page(viewport={"width": size[0], "height": size[1]})
         viewer = cls(page)
         page.goto(f"{lab.url}lab/workspaces/{secrets.token_hex(4)}/tree/{name}?token={lab.token}")
-        expect(viewer.page.locator(".pw-viewer canvas[data-boxes], .pw-viewer .pw-failed").first).to_be_attached(timeout=60_000)
+        expect(viewer.page.locator(".pw-viewer .pw-graph[data-boxes], .pw-viewer .pw-failed").first).to_be_attached(timeout=60_000)
         viewer.theme(theme)
         return viewer
 
@@ -50,7 +50,7 @@ class Viewer:
         """Opens another file in the same page."""
         self.page.evaluate("async path => void (await jupyterapp.commands.execute('docmanager:open', { path }))", name)
         self.page.wait_for_function(f"path => {CURRENT}?.context?.path === path && {CURRENT}.context.isReady", arg=name)
-        expect(self.panel("canvas[data-boxes], .pw-failed").first).to_be_attached()
+        expect(self.panel(".pw-graph[data-boxes], .pw-failed").first).to_be_attached()
 
     def panel(self, selector: str) -> Locator:
         """Of the current document."""
@@ -62,7 +62,7 @@ class Viewer:
 
     @property
     def boxes(self) -> int:
-        return int(self.panel("canvas").get_attribute("data-boxes") or 0)
+        return int(self.panel(".pw-graph").get_attribute("data-boxes") or 0)
 
     def tab(self, name: str) -> None:
         self.panel(".pw-tab").get_by_text(name, exact=True).click()
@@ -89,7 +89,7 @@ class Viewer:
 
     def settle(self) -> None:
         """Waits until no box is on its way."""
-        expect(self.panel("canvas:not([data-moving])")).to_be_attached()
+        expect(self.panel(".pw-graph:not([data-moving])")).to_be_attached()
 
     def click(self, name: str, double: bool = False) -> None:
         """On a node's or group's box."""
@@ -112,6 +112,6 @@ class Viewer:
               }
               return [...sum.map((s) => Math.round((4 * s) / data.length)), seen.size];
             }""",
-            self.panel("canvas").element_handle(),
+            self.panel(".pw-graph").element_handle(),
         )
         return found

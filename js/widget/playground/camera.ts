@@ -1,9 +1,10 @@
-/** The camera as a source of frames. */
+/** The camera, or a film, as a source of frames. */
 
 export class Camera {
   readonly video = document.createElement("video");
   #stream: MediaStream | undefined;
   #frame = 0;
+  #film = "";
 
   /** Calls `frame` for each new frame until it is stopped. Rejects with an error for people: no camera, not allowed. */
   async start(frame: () => void, ended: () => void): Promise<void> {
@@ -29,14 +30,40 @@ export class Camera {
     this.#wait(next);
   }
 
+  /** The same with the frames of a film, again and again. Rejects where the browser cannot play it. */
+  async play(film: Blob, frame: () => void): Promise<void> {
+    this.stop();
+    const { video } = this;
+    video.muted = video.playsInline = video.loop = true;
+    video.src = this.#film = URL.createObjectURL(film);
+    try {
+      await video.play();
+    } catch {
+      this.stop();
+      throw new Error("The film cannot be played here: use MP4 (H.264), WebM or Ogg.");
+    }
+    const next = (): void => {
+      if (!this.running) return;
+      if (video.videoWidth) frame();
+      this.#wait(next);
+    };
+    this.#wait(next);
+  }
+
   get running(): boolean {
-    return this.#stream !== undefined;
+    return this.#stream !== undefined || this.#film !== "";
   }
 
   stop(): void {
     for (const track of this.#stream?.getTracks() ?? []) track.stop();
     this.#stream = undefined;
     this.video.srcObject = null;
+    if (this.#film) {
+      this.video.pause();
+      this.video.removeAttribute("src");
+      URL.revokeObjectURL(this.#film);
+      this.#film = "";
+    }
     cancelAnimationFrame(this.#frame);
   }
 

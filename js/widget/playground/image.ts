@@ -35,7 +35,7 @@ export class ImagePanel implements InputPanel {
     const { signal } = context;
     const file = h("input", {
       type: "file",
-      accept: "image/*",
+      accept: "image/*,video/*",
       hidden: true,
       "aria-label": `Image file for ${value.name}`,
       onchange: () => {
@@ -221,21 +221,36 @@ export class ImagePanel implements InputPanel {
   async #toggleCamera(): Promise<void> {
     if (this.#camera.running) return this.#enter("still");
     this.#enter("camera");
-    const { video } = this.#camera;
-    const frame = (): void => {
-      this.#source = { image: video, width: video.videoWidth, height: video.videoHeight };
-      this.#present();
-      this.context.change();
-    };
     try {
-      await this.#camera.start(frame, () => {
-        this.#enter("still");
-        this.#fail(new Error("The camera was disconnected. Connect it again, or use a file."));
-      });
+      await this.#camera.start(
+        () => this.#frame(),
+        () => {
+          this.#enter("still");
+          this.#fail(new Error("The camera was disconnected. Connect it again, or use a file."));
+        },
+      );
       if (this.context.signal.aborted || this.#mode !== "camera") this.#camera.stop();
     } catch (error) {
       if (this.#mode === "camera") this.#enter("still");
       this.#fail(error);
+    }
+  }
+
+  #frame(): void {
+    const { video } = this.#camera;
+    this.#source = { image: video, width: video.videoWidth, height: video.videoHeight };
+    this.#present();
+    this.context.change();
+  }
+
+  async #play(film: Blob): Promise<void> {
+    this.#enter("camera");
+    try {
+      await this.#camera.play(film, () => this.#frame());
+      if (this.context.signal.aborted || this.#mode !== "camera") this.#camera.stop();
+    } catch (error) {
+      this.#enter("still");
+      throw error;
     }
   }
 
@@ -249,6 +264,7 @@ export class ImagePanel implements InputPanel {
     this.#alert.hidden = true;
     const name = blob instanceof File ? blob.name : "The image";
     try {
+      if (blob.type.startsWith("video/")) return await this.#play(blob);
       if (blob.type && !blob.type.startsWith("image/"))
         throw new Error(`${name} is ${blob.type}, not an image: use ${KINDS}.`);
       const image = await decode(blob, name);

@@ -3,6 +3,7 @@ import ui from "../ui/ui.css";
 import { widget, wire } from "../ui/mount.js";
 import css from "./playground.css";
 import { start } from "./page.js";
+import { linked, unlinked, type Linked } from "./linked.js";
 import { Playground } from "./playground.js";
 import type { Rpc } from "../rpc.js";
 import type { Spec } from "./panel.js";
@@ -24,14 +25,29 @@ export default widget(
         model.set!("sync", sync);
         model.save_changes!();
       },
+      onValue: (results) => {
+        // Python has them from a call; this is for links.
+        const value = linked(results);
+        if (value) model.set!("value", value);
+      },
       onSettled: settled,
     });
+    const onInputs = (): void => {
+      try {
+        playground.give(unlinked((model.get!("inputs") ?? {}) as Linked, (model.get!("spec") as Spec).inputs));
+      } catch (error) {
+        playground.refuse(error);
+      }
+    };
+    model.on("change:inputs", onInputs);
+    if (Object.keys((model.get!("inputs") ?? {}) as Linked).length) onInputs();
     const onSync = (): void => playground.setSync(!!model.get!("sync"));
     model.on("change:sync", onSync);
     views.add(playground);
     signal.addEventListener("abort", () => {
       views.delete(playground);
       model.off("change:sync", onSync);
+      model.off("change:inputs", onInputs);
     });
     return playground.element;
   },

@@ -73,6 +73,14 @@ export type SliderInput = {
   readonly step: number;
   readonly value: number;
 };
+export type AudioInput = {
+  readonly kind: "audio";
+  readonly inputs: readonly [string];
+  /** Samples a second. */
+  readonly rate: number;
+  readonly scale: number;
+  readonly sources: readonly ("file" | "microphone")[];
+};
 export type Fill = "zeros" | "ones" | "random" | "file";
 export type TensorInput = {
   readonly kind: "tensor";
@@ -80,7 +88,7 @@ export type TensorInput = {
   readonly fill: Fill;
   readonly seed: number;
 };
-export type InputSpec = ImageInput | TextInput | TableInput | SliderInput | TensorInput;
+export type InputSpec = ImageInput | AudioInput | TextInput | TableInput | SliderInput | TensorInput;
 
 export type TopK = {
   readonly kind: "topk";
@@ -116,7 +124,10 @@ export type BoxesOutput = {
 export type TextOutput = { readonly kind: "text"; readonly tokenizer: string };
 export type TableOutput = { readonly kind: "table"; readonly columns: readonly string[] };
 export type TensorOutput = { readonly kind: "tensor" };
-export type OutputSpec = (TopK | ImageOutput | HeatMap | BoxesOutput | TextOutput | TableOutput | TensorOutput) & {
+export type SoundOutput = { readonly kind: "sound"; readonly rate: number };
+export type OutputSpec = (
+  TopK | ImageOutput | HeatMap | BoxesOutput | TextOutput | TableOutput | TensorOutput | SoundOutput
+) & {
   /** The output shown. */
   readonly output: string;
 };

@@ -5,6 +5,7 @@ import { Frame } from "../ui/frame.js";
 import type { Host, Runnable } from "../ui/host.js";
 import { Runner, type Timing } from "../ui/runner.js";
 import type { Tensors } from "../ui/tensor.js";
+import { AudioPanel, SoundShow } from "./audio.js";
 import { BoxesShow } from "./boxes.js";
 import { ImagePanel } from "./image.js";
 import { SliderPanel, sizes, TablePanel, TensorPanel } from "./inputs.js";
@@ -30,6 +31,8 @@ export interface Options {
   readonly sync: boolean;
   /** The person has turned sync on or off. */
   onSync(sync: boolean): void;
+  /** Results that Python is given, for widgets that are linked with this one. */
+  onValue?(results: Tensors): void;
   /** The widget looks different now. */
   onSettled(element: HTMLElement): void;
 }
@@ -49,16 +52,23 @@ export class Playground {
   #failed = false;
   #unloaded: unknown;
   #sentAt = 0;
+  /** Inputs that come from outside, in place of what the panels give. */
+  #given: Tensors = {};
+  readonly #taken = h("div", { class: "pwx-found", hidden: true });
   #waiting: { resolve(results: Tensors): void; reject(error: unknown): void }[] = [];
 
   constructor(readonly options: Options) {
     const { spec, host, signal } = options;
-    const context: Context = {
-      change: () => this.#runner?.ask(),
+    const dims = new Dims(spec.dims);
+    const context = (inputs: readonly string[]): Context => ({
+      change: () => {
+        this.#forget(inputs);
+        this.#runner?.ask();
+      },
       asset: (name) => host.asset(name),
       signal,
-      dims: new Dims(spec.dims),
-    };
+      dims,
+    });
     this.#frame = new Frame(spec.title, "playground");
     this.element = this.#frame.element;
     this.#runner = new Runner(
@@ -67,15 +77,15 @@ export class Playground {
       (error) => this.#fail(error),
       signal,
     );
-    this.#inputs = spec.panels.map((panel) => input(spec, panel, context));
-    this.#outputs = spec.shows.map((show) => output(spec, show, context));
+    this.#inputs = spec.panels.map((panel) => input(spec, panel, context(panel.inputs)));
+    this.#outputs = spec.shows.map((show) => output(spec, show, context([])));
     const open = symbols(spec);
     this.#frame.body.append(
       h(
         "div",
         { class: "pwx-column" },
         ...this.#inputs.map(({ element }) => element),
-        open.length ? sizes(open, context) : null,
+        open.length ? sizes(open, context([])) : null,
       ),
       h(
         "div",
@@ -86,6 +96,7 @@ export class Playground {
     );
     if (spec.found?.length)
       this.element.insertBefore(h("div", { class: "pwx-found" }, `Taken: ${spec.found.join("; ")}`), this.#frame.body);
+    this.element.insertBefore(this.#taken, this.#frame.body);
     this.#sync = h("input", {
       type: "checkbox",
       checked: options.sync,
@@ -109,6 +120,30 @@ export class Playground {
   setSync(sync: boolean): void {
     this.#sync.checked = sync;
     if (sync && this.#results) void this.#deliver();
+  }
+
+  /** Takes inputs from outside; those of a panel hold until its user changes it. */
+  give(given: Tensors): void {
+    this.#given = given;
+    this.#tellGiven();
+    this.#runner.ask();
+  }
+
+  /** Says that what came from outside does not fit. */
+  refuse(error: unknown): void {
+    this.#frame.alert(error);
+  }
+
+  #forget(inputs: readonly string[]): void {
+    if (!inputs.some((name) => name in this.#given)) return;
+    this.#given = Object.fromEntries(Object.entries(this.#given).filter(([name]) => !inputs.includes(name)));
+    this.#tellGiven();
+  }
+
+  #tellGiven(): void {
+    const told = Object.entries(this.#given).map(([name, { type, dims }]) => `${name} ${type}[${dims.join(", ")}]`);
+    this.#taken.textContent = `Set from outside: ${told.join("; ")}`;
+    this.#taken.hidden = !told.length;
   }
 
   /** The results of the newest inputs: at once if they stand, or of the run that is to come. */
@@ -139,7 +174,8 @@ export class Playground {
     const start = performance.now();
     const { spec, host } = this.options;
     let feeds: Record<string, Tensors[string]> = {};
-    for (const panel of this.#inputs) {
+    for (const [k, panel] of this.#inputs.entries()) {
+      if (spec.panels[k]!.inputs.every((name) => name in this.#given)) continue;
       const given = panel.feeds();
       if (!given) {
         this.#nothing();
@@ -147,6 +183,7 @@ export class Playground {
       }
       Object.assign(feeds, given);
     }
+    Object.assign(feeds, this.#given);
     const picture = this.#inputs.find((panel) => panel.picture)?.picture?.();
     if (spec.before && host.change) feeds = { ...feeds, ...(await host.change("before", feeds)).tensors };
     const prepared = performance.now();
@@ -214,6 +251,7 @@ export class Playground {
     if (!this.#results || !this.options.host.send) return;
     this.#sentAt = performance.now();
     try {
+      this.options.onValue?.(this.#results);
       await this.options.host.send(this.#results);
       if (asked) this.#frame.status.textContent = "Sent: the widget's value holds it";
     } catch (error) {
@@ -240,6 +278,8 @@ function input(spec: Spec, panel: InputSpec, context: Context): InputPanel {
       return new SliderPanel(value, panel, context);
     case "tensor":
       return new TensorPanel(value, panel, context);
+    case "audio":
+      return new AudioPanel(value, panel, context);
   }
 }
 
@@ -260,6 +300,8 @@ function output(spec: Spec, show: OutputSpec, context: Context): OutputPanel {
       return new TableShow(value, show);
     case "tensor":
       return new TensorShow(value);
+    case "sound":
+      return new SoundShow(value, show);
   }
 }
 

@@ -59,6 +59,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         [value("table", f, ["rows", 3]), value("factor", f, []), value("flag", TensorProto.BOOL, [1])],
         [value("scaled", f, ["rows", 3]), value("logs", f, ["rows", 3]), value("other", TensorProto.BOOL, [1])],
     )
+    write("double", [node("Add", ["x", "x"], ["y"])], [value("x", f, ["rows", 3])], [value("y", f, ["rows", 3])])
     picture = ["n", 3, 24, 32]
     write(
         "pictures",
