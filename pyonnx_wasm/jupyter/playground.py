@@ -113,9 +113,10 @@ class Playground(ModelWidget):
     def _arrays(self, proposal: Any) -> dict[str, np.ndarray]:
         known = {s.name: s for s in self._signature()[0]}
         given = {name: np.asarray(array) for name, array in proposal["value"].items()}
-        # A link hands over results by their own names; the page fits them.
+        # A link hands over results by their own names.
         if set(given) - set(known) and not (len(given) == len(known) == 1):
             raise ValueError(f"inputs are for {sorted(given)}; the model takes {', '.join(known)}")
+        fitted = {}
         for name, array in given.items():
             s = known.get(name) or next(iter(known.values()))
             dtype = to_numpy(s.dtype) if s.dtype is not DType.string else np.dtype(object)
@@ -124,8 +125,8 @@ class Playground(ModelWidget):
             )
             if wrong:
                 raise ValueError(f"input {s.name!r} takes {list(s.shape)}, not {list(array.shape)}")
-            given[name] = array.astype(dtype, copy=False)
-        return given
+            fitted[s.name] = array.astype(dtype, copy=False)
+        return fitted
 
     def _compare(self, a: Any, b: Any) -> bool:
         """Whether two values of a trait are one: arrays have no truth of their own."""

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from test_page_panels import head, shown, yolo8
+from test_stills import script, stage
 
 from pyonnx_wasm.jupyter import Image, Playground, Preprocess, Slider, Table, Tensor
 from pyonnx_wasm.server import Server
@@ -16,15 +17,16 @@ AXE = (ROOT / "node_modules" / "axe-core" / "axe.min.js").read_text("utf-8")
 DIGITS = ROOT / "js" / "pages" / "digits" / "digits.onnx"
 SITE = ROOT / "build" / "site"
 # Levels A and AA of WCAG 2.2, and what axe itself holds for good practice.
-RUN = """async () => (await axe.run(document, { resultTypes: ["violations"] })).violations
+RUN = """async (selector) => (await axe.run(selector ?? document, { resultTypes: ["violations"] })).violations
     .filter(({ impact }) => impact === "serious" || impact === "critical" || impact === "moderate")
     .map(({ id, help, nodes }) => `${id}: ${help}: ${nodes.map(({ html }) => html.slice(0, 120)).join(" | ")}`)"""
 pytestmark = pytest.mark.browser
+__all__ = ["script"]
 
 
-def complaints(page: Page) -> list[str]:
+def complaints(page: Page, selector: str | None = None) -> list[str]:
     page.evaluate(AXE)
-    found: list[str] = page.evaluate(RUN)
+    found: list[str] = page.evaluate(RUN, selector)
     return found
 
 
@@ -87,6 +89,24 @@ def test_a_drawing_area(page: Page, tmp_path: Path) -> None:
         page.keyboard.press("Shift+ArrowDown")
     expect(page.locator(".pwx-best .pwx-label")).to_have_text("1")
     assert complaints(page) == []
+
+
+def test_profile_and_compare_by_keyboard_alone(page: Page, script: Path) -> None:
+    dark = page.evaluate("matchMedia('(prefers-color-scheme: dark)').matches")
+    stage(page, script, "dark" if dark else "light")
+    assert complaints(page, ".pwx-profile") == []
+    assert complaints(page, ".pwx-compare") == []
+    lane = page.get_by_role("application", name="Timeline")
+    lane.focus()
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#profile .pwx-detail")).to_contain_text("step 1")
+    page.keyboard.press("End")
+    expect(page.locator("#profile .pwx-detail")).to_contain_text("step 20")
+    page.keyboard.press("Escape")
+    expect(page.locator("#profile .pwx-detail")).to_contain_text("Hover or use")
+    page.locator("#compare .pwx-parity tbody tr").first.focus()
+    page.keyboard.press("ArrowDown")
+    expect(page.locator("#compare .pwx-plots")).to_contain_text("Errors of hidden")
 
 
 @pytest.mark.parametrize("path", ["", "digits/", "search/"])

@@ -14,6 +14,7 @@ import onnx
 import pytest
 from onnx import numpy_helper
 from playwright.sync_api import Browser, expect
+from test_accessibility import complaints
 from viewer import Viewer, viewer_lab
 from viewer_models import HOSTILE, blocks, branches, decoder, hostile, varied
 
@@ -375,6 +376,18 @@ def test_commands_and_settings(viewer: Viewer) -> None:
         "async () => (await (await fetch('/lab/api/settings/pyonnx-wasm:viewer')).json()).schema?.properties.boxes.default"
     )
     assert settings == 240
+
+
+@pytest.mark.parametrize("look", ["light", "dark", "forced"])
+def test_nothing_serious_is_found_for_those_who_do_not_see_or_point(viewer: Viewer, look: str) -> None:
+    viewer.show("digits.onnx")
+    viewer.theme("dark" if look == "dark" else "light")
+    viewer.page.emulate_media(forced_colors="active" if look == "forced" else "none")
+    for tab in ("Model", "Outline", "Selected", "Run"):
+        viewer.tab(tab)
+        assert complaints(viewer.page, ".jp-MainAreaWidget:not(.lm-mod-hidden) .pw-viewer") == [], tab
+    viewer.page.emulate_media(forced_colors="none")
+    viewer.theme("light")
 
 
 def test_two_models_side_by_side(viewer: Viewer) -> None:
