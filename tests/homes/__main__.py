@@ -188,7 +188,6 @@ def opened(browser: Browser, address: str) -> Page:
 
 
 def shot(page: Page, name: str) -> None:
-    page.wait_for_timeout(500)
     page.screenshot(path=FOLDER / f"{name}.png", full_page=True)
     page.close()
 
