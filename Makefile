@@ -20,6 +20,7 @@ PYODIDE := build/pyodide/pyodide-lock.json
 SMALL := $(foreach page,digits triage shapes,build/site/$(page)/$(page).ponnx)
 MINILM := build/models/minilm.onnx
 SEARCH := build/site/search/minilm.ponnx
+WRITE := build/site/write/write.ponnx
 
 CORE_SOURCES := $(shell find kernels/cpp -name '*.cpp' -o -name '*.h') $(shell find pyonnx_wasm/toolchain.py pyonnx_wasm/registry.py pyonnx_wasm/tensor pyonnx_wasm/ops -name '*.py')
 PLAYER_SOURCES := package.json $(shell find js -path js/dist -prune -o -path js/pages -prune -o -type f -print)
@@ -36,10 +37,10 @@ help:  ## this list
 demo: $(BROWSER) $(SITE)  ## run the held-out digits in headless Chromium and report
 	@$(BIN)/python js/pages/digits/demo.py
 
-test: lint $(BROWSER) $(BROWSERS) $(VULKAN) $(SITE) $(SMALL) $(SEARCH) $(PYODIDE) $(LITE)  ## lint, types, formatting, all tests
+test: lint $(BROWSER) $(BROWSERS) $(VULKAN) $(SITE) $(SMALL) $(WRITE) $(SEARCH) $(PYODIDE) $(LITE)  ## lint, types, formatting, all tests
 	@$(BIN)/python -m pytest
 
-serve: $(SITE) $(SMALL) $(SEARCH)  ## open the pages: digits, requests, shapes and semantic search
+serve: $(SITE) $(SMALL) $(WRITE) $(SEARCH)  ## open the pages: digits, requests, shapes, writing and semantic search
 	@$(BIN)/pyonnx-wasm serve build/site
 
 bench: $(BROWSER) $(SITE) $(SMALL)  ## compare with onnxruntime and onnxruntime-web
@@ -47,7 +48,7 @@ bench: $(BROWSER) $(SITE) $(SMALL)  ## compare with onnxruntime and onnxruntime-
 
 build: $(CORE) $(PLAYER)  ## the native core, the WebAssembly cores and the player
 
-site: $(SITE) $(SMALL)  ## the demo pages, in build/site
+site: $(SITE) $(SMALL) $(WRITE)  ## the demo pages, in build/site
 
 wheel: $(WHEEL)  ## two wheels in dist: a pure one for Pyodide and JupyterLite, one with this machine's core
 
@@ -122,6 +123,11 @@ $(SITE): $(PLAYER) $(PAGE_SOURCES)
 	@touch $@
 
 $(SMALL): build/site/%.ponnx: js/pages/%.onnx $(SITE) $(CORE) $(COMPILER)
+	@$(BIN)/python -m pyonnx_wasm compile $< -o $@
+	@touch $@
+
+$(WRITE): js/pages/write/write.gguf $(SITE) $(CORE) $(COMPILER)
+	@$(BIN)/python -m pyonnx_wasm.generate.tokenizer $< build/site/write/tokenizer.json
 	@$(BIN)/python -m pyonnx_wasm compile $< -o $@
 	@touch $@
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import gguf
+import gguf_architectures as architectures
 import numpy as np
 import pytest
 from gguf_models import FACTORS, QUANTISED, Tiny, blocks
@@ -60,6 +61,15 @@ def test_a_decoder_gives_the_logits_of_its_weights(kind: str, tmp_path: Path) ->
     for form in (path, path.read_bytes()):
         got = steps(pyonnx_wasm.InferenceSession(form), ids, [5, 6])
         np.testing.assert_allclose(got, want, rtol=0, atol=2e-5 * np.abs(want).max())
+
+
+@pytest.mark.parametrize("name", architectures.CHECKED)
+def test_architectures_are_those_of_transformers(name: str, tmp_path: Path) -> None:
+    """Norms, biases, rotations, windows, caps, joined weights: logits as transformers computes them from the same file."""
+    session = pyonnx_wasm.InferenceSession(architectures.write(name, tmp_path / "model.gguf"))
+    want = np.load(Path(__file__).parent / "data/gguf_architectures.npz")[name]
+    got = steps(session, architectures.IDS, [5, 6])[:, : architectures.SHOWN]
+    np.testing.assert_allclose(got, want, rtol=0, atol=1e-5 * np.abs(want).max())
 
 
 def test_logits_of_the_last_tokens_alone(tmp_path: Path) -> None:

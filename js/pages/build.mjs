@@ -24,7 +24,7 @@ await build({
   sourcemap: true,
   format: "esm",
   target: "es2022",
-  external: ["pyonnx-wasm"],
+  external: ["pyonnx-wasm", "pyonnx-wasm/generate"],
   logLevel: "warning",
 });
 await cp(join(here, "../dist"), join(target, "player"), {

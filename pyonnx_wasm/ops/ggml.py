@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import IRError, Value
+from ..ir import Graph, IRError, Storage, Value
 from ..registry import op
 from ..tensor import broadcast_to, cast, concat, constant, contiguous, index, like, map_, reshape, slice_, unsqueeze
 from .blocks import multiply, unpacked
@@ -170,7 +171,19 @@ _TYPES: dict[str, tuple[int, Callable[[Value], Codes]]] = {
 }  # fmt: skip
 
 
+#: Of each graph what was opened: a table that is both read by rows and multiplied is brought into its form once.
+_DONE: WeakKeyDictionary[Graph, dict[tuple[Storage, str], Codes]] = WeakKeyDictionary()
+
+
 def _opened(blocks: Value, kind: str) -> Codes:
+    done = _DONE.setdefault(Graph.current(), {})
+    key = (blocks.storage, kind)
+    if key not in done:
+        done[key] = _open(blocks, kind)
+    return done[key]
+
+
+def _open(blocks: Value, kind: str) -> Codes:
     if kind not in _TYPES:
         raise IRError(f"block type {kind!r} is not one of {', '.join(_TYPES)}")
     size, opened = _TYPES[kind]

@@ -131,7 +131,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("kjv", type=Path)
     parser.add_argument("out", type=Path)
-    parser.add_argument("--steps", type=int, default=1600)
+    parser.add_argument("--steps", type=int, default=750)
     args = parser.parse_args()
     torch.manual_seed(1611)
     torch.set_num_threads(1)
