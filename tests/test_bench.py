@@ -1,5 +1,6 @@
 import argparse
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from pyonnx_wasm import InferenceSession, cli
-from pyonnx_wasm.bench import cases, dawn, graphs, render, report
+from pyonnx_wasm.bench import cases, dawn, graphs, render, report, tables
 from pyonnx_wasm.dtypes import DType
 from pyonnx_wasm.program import Signature
 
@@ -250,3 +251,52 @@ def test_arguments_have_help() -> None:
 
     module.arguments(parser)
     assert all(action.help for action in parser._actions)
+
+
+def row(case: str, ratio: float, **others: Any) -> dict[str, Any]:
+    return {"case": case, "quantised": False, "agree": True, "ours_ms": 1234.5, "theirs_ms": 12.3 * ratio, "ratio": ratio, **others}
+
+
+def test_tables_are_written_from_documents(tmp_path: Path) -> None:
+    text = tmp_path / "README.md"
+    kinds = ("web wasm", "web webgpu", "web wasm kernels")
+    text.write_text("before\n" + "".join(f"<!-- bench: {kind} -->\nold {kind}\n<!-- /bench -->\nbetween\n" for kind in kinds))
+    rows = [row("resnet50", 2.0, start_ratio=3.0), row("gpt2_decode_p128", 8.0, start_ratio=12.0)]
+    rows += [row("minilm_int8_s128", 5.0, start_ratio=1.0, quantised=True)]
+    rows += [row("matmul_384x384x512", 1.75, ours_gflops=35.04, theirs_gflops=20.0)]
+    document = {"mode": "web", "backend": "wasm", "against": "onnxruntime-web", "cases": rows}
+    (tmp_path / "bench.json").write_text(json.dumps(document))
+    assert tables.main([str(text), str(tmp_path / "bench.json")]) == 0
+    written = text.read_text()
+    assert "old web webgpu" in written, "what was not measured stays"
+    assert written.count("between") == 3
+    models, kernels = written.split("<!-- bench: web wasm -->\n")[1], written.split("<!-- bench: web wasm kernels -->\n")[1]
+    assert models.split("<!-- /bench -->")[0].splitlines() == [
+        "| model | ours ms | onnxruntime-web ms | speed | start |",
+        "|---|---|---|---|---|",
+        "| resnet50, 224² | 1,234 | 25 | 2.00 × | 3.0 × |",
+        "| gpt2, one token, past 128 | 1,234 | 98 | 8.00 × | 12.0 × |",
+        "| geometric mean | | | **4.00 ×** | **6.0 ×** |",
+        "| MiniLM int8, 128 tokens | 1,234 | 62 | 5.00 × | 1.0 × |",
+    ]
+    assert "| matmul 384×384 · 384×512 | 35.0 | 20.0 | 1.75 × |" in kernels.split("<!-- /bench -->")[0]
+    assert tables.write(written, [document]) == written, "again gives the same"
+
+
+def test_tables_refuse_what_they_cannot_show(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = {"mode": "native", "backend": "native", "against": "onnxruntime", "cases": [row("resnet50", 2.0)]}
+    with pytest.raises(ValueError, match="no table '<!-- bench: native -->'"):
+        tables.write("nothing", [good])
+    bad = good | {"cases": [row("resnet50", 2.0) | {"agree": False}]}
+    with pytest.raises(ValueError, match="resnet50: failed"):
+        tables.write("<!-- bench: native -->\n<!-- /bench -->", [bad])
+    (tmp_path / "a.md").write_text("text")
+    (tmp_path / "b.json").write_text(json.dumps(good))
+    assert tables.main([str(tmp_path / "a.md"), str(tmp_path / "b.json")]) == 1
+    assert "no table" in capsys.readouterr().err
+    assert (tmp_path / "a.md").read_text() == "text"
+
+
+def test_every_table_of_the_readme_has_a_document_that_fills_it() -> None:
+    readme = (Path(__file__).parents[1] / "README.md").read_text()
+    assert {"web wasm", "web webgpu", "web wasm kernels"} <= set(re.findall(r"<!-- bench: ([a-z0-9 ]+) -->\n\|", readme))

@@ -15,6 +15,14 @@ from ..program import Signature
 
 ZOO = Path(__file__).with_name("zoo.json")
 COPIES = 8
+KERNELS = {
+    "matmul_384x384x512": "matmul 384×384 · 384×512",
+    "matmul_1x768x3072": "matrix-vector 768 · 768×3072",
+    "conv3x3_64_64_56": "conv 3×3, 64→64, 56²",
+    "conv3x3_256_256_14": "conv 3×3, 256→256, 14²",
+    "conv1x1_64_256_56": "conv 1×1, 64→256, 56²",
+    "depthwise3x3_144_56": "depthwise 3×3, 144, 56²",
+}  # titles
 
 
 @dataclass(frozen=True)
@@ -76,6 +84,12 @@ def zoo(folder: Path, names: Sequence[str] = ()) -> list[Case]:
     if not found:
         raise ValueError(f"{folder} holds no model of the zoo: build it with tests/models/make_zoo.py")
     return found
+
+
+def titles() -> dict[str, str]:
+    """What readers call the cases."""
+    table = json.loads(ZOO.read_text(encoding="utf-8"))
+    return {name: row["title"] for name, row in table.items()} | KERNELS
 
 
 def kernels(folder: Path, names: Sequence[str] = ()) -> Iterator[Case]:

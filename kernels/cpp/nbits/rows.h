@@ -59,17 +59,17 @@ template <class V> inline float total_of(V v) {
 // Rows of a, unpacked the way codes are: chunks of 16 bytes' codes, in planes of 16; zeros behind the last. And their sums by block.
 // As floats, or as int16 in units of `unit[i, b]`, in which the sums are then as well.
 struct Unpacked {
-  float *rows, *sums, *unit, *scale, *offset;  // scale, offset: of the column at hand
+  float *rows, *sums, *unit, *scale, *offset, *factor;  // scale, offset, factor (scale * unit, for each row): of the column at hand
   int16_t* rounded;
   isize depth, count;
   bool integers = false;
 
   Unpacked(char* memory, const Weights& w) : depth(w.count * w.block), count(w.count) {
     rows = reinterpret_cast<float*>(memory), sums = rows + FEW * depth, unit = sums + FEW * count, scale = unit + FEW * count;
-    offset = scale + count, rounded = reinterpret_cast<int16_t*>(offset + count);
+    offset = scale + count, factor = offset + count, rounded = reinterpret_cast<int16_t*>(factor + FEW * count);
   }
   static Size bytes(const MatmulNbitsParams& p) {
-    return round_up(Size(blocks(p)) * p.block * FEW * 6 + Size(blocks(p)) * (2 * FEW + 2) * 4, 64);
+    return round_up(Size(blocks(p)) * p.block * FEW * 6 + Size(blocks(p)) * (3 * FEW + 2) * 4, 64);
   }
 
   void take(const Weights& w, const float* a, isize a_rs, isize m, isize k, bool may_round) {
@@ -89,8 +89,23 @@ struct Unpacked {
       for (isize b = 0; b < m * count; b++) {
         VF sum = splat(0);
         for (isize at = 0; at < w.block; at += W) sum += load(rows + b * w.block + at);
-        sums[b] = sum_lanes(sum);
+        sums[b] = sum_lanes(sum), unit[b] = 1;
       }
+  }
+
+  // Readies scales and factors of column j; rest[i]: what all offsets take off y[i].
+  void column(const Weights& w, isize j, isize m, float* rest) const {
+    w.read(j, 0, count, scale, offset);
+    for (isize i = 0; i < m; i++) {
+      VF total = splat(0);
+      isize b = 0;
+      for (isize at = i * count; b < count; b += W, at += W) {
+        const isize n = least(W, count - b);
+        store_part(factor + at, load_part(scale + b, n) * load_part(unit + at, n), n);
+        total += load_part(offset + b, n) * load_part(sums + at, n);
+      }
+      rest[i] = sum_lanes(total);
+    }
   }
 
   // False where a number is not finite, or a block too small to be scaled.
@@ -122,13 +137,12 @@ struct Unpacked {
   }
 };
 
-// y[0..M) of column j. BITS planes come out of every 16 bytes.
+// y[0..M) of column j but for its offsets. BITS planes come out of every 16 bytes.
 template <int M, int BITS> inline void column_floats(const Weights& w, const Unpacked& u, isize j, float* y) {
   constexpr isize PLANES = 8 / BITS, CHUNK = LANES * PLANES;
   const uint8_t* codes = w.codes + j * w.row;
   VF16 total[M];
-  float rest[M];
-  for (int i = 0; i < M; i++) total[i] = (VF16)0, rest[i] = 0;
+  for (int i = 0; i < M; i++) total[i] = (VF16)0;
   for (isize b = 0; b < w.count; b++) {
     VF16 acc[M];
     for (int i = 0; i < M; i++) acc[i] = (VF16)0;
@@ -145,31 +159,38 @@ template <int M, int BITS> inline void column_floats(const Weights& w, const Unp
         }
       }
     }
-    for (int i = 0; i < M; i++) total[i] += acc[i] * (VF16)u.scale[b], rest[i] += u.offset[b] * u.sums[i * u.count + b];
+    for (int i = 0; i < M; i++) total[i] += acc[i] * (VF16)u.factor[i * u.count + b];
   }
-  for (int i = 0; i < M; i++) y[i] = total_of(total[i]) - rest[i];
+  for (int i = 0; i < M; i++) y[i] = total_of(total[i]);
 }
 
-template <int M, int BITS> inline void column_integers(const Weights& w, const Unpacked& u, isize j, float* y) {
+// STEPS: chunks of a block; 0: as many as there are.
+template <int M, int BITS, int STEPS> inline void column_integers(const Weights& w, const Unpacked& u, isize j, float* y) {
+  constexpr isize CHUNK = BITS == 2 ? 64 : 32;
   const uint8_t* codes = w.codes + j * w.row;
-  Floats total[M];
-  float rest[M];
-  for (int i = 0; i < M; i++) total[i] = (Floats)0, rest[i] = 0;
-  for (isize b = 0; b < w.count; b++) {
+  const int16_t* a[M];
+  const float* factor[M];
+  Floats total[M][2];
+  for (int i = 0; i < M; i++) {
+    a[i] = u.rounded + i * u.depth, factor[i] = u.factor + i * u.count;
+    total[i][0] = total[i][1] = (Floats)0;
+  }
+  const isize steps = STEPS ? STEPS : w.block / CHUNK, count = w.count;
+  auto block = [&](isize b, int t) {
     Sums acc[M];
     for (int i = 0; i < M; i++) acc[i] = (Sums)0;
-    for (isize at = b * w.block; at < (b + 1) * w.block;) {
+    for (isize s = 0; s < steps; s++) {
       VB16 bytes;
       __builtin_memcpy(&bytes, codes, sizeof bytes);
-      codes += LANES;
       auto step = [&](VB16 low, VB16 high) {
-        for (int i = 0; i < M; i++) acc[i] = dot(acc[i], low, high, u.rounded + i * u.depth + at);
-        at += 2 * LANES;
+        for (int i = 0; i < M; i++) {
+          acc[i] = dot(acc[i], low, high, a[i]);
+          a[i] += 2 * LANES;
+        }
       };
       if constexpr (BITS == 8) {
         VB16 more;
-        __builtin_memcpy(&more, codes, sizeof more);
-        codes += LANES;
+        __builtin_memcpy(&more, codes + LANES, sizeof more);
         step(bytes, more);
       } else if constexpr (BITS == 4) {
         step(bytes & (VB16)uint8_t(15), bytes >> (VB16)uint8_t(4));
@@ -178,26 +199,30 @@ template <int M, int BITS> inline void column_integers(const Weights& w, const U
         step(bytes & mask, bytes >> (VB16)uint8_t(2) & mask);
         step(bytes >> (VB16)uint8_t(4) & mask, bytes >> (VB16)uint8_t(6));
       }
+      codes += BITS == 8 ? 2 * LANES : LANES;
     }
-    for (int i = 0; i < M; i++) {
-      total[i] += __builtin_convertvector(acc[i], Floats) * (Floats)(u.scale[b] * u.unit[i * u.count + b]);
-      rest[i] += u.offset[b] * u.sums[i * u.count + b];
-    }
-  }
-  for (int i = 0; i < M; i++) y[i] = total_of(total[i]) - rest[i];
+    for (int i = 0; i < M; i++) total[i][t] += __builtin_convertvector(acc[i], Floats) * (Floats)factor[i][b];
+  };
+  isize b = 0;
+  for (; b + 2 <= count; b += 2) block(b, 0), block(b + 1, 1);
+  if (b < count) block(b, 0);
+  for (int i = 0; i < M; i++) y[i] = total_of(total[i][0] + total[i][1]);
 }
 
 template <int BITS> inline void columns(const Weights& w, const Unpacked& u, isize m, isize j, float* y) {
+  float rest[FEW];
+  u.column(w, j, m, rest);
   Unpacked v = u;
-  auto some = [&]<int M>() {
-    if (u.integers) column_integers<M, BITS>(w, v, j, y);
-    else column_floats<M, BITS>(w, v, j, y);
-    y += M, v.rows += M * v.depth, v.sums += M * v.count, v.unit += M * v.count, v.rounded += M * v.depth;
+  auto some = [&]<int M>(isize i) {
+    if (!u.integers) column_floats<M, BITS>(w, v, j, y + i);
+    else if (BITS > 2 && w.block == 32) column_integers<M, BITS, 1>(w, v, j, y + i);
+    else column_integers<M, BITS, 0>(w, v, j, y + i);
+    v.rows += M * v.depth, v.rounded += M * v.depth, v.factor += M * v.count;
   };
-  w.read(j, 0, w.count, u.scale, u.offset);
   isize i = 0;
-  for (; i + 2 <= m; i += 2) some.template operator()<2>();
-  if (i < m) some.template operator()<1>();
+  for (; i + 2 <= m; i += 2) some.template operator()<2>(i);
+  if (i < m) some.template operator()<1>(i);
+  for (i = 0; i < m; i++) y[i] -= rest[i];
 }
 
 // Blocks shorter than a chunk, or no multiple of it.
