@@ -55,7 +55,7 @@ def _models(rows: Sequence[Row], document: Mapping[str, Any]) -> str:
 
     def cells(row: Row) -> list[str]:
         start = [f"{row['start_ratio']:.1f} ×"] if started else []
-        return [names.get(row["case"], row["case"]), _ms(row["ours_ms"]), _ms(row["theirs_ms"]), f"{row['ratio']:.2f} ×", *start]
+        return [names.get(row["case"]) or str(row["case"]), _ms(row["ours_ms"]), _ms(row["theirs_ms"]), f"{row['ratio']:.2f} ×", *start]
 
     wide, quantised = ([row for row in rows if row["quantised"] == wanted] for wanted in (False, True))
     lines += [_line(cells(row)) for row in wide]
@@ -70,7 +70,7 @@ def _kernels(rows: Sequence[Row], document: Mapping[str, Any]) -> str:
     names = titles()
     lines = [_line(["operator (`pyonnx-wasm bench --kernels`)", "ours GFLOPS", str(document["against"]), "speed"]), _rule(4)]
     for row in rows:
-        name = names.get(row["case"], row["case"])
+        name = names.get(row["case"]) or str(row["case"])
         lines.append(_line([name, f"{row['ours_gflops']:.1f}", f"{row['theirs_gflops']:.1f}", f"{row['ratio']:.2f} ×"]))
     return "\n".join(lines) + "\n"
 
