@@ -10,7 +10,7 @@ import { loadGpu } from "./gpu-module.js";
 import { Model, type Feed, type LoadOptions, type Output } from "./model.js";
 import type { Limits } from "./program.js";
 import { Held } from "./state.js";
-import type { AdapterInfo, Backend, StepTime } from "./types.js";
+import type { AdapterInfo, Backend, ModelMetadata, StepTime } from "./types.js";
 import type { Source } from "./source.js";
 
 /** Where a model is to run. */
@@ -30,6 +30,7 @@ export interface Loaded {
   readonly inputs: readonly ValueInfo[];
   readonly outputs: readonly ValueInfo[];
   readonly faces: Faces | undefined;
+  readonly metadata?: ModelMetadata;
   readonly threads: number;
   readonly backend: Backend;
   /** Why the session does not run on the backend that it was to prefer. */
@@ -73,6 +74,7 @@ export class Engine {
       inputs: model.header.inputs,
       outputs: model.header.outputs,
       faces: model.header.faces,
+      metadata: model.header.metadata,
       threads: this.core.threads,
       backend: model.gpu ? "webgpu" : "wasm",
       fallback: model.fallback,

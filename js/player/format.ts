@@ -2,8 +2,10 @@
 import type { Callback, Kind, WasmInfo } from "./asked.js";
 import { bytesOf, elements, isType } from "./dtypes.js";
 import { tensorsOf, type Face, type Faces } from "./faces.js";
+import { metadataOf } from "./metadata.js";
 import { partsOf } from "./strings.js";
 import type { TensorType } from "./tensor.js";
+import type { ModelMetadata } from "./types.js";
 
 export interface ValueInfo {
   readonly name: string;
@@ -66,6 +68,7 @@ export interface Header {
   readonly slots: number;
   readonly weights: readonly WeightInfo[];
   readonly files: readonly string[];
+  readonly metadata: ModelMetadata;
   /** WebAssembly modules that operators are in. */
   readonly modules: readonly Blob[];
   /** The Program for GPUs and the range of its section, if the model was compiled for them. */
@@ -188,6 +191,7 @@ export function parseHeader(bytes: Uint8Array): Header {
     slots,
     weights,
     files,
+    metadata: metadataOf(header["provenance"]),
     modules,
     gpu,
     onCore,

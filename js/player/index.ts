@@ -65,7 +65,7 @@ export type {
 } from "onnxruntime-common";
 export type { Type } from "./dtypes.js";
 export { traceEvents, type TraceEvent } from "./trace.js";
-export type { AdapterInfo, CompileProgress, Progress, SessionOptions, StepTime } from "./types.js";
+export type { AdapterInfo, CompileProgress, ModelMetadata, Progress, SessionOptions, StepTime } from "./types.js";
 export type { ModelSource } from "./source.js";
 
 import { env } from "./env.js";

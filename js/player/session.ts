@@ -17,7 +17,7 @@ import { type ModelSource } from "./source.js";
 import { placesOf } from "./strings.js";
 import { Tensor, TensorImpl, type TensorType } from "./tensor.js";
 import { traceEvents, type TraceEvent } from "./trace.js";
-import type { AdapterInfo, Backend, SessionOptions, StepTime } from "./types.js";
+import type { AdapterInfo, Backend, ModelMetadata, SessionOptions, StepTime } from "./types.js";
 
 /** A value of the signature; a dim is a size or the name of a symbol. */
 export type ValueMetadata = ort.InferenceSession.ValueMetadata;
@@ -97,6 +97,11 @@ export class InferenceSession implements ort.InferenceSession {
     const place = this.backend === "webgpu" ? "gpu-buffer" : "cpu-pinned";
     this.kept = opts.keptOutputs(options, this.outputNames, place).flatMap((k) => this.keepable(k));
     if (options.enableProfiling) this.startProfiling();
+  }
+
+  /** What the model says of itself; undefined until a model that is compiled for its inputs has run. */
+  get metadata(): ModelMetadata | undefined {
+    return this.loaded().metadata;
   }
 
   /** The backend that runs the model. */

@@ -47,6 +47,17 @@ export interface StepTime {
   readonly bytes: number;
 }
 
+/** What a model says of itself. */
+export interface ModelMetadata {
+  /** The tool that wrote it, and its version. */
+  readonly producer: string;
+  readonly graph: string;
+  readonly domain: string;
+  readonly description: string;
+  readonly version: number;
+  readonly custom: Readonly<Record<string, string>>;
+}
+
 export interface SessionOptions extends Omit<ort.InferenceSession.SessionOptions, "externalData"> {
   /** Backends in order of preference, `"webgpu"` and `"wasm"` (or `"cpu"`); default: wasm. The session says which one runs, and why. */
   executionProviders?: readonly ort.InferenceSession.ExecutionProviderConfig[];

@@ -7,6 +7,8 @@ from typing import Any
 
 import custom_models as custom
 import numpy as np
+import onnx
+import onnx.parser
 import pytest
 from custom_models import DOMAIN, X, model, node
 from player_site import DIST, HELPERS, Run, join, split
@@ -229,3 +231,20 @@ def test_a_run_that_is_given_up_ends_a_module_without_end(page_run: Run) -> None
     )
     assert re.match(r"node evil .*: the run was terminated, and its engine with it; create the session again", told)
     assert shape == [1, 7]
+
+
+def test_what_a_model_says_of_itself(page_run: Run, kernel_models: Path) -> None:
+    """As Python tells it; and a size that data tell by the name that the model gives it."""
+    made = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 18]> named (float[n] x) => (int64[1, found] y, float[2, m] z)'
+        " { y = NonZero(x)  r = Unique(x)  a = Constant <value_ints = [0]> ()  u = Unsqueeze(r, a)  z = Concat <axis = 0> (u, u) }"
+    )
+    made.producer_name, made.producer_version, made.domain, made.model_version, made.doc_string = "maker", "2.1", "a.domain", 7, "Says so."
+    onnx.helper.set_model_props(made, {"labels": "cat,dög"})
+    ort.save(ort.compile(made.SerializeToString()), kernel_models / "about.ponnx")
+    told, shapes = page_run("const s = await create('about.ponnx'); return [s.metadata, s.outputMetadata.map(({ shape }) => shape)];")
+    about = {"producer": "maker 2.1", "graph": "named", "domain": "a.domain", "description": "Says so.", "version": 7}
+    assert told == {**about, "custom": {"labels": "cat,dög"}}
+    session = ort.InferenceSession(kernel_models / "about.ponnx")
+    assert shapes == [o.shape for o in session.get_outputs()] == [[1, "found"], [2, "m"]]
+    assert session.get_modelmeta().custom_metadata_map == told["custom"]
