@@ -29,7 +29,7 @@ COMPILER := $(shell find pyonnx_wasm/*.py pyonnx_wasm/onnxfile pyonnx_wasm/ir py
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help demo test serve bench build site wheel lite lint format clean
+.PHONY: help demo test serve bench build site wheel lite docs lint format clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile | expand -t 14
@@ -53,6 +53,10 @@ site: $(SITE) $(SMALL) $(WRITE)  ## the demo pages, in build/site
 wheel: $(WHEEL)  ## two wheels in dist: a pure one for Pyodide and JupyterLite, one with this machine's core
 
 lite: $(LITE)  ## the JupyterLite site with the notebooks, in build/lite
+
+docs: $(SITE) $(SMALL) $(SEARCH) $(LITE)  ## the documentation, with the demo pages and notebooks inside, in build/docs
+	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[docs]'
+	@$(BIN)/python docs/build.py
 
 lint: $(VENV) $(NODE)  ## ruff, mypy --strict, tsc --strict, formatting
 	@$(BIN)/ruff check -q

@@ -45,6 +45,10 @@ execFileSync(python, ["-m", "hatchling", "build", "-t", "wheel", "-d", join(targ
   stdio: ["ignore", "ignore", "inherit"],
 });
 
+const wheel = `pyonnx_wasm-${published.version}-py3-none-any.whl`;
+if (!existsSync(join(target, "dist", wheel)))
+  throw new Error(`${wheel} was not built: the player asks for it by this name`);
+
 cpSync(join(root, "LICENSE"), join(target, "LICENSE"));
 cpSync(join(root, "js/npm.md"), join(target, "README.md"));
 writeFileSync(join(target, "package.json"), `${JSON.stringify({ ...published, files: ["dist"] }, null, 2)}\n`);

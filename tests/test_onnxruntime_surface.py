@@ -15,60 +15,15 @@ import numpy as np
 import onnx
 import onnxruntime
 import pytest
+from members import ABSENT, ABSENT_MEMBERS, MODULES, PAGE, page, public, python_part
 from onnx import parser
 
 import pyonnx_wasm
 from pyonnx_wasm import shim
 
-# Names of onnxruntime that are absent here, each for a reason.
-DEVICES = "values live in memory; there is one kind of device"
-OTHERS = "providers and adapters loaded from libraries of onnxruntime"
-COMPILED = "its own compiled models; here pyonnx_wasm.compile and save"
-INTERNAL = "no part of its documented surface"
-ABSENT = {
-    **dict.fromkeys(
-        ["OrtDevice", "OrtDeviceMemoryType", "OrtDeviceVendorId", "OrtMemType", "OrtMemoryInfo", "OrtMemoryInfoDeviceType",
-         "OrtAllocatorType",
-         "OrtArenaCfg", "OrtSyncStream", "copy_tensors", "create_and_register_allocator", "create_and_register_allocator_v2"], DEVICES),
-    **dict.fromkeys(
-        ["OrtEpDevice", "OrtHardwareDevice", "OrtHardwareDeviceType", "OrtExecutionProviderDevicePolicy", "OrtEpAssignedNode",
-         "OrtEpAssignedSubgraph", "AdapterFormat", "LoraAdapter", "get_ep_devices", "register_execution_provider_library",
-         "unregister_execution_provider_library", "preload_dlls", "cuda_version"], OTHERS),
-    **dict.fromkeys(["ModelCompiler", "OrtCompileApiFlags", "OrtExternalInitializerInfo", "OrtEpContextData",
-                    "OrtEpContextDataBuffer"], COMPILED),
-    **dict.fromkeys(
-        ["SessionIOBinding", "OrtSparseFormat", "capi", "contextlib", "import_capi_exception", "onnxruntime_validation", "package_name",
-         "print_debug_info", "get_build_info", "get_version_string", "has_collective_ops", "enable_telemetry_events",
-         "set_global_thread_pool_sizes"], INTERNAL),
-}  # fmt: skip
-ABSENT_MEMBERS = {
-    "InferenceSession": {
-        "create_ortvalue_from_shape_and_type": DEVICES, "get_input_epdevices": OTHERS, "get_input_memory_infos": DEVICES,
-        "get_output_memory_infos": DEVICES, "get_provider_graph_assignment_info": OTHERS, "get_tuning_results": OTHERS,
-        "release_captured_graph": OTHERS, "run_with_ortvaluevector": INTERNAL, "set_ep_dynamic_options": OTHERS,
-        "set_tuning_results": OTHERS,
-    },
-    "SessionOptions": {
-        "add_external_initializers_from_files_in_memory": "external data lie beside the file", "add_provider": OTHERS,
-        "add_provider_for_devices": OTHERS, "clear_ep_context_data_read_func": COMPILED, "has_providers": OTHERS,
-        "set_ep_context_data_read_func": COMPILED, "set_load_cancellation_flag": INTERNAL, "set_provider_selection_policy": OTHERS,
-        "set_provider_selection_policy_delegate": OTHERS, "use_per_session_threads": "sessions always have their own",
-    },
-    "RunOptions": {"add_active_adapter": OTHERS},
-    "OrtValue": {"as_sparse_tensor": "sparse inputs are SparseTensor", "from_dlpack": DEVICES, "ort_value_from_sparse_tensor": INTERNAL},
-    "IOBinding": {"get_outputs_as_ortvaluevector": INTERNAL},
-    "ModelMetadata": {},
-    "SparseTensor": {"as_blocksparse_view": INTERNAL, "as_coo_view": INTERNAL, "as_csrc_view": INTERNAL, "to_cuda": DEVICES},
-}  # fmt: skip
-
-
-def public(thing: Any) -> set[str]:
-    return {name for name in dir(thing) if not name.startswith("_")}
-
 
 def test_every_name_is_here_or_has_its_reason() -> None:
-    modules = {"version", "quantization", "transformers"}  # some builds have the first, who imports them the others
-    missing = public(onnxruntime) - public(pyonnx_wasm) - modules
+    missing = public(onnxruntime) - public(pyonnx_wasm) - MODULES
     assert missing == set(ABSENT)
 
 
@@ -77,6 +32,10 @@ def test_every_member_is_here_or_has_its_reason(name: str) -> None:
     theirs, ours = getattr(onnxruntime, name), getattr(pyonnx_wasm, name)
     here = public(ours()) if name in ("SessionOptions", "RunOptions", "ModelMetadata") else public(ours)
     assert public(theirs) - here == set(ABSENT_MEMBERS[name])
+
+
+def test_the_table_of_members_is_current() -> None:
+    assert python_part(page({})) == python_part(PAGE.read_text()), "run `python tests/members.py`"
 
 
 def test_options_start_as_theirs() -> None:

@@ -27,7 +27,7 @@ LAYERS = (
     {"options"},
     {"session"},
     {"generate"},
-    {"environment", "shim"},
+    {"environment", "shim", "batch"},
     {"__init__", "cli", "inspect", "bench", "server", "testing", "parity", "__main__", "jupyter", "lab"},
 )
 LIMIT = 500

@@ -1,6 +1,7 @@
 """The packed package in pages: bundled by what people bundle with, run in Chromium, compared number by number."""
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Callable, Iterator
@@ -9,7 +10,9 @@ from typing import Any
 
 import numpy as np
 import onnx
+import onnxruntime
 import pytest
+import tokenizers
 from onnx import helper, numpy_helper
 from playwright.sync_api import Browser, Page
 
@@ -131,7 +134,7 @@ def check(page: Page, address: str, threads: int = 2) -> None:
     assert amiss == []
 
 
-TOOLS = ["vite 8", "vite 5", "webpack", "rollup", "esbuild", "parcel"]
+TOOLS = ["vite 8", "vite 7", "vite 6", "vite 5", "webpack", "rollup", "esbuild", "parcel"]
 
 
 @pytest.mark.parametrize("tool", TOOLS)
@@ -153,16 +156,52 @@ def test_a_page_under_development(
     check(page, address)
 
 
-def test_an_onnx_model_in_a_bundled_page(bundle: Callable[..., tuple[Path, str | None]], page: Page, models: Path) -> None:
-    out, _ = bundle("vite 8")
-    with Server({"/": out, "/models": models, "/pyodide": pyodide.distribution()}) as server:
+CONFIGURATION = re.findall(r"```js\n// vite.config.js\n(.*?)```", (ROOT / "js/npm.md").read_text(), re.S)
+TRANSFORMERS = """
+import * as transformers from "@huggingface/transformers";
+Object.assign(transformers.env, { allowLocalModels: true, localModelPath: "/hub/" });
+env.pyodide.indexURL = "/pyodide/";
+window.features = async (text) => {
+  const extract = await transformers.pipeline("feature-extraction", "features", { dtype: "fp32" });
+  return [...(await extract(text, { pooling: "mean" })).data];
+};
+"""
+
+
+def test_transformers_js_in_a_bundled_page(
+    package: Path, installed: Callable[[str], Path], page: Page, models: Path, tmp_path: Path
+) -> None:
+    """With a model as it is on the hub, and another .onnx file; nothing comes from another place."""
+    folder = package.parent / "transformers"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(installed("transformers_js") / "node_modules", folder / "node_modules", copy_function=os.link)
+    shutil.rmtree(folder / "node_modules/onnxruntime-web", ignore_errors=True)
+    shutil.copytree(package, folder / "node_modules" / "pyonnx-wasm", copy_function=os.link)
+    (folder / "main.js").write_text(MAIN + TRANSFORMERS)
+    (folder / "index.html").write_text(f'{ICON}<script type="module" src="main.js"></script>')
+    (folder / "vite.config.js").write_text(CONFIGURATION[0])
+    command = ["node", str(package.parents[1] / "bundle.mjs"), "vite 8, configured", str(folder), str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS)
+    assert done.returncode == 0, done.stderr
+    hub = ROOT / "tests/packaging/transformers_js/hub"
+    text = "the cat sat on the mat"
+    session = onnxruntime.InferenceSession(hub / "features/onnx/model.onnx")
+    ids = np.array([tokenizers.Tokenizer.from_file(str(hub / "features/tokenizer.json")).encode(text).ids])
+    hidden = session.run(None, {"input_ids": ids, "attention_mask": np.ones_like(ids), "token_type_ids": np.zeros_like(ids)})[0]
+    with Server({"/": tmp_path, "/models": models, "/pyodide": pyodide.distribution(), "/hub": hub}) as server:
         check(page, server.url)
+        elsewhere: list[str] = []
+        page.on(
+            "request", lambda request: None if request.url.startswith((server.url, "blob:", "data:")) else elsewhere.append(request.url)
+        )
+        found = page.evaluate("features", text)
         y = page.evaluate("""async (x) => {
-          env.pyodide.indexURL = "/pyodide/";
           const session = await InferenceSession.create("/models/dense.onnx");
           return [...(await session.run({ x: new Tensor("float32", x, [3, 67]) })).y.data];
         }""", X.ravel().tolist())  # fmt: skip
+    np.testing.assert_allclose(found, hidden[0].mean(0), rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(np.array(y).reshape(3, 31), np.maximum(X @ W, 0), rtol=1e-5, atol=1e-5)
+    assert elsewhere == []
 
 
 MODULE = (

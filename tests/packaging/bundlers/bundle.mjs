@@ -23,6 +23,10 @@ async function serve(vite, options = {}) {
 
 const tools = {
   "vite 8": async () => (await import("vite-8")).build({ ...quiet, build: { outDir: out } }),
+  "vite 8, configured": async () =>
+    (await import("vite-8")).build({ ...quiet, configFile: join(page, "vite.config.js"), build: { outDir: out } }),
+  "vite 7": async () => (await import("vite-7")).build({ ...quiet, build: { outDir: out } }),
+  "vite 6": async () => (await import("vite-6")).build({ ...quiet, build: { outDir: out } }),
   "vite 5": async () => (await import("vite-5")).build({ ...quiet, build: { outDir: out } }),
   "vite 8, development": async () => serve(await import("vite-8")),
   // As the package's README says.

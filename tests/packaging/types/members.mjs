@@ -13,7 +13,16 @@ function members(file) {
   for (const exported of checker.getExportsOfModule(checker.getSymbolAtLocation(program.getSourceFile(file)))) {
     const symbol = resolved(exported);
     found.add(exported.name);
-    for (const [name] of symbol.exports ?? []) if (/^\w+$/.test(name) && name !== "prototype") found.add(`${exported.name}.${name}`);
+    for (const [name, inner] of symbol.exports ?? []) {
+      if (!/^\w+$/.test(name) || name === "prototype") continue;
+      found.add(`${exported.name}.${name}`);
+      const type = resolved(inner);
+      if (!(type.flags & ts.SymbolFlags.Type)) continue;
+      const declared = checker.getDeclaredTypeOfSymbol(type);
+      if (!(declared.flags & (ts.TypeFlags.Object | ts.TypeFlags.Intersection)) || checker.isArrayLikeType(declared)) continue;
+      for (const member of checker.getPropertiesOfType(declared))
+        if (/^[a-z]\w*$/i.test(member.name)) found.add(`${exported.name}.${name}.${member.name}`);
+    }
     const types = [];
     if (symbol.flags & (ts.SymbolFlags.Type | ts.SymbolFlags.Class)) types.push(checker.getDeclaredTypeOfSymbol(symbol));
     if (symbol.flags & ts.SymbolFlags.Value) types.push(checker.getTypeOfSymbol(symbol));
