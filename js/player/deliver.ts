@@ -18,7 +18,15 @@ export function deliver(
 ): Tensor {
   if (gpu !== undefined) {
     const [download, dispose] = [() => host.download(gpu), () => host.dispose(gpu)];
-    const remote = { id: gpu, home: host.home, buffer: host.bufferOf(gpu), download, dispose };
+    const remote = {
+      id: gpu,
+      home: host.home,
+      get buffer() {
+        return host.bufferOf(gpu);
+      },
+      download,
+      dispose,
+    };
     if (!onGpu) forgotten.register(remote, dispose);
     return TensorImpl.onGpu(type, dims, remote, onGpu ? "gpu-buffer" : "cpu-pinned") as Tensor;
   }

@@ -9,7 +9,7 @@ import type { GpuFeed, GpuProgram, GpuTensor } from "./gpu/program.js";
 import { loadGpu } from "./gpu-module.js";
 import { Model, type Feed, type LoadOptions, type Output } from "./model.js";
 import type { Limits } from "./program.js";
-import { Held } from "./state.js";
+import { Held, type CoreRoom } from "./state.js";
 import type { AdapterInfo, Backend, ModelMetadata, StepTime } from "./types.js";
 import type { Source } from "./source.js";
 
@@ -40,7 +40,7 @@ export interface Loaded {
 
 export class Engine {
   readonly #models = new Map<number, Model>();
-  readonly #tensors = new Map<number, GpuTensor | Held>();
+  readonly #tensors = new Map<number, GpuTensor | Held<CoreRoom>>();
   #queue: Promise<unknown> = Promise.resolve();
   #next = 1;
   #nextTensor = 1;
@@ -105,12 +105,14 @@ export class Engine {
       return model.gpu
         ? model.gpu.profile(this.#gpuFeeds(feeds, model.gpu))
         : model.profile(
-            (await this.#local(feeds)).map((feed) => (feed.held ? { ...feed, data: feed.held.copy() } : feed)),
+            (await this.#local(feeds)).map((feed) =>
+              feed.held ? { ...feed, data: feed.held.room.copy(feed.held.rows) } : feed,
+            ),
           );
     });
   }
 
-  #keep(tensor: GpuTensor | Held): number {
+  #keep(tensor: GpuTensor | Held<CoreRoom>): number {
     this.#tensors.set(this.#nextTensor, tensor);
     return this.#nextTensor++;
   }
@@ -120,16 +122,15 @@ export class Engine {
     return this.#queued(() => this.#bytes(this.#tensor(tensor)));
   }
 
-  async #bytes(tensor: GpuTensor | Held): Promise<Uint8Array<ArrayBuffer>> {
-    if (tensor instanceof Held) return tensor.copy();
-    const { owner, buffer, bytes } = tensor;
-    return (await owner.gpu.read([{ buffer, bytes }]))[0] as Uint8Array<ArrayBuffer>;
+  async #bytes(tensor: GpuTensor | Held<CoreRoom>): Promise<Uint8Array<ArrayBuffer>> {
+    return tensor instanceof Held ? tensor.room.copy(tensor.rows) : tensor.owner.read(tensor);
   }
 
   /** The buffer of a tensor that stayed on the GPU. */
   bufferOf(tensor: number): GPUBuffer | undefined {
     const found = this.#tensor(tensor);
-    return found instanceof Held ? undefined : found.buffer;
+    if (found instanceof Held) return undefined;
+    return found.held?.room.plain(found.held.rows) ?? found.buffer;
   }
 
   /** Gives a tensor's memory back, after the calls that came before. */
@@ -142,7 +143,7 @@ export class Engine {
     });
   }
 
-  #tensor(tensor: number): GpuTensor | Held {
+  #tensor(tensor: number): GpuTensor | Held<CoreRoom> {
     const found = this.#tensors.get(tensor);
     if (!found) throw new Error("the tensor was disposed");
     return found;
@@ -154,14 +155,14 @@ export class Engine {
       if (gpu === undefined) return { data, bytes: data.length, type, dims };
       const found = this.#tensor(gpu);
       if (found instanceof Held) {
-        const own = found.copy();
+        const own = found.room.copy(found.rows);
         return { data: own, bytes: own.length, type, dims };
       }
-      const { buffer, bytes, owner } = found;
+      const { buffer, bytes, owner, held } = found;
       if (owner.gpu.lost) throw owner.gpu.lost;
       if (owner.gpu !== reader.gpu)
         throw new Error("a feed is on another GPU device; pass a tensor of its data: await getData()");
-      return { data: buffer, bytes, type, dims };
+      return { data: buffer, bytes, type, dims, held };
     });
   }
 

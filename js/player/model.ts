@@ -23,7 +23,7 @@ import { externalSource, progressOf, range, sourceFiles, stream, type Range } fr
 import { Operators, type Watch } from "./operators.js";
 import { Program, Staging, type Limits, type Slot } from "./program.js";
 import { Reader, type Source } from "./source.js";
-import { Held, keeperOf, type Keeper } from "./state.js";
+import { Held, keeperOf, type CoreRoom, type Keeper, type Rooms } from "./state.js";
 import { partsOf, placesOf } from "./strings.js";
 import { readTables, weightsOf, type Tables } from "./tables.js";
 import type { Progress, StepTime } from "./types.js";
@@ -53,7 +53,7 @@ export interface Feed {
   /** Set for a tensor that the engine holds; `data` is empty then. */
   readonly gpu?: number | undefined;
   /** What that is in the core's memory. */
-  readonly held?: Held | undefined;
+  readonly held?: Held<CoreRoom> | undefined;
   /** A buffer of the page's own device, for an engine in the page; `data` is empty then. */
   readonly buffer?: unknown;
 }
@@ -63,7 +63,7 @@ export interface Output {
   /** Set for an output that the engine holds; `data` is empty then. */
   readonly gpu?: number | undefined;
   /** What that is in the core's memory. */
-  readonly held?: Held | undefined;
+  readonly held?: Held<CoreRoom> | undefined;
   readonly type: Type;
   readonly dims: readonly number[];
 }
@@ -106,7 +106,7 @@ export class Model {
   #seed = 0n;
   #limits: Limits | undefined;
   #answer: LoadOptions["answer"];
-  #keeper: Keeper | undefined;
+  #keeper: Keeper<CoreRoom> | undefined;
 
   private constructor(
     readonly core: Core,
@@ -426,8 +426,12 @@ export class Model {
     execute: (program: Program, inputs: Slot[]) => Slot[] | Promise<Slot[]>,
     keep: ReadonlySet<number> = new Set(),
   ): Promise<Output[]> {
-    const held = new Map(feeds.flatMap((feed, i) => (feed.held && this.#keeper?.takes(i) ? [[i, feed.held]] : [])));
-    const contents = feeds.map((feed, i) => (feed.held && !held.has(i) ? feed.held.copy() : feed.data));
+    const held = new Map(
+      feeds.flatMap((feed, i) => (feed.held && this.#keeper?.takes(i, feed.held.room) ? [[i, feed.held]] : [])),
+    );
+    const contents = feeds.map((feed, i) =>
+      feed.held && !held.has(i) ? feed.held.room.copy(feed.held.rows) : feed.data,
+    );
     const slots = feeds.map(({ type, dims }, i): Slot => {
       const { room } = held.get(i) ?? {};
       const bytes = room ? bytesOf(type, elements(dims)) : contents[i]!.byteLength;
@@ -435,8 +439,8 @@ export class Model {
       return { address: room?.address ?? (this.#inputs[i] as Staging).reserve(bytes, what), bytes, type, dims };
     });
     slots.forEach(({ address }, i) => held.has(i) || this.core.bytes.set(contents[i]!, address));
-    const rooms = this.#keeper?.rooms(slots, held, keep);
-    if (rooms) slots.push(...(await this.#keeper!.program.runIn(rooms, slots, this.#answer)));
+    const rooms = this.#keeper?.rooms(held, keep, (told) => this.#keeper!.program.bind(slots, told));
+    if (rooms) slots.push(...(await this.#inRooms(rooms, slots)));
     else
       for (const { program, inputs } of this.#steps)
         slots.push(
@@ -445,20 +449,26 @@ export class Model {
             inputs.map((slot) => slots[slot] as Slot),
           )),
         );
-    return wanted.map((index) => {
+    const outputs = wanted.map((index): Output => {
       const { address, bytes, type, dims } = slots[this.header.results[index] as number] as Slot;
       const room = rooms?.byOutput.get(index);
       if (!room) return { data: this.core.copy(address, bytes), type, dims };
       const rows = dims[room.axis] as number;
-      const mine = new Held(room, rows);
-      if (!keep.has(index)) {
-        const data = mine.copy();
-        mine.release();
-        return { data, type, dims };
-      }
+      if (!keep.has(index)) return { data: room.copy(rows), type, dims };
       room.rows = rows;
-      return { data: new Uint8Array(), held: mine, type, dims };
+      return { data: new Uint8Array(), held: new Held(room, rows), type, dims };
     });
+    for (const room of rooms?.byOutput.values() ?? []) room.drop();
+    return outputs;
+  }
+
+  async #inRooms(rooms: Rooms<CoreRoom>, inputs: readonly Slot[]): Promise<Slot[]> {
+    try {
+      return await this.#keeper!.program.runIn(rooms, inputs, this.#answer);
+    } catch (error) {
+      for (const room of rooms.byOutput.values()) room.drop();
+      throw error;
+    }
   }
 
   free(): void {

@@ -14,7 +14,7 @@ import {
   type Port,
   type State,
 } from "./tables.js";
-import type { Rooms } from "./state.js";
+import type { CoreRoom, Rooms } from "./state.js";
 import type { StepTime } from "./types.js";
 
 /** A tensor in core memory. */
@@ -108,7 +108,7 @@ export class Program {
   readonly #own: boolean;
   #frame = 0;
   #slots: (Slot | undefined)[] = [];
-  #rooms: Rooms["byOutput"] | undefined;
+  #rooms: ReadonlyMap<number, CoreRoom> | undefined;
 
   /** Creates the Program from its verified words at `code`; throws an error that names kernel or step. */
   constructor(
@@ -177,7 +177,11 @@ export class Program {
   }
 
   /** Runs with outputs in rooms. */
-  runIn(rooms: Rooms, inputs: readonly Slot[], answer?: (asked: Asked) => Promise<Answers>): Slot[] | Promise<Slot[]> {
+  runIn(
+    rooms: Rooms<CoreRoom>,
+    inputs: readonly Slot[],
+    answer?: (asked: Asked) => Promise<Answers>,
+  ): Slot[] | Promise<Slot[]> {
     const run = this.#running(inputs, rooms);
     return answer ? finishAsync(run, answer) : finish(run);
   }
@@ -192,7 +196,7 @@ export class Program {
     return finishAsync(this.#running(inputs), answer);
   }
 
-  *#running(inputs: readonly Slot[], rooms?: Rooms): Run {
+  *#running(inputs: readonly Slot[], rooms?: Rooms<CoreRoom>): Run {
     const { core, exports } = this.#prepare(inputs);
     const [ins, outs] = this.#bind(inputs, undefined, rooms?.told);
     this.#rooms = rooms?.byOutput;
@@ -233,14 +237,14 @@ export class Program {
   }
 
   /** All registers for these sizes; takes no memory and leaves nothing bound. */
-  evaluate(inputs: readonly Slot[], count: number): BigInt64Array {
+  evaluate(inputs: readonly Slot[], count: number, told?: readonly number[]): BigInt64Array {
     this.#prepare(inputs);
     const { core } = this;
     const registers = core.alloc(8 * count, "registers");
     try {
-      this.#bind(inputs, (dims, ins, error) =>
-        core.exports.pwx_evaluate(this.#session, dims, ins, registers, BigInt(count), error),
-      );
+      const evaluate = (dims: number, ins: number, error: number): number =>
+        core.exports.pwx_evaluate(this.#session, dims, ins, registers, BigInt(count), error);
+      this.#bind(inputs, evaluate, told);
       return new BigInt64Array(core.copy(registers, 8 * count).buffer);
     } finally {
       core.free(registers);

@@ -7,29 +7,23 @@
  */
 import type { Core } from "./core.js";
 import { bytesOf, elements, typeOfCode, type Type } from "./dtypes.js";
-import type { Program, Slot } from "./program.js";
+import type { Program } from "./program.js";
 import type { State } from "./tables.js";
 
 const LEAST_ROWS = 64;
 
-/** Memory of a core for the rows of one tensor; it goes with the last that holds it. */
-export class Room {
-  readonly address: number;
+/** Memory for the rows of one tensor; it goes with the last that holds it. */
+export abstract class Room {
   /** Rows that the runs so far have filled. */
   rows = 0;
   #holders = 0;
 
   constructor(
-    readonly core: Core,
     readonly type: Type,
     /** With as many along `axis` as there is room for. */
     readonly dims: readonly number[],
     readonly axis: number,
-  ) {
-    const bytes = bytesOf(type, elements(dims));
-    this.address = core.alloc(bytes, `what stays of [${dims}]`);
-    core.bytes.fill(0, this.address, this.address + bytes);
-  }
+  ) {}
 
   get capacity(): number {
     return this.dims[this.axis] as number;
@@ -40,40 +34,74 @@ export class Room {
   }
 
   release(): void {
-    if (--this.#holders === 0) this.core.free(this.address);
+    this.#holders--;
+    this.drop();
   }
 
-  /** Where runs of rows begin, and the bytes of a row. */
-  places(): { starts: number[]; row: number } {
+  /** Frees it where nothing holds it. */
+  drop(): void {
+    if (!this.#holders) this.free();
+  }
+
+  protected abstract free(): void;
+
+  /** Begins with the rows of another one, of the same kind. */
+  abstract take(held: Held): void;
+
+  /** Where runs of rows begin, and the bytes of each. */
+  runs(rows: number): { starts: number[]; bytes: number } {
     const row = bytesOf(this.type, elements(this.dims.slice(this.axis + 1)));
     const outer = elements(this.dims.slice(0, this.axis));
-    return { starts: Array.from({ length: outer }, (_, i) => this.address + i * this.capacity * row), row };
+    return { starts: Array.from({ length: outer }, (_, i) => i * this.capacity * row), bytes: rows * row };
+  }
+}
+
+/** In a core's memory. */
+export class CoreRoom extends Room {
+  readonly address: number;
+
+  constructor(
+    readonly core: Core,
+    type: Type,
+    dims: readonly number[],
+    axis: number,
+  ) {
+    super(type, dims, axis);
+    const bytes = bytesOf(type, elements(dims));
+    this.address = core.alloc(bytes, `what stays of [${dims}]`);
+    core.bytes.fill(0, this.address, this.address + bytes);
+  }
+
+  protected override free(): void {
+    this.core.free(this.address);
+  }
+
+  override take({ room, rows }: Held): void {
+    const [from, to] = [room.runs(rows), this.runs(rows)];
+    const { address } = room as CoreRoom;
+    for (const [i, start] of from.starts.entries())
+      this.core.bytes.copyWithin(this.address + to.starts[i]!, address + start, address + start + from.bytes);
+  }
+
+  /** A copy of the first rows, row-major. */
+  copy(rows: number): Uint8Array<ArrayBuffer> {
+    const { starts, bytes } = this.runs(rows);
+    const copy = new Uint8Array(starts.length * bytes);
+    for (const [i, start] of starts.entries())
+      copy.set(this.core.bytes.subarray(this.address + start, this.address + start + bytes), i * bytes);
+    return copy;
   }
 }
 
 /** A tensor in a room: its first rows. */
-export class Held {
+export class Held<R extends Room = Room> {
   #gone = false;
 
   constructor(
-    readonly room: Room,
+    readonly room: R,
     readonly rows: number,
   ) {
     room.hold();
-  }
-
-  get dims(): number[] {
-    return this.room.dims.map((size, d) => (d === this.room.axis ? this.rows : size));
-  }
-
-  /** A copy of the elements, row-major. */
-  copy(): Uint8Array<ArrayBuffer> {
-    const { room, rows } = this;
-    const { starts, row } = room.places();
-    const bytes = new Uint8Array(starts.length * rows * row);
-    for (const [i, start] of starts.entries())
-      bytes.set(room.core.bytes.subarray(start, start + rows * row), i * rows * row);
-    return bytes;
   }
 
   release(): void {
@@ -83,72 +111,73 @@ export class Held {
 }
 
 /** Which room each output of a run has. */
-export interface Rooms {
+export interface Rooms<R extends Room> {
   /** Per state the rows that there is room for, and those of the past that are in place. */
   readonly told: readonly number[];
-  readonly byOutput: ReadonlyMap<number, Room>;
+  readonly byOutput: ReadonlyMap<number, R>;
 }
 
-/** Gives the runs of one Program their rooms. */
-export class Keeper {
-  /** Bytes of rows that were copied to another room. */
-  copied = 0;
+/** Gives the runs of one Program their rooms, which `make` makes. */
+export class Keeper<R extends Room> {
+  /** How often rows were copied to another room. */
+  moves = 0;
   readonly #mine = new WeakSet<Room>();
 
-  constructor(readonly program: Program) {}
+  constructor(
+    readonly program: Program,
+    readonly make: (type: Type, dims: readonly number[], axis: number) => R,
+  ) {}
 
-  /** Whether what is held can be given to this input as it is. */
-  takes(input: number): boolean {
-    return this.program.states.some(({ past }) => past === input);
+  /** Whether what is in a room can be given to this input as it is. */
+  takes(input: number, room: Room): boolean {
+    return this.program.states.some(({ past, axis }) => past === input && axis === room.axis);
   }
 
-  /** The rooms of a run, whose outputs in `keep` are to stay; undefined where it has none. What is `held` is so by input. */
-  rooms(inputs: readonly Slot[], held: ReadonlyMap<number, Held>, keep: ReadonlySet<number>): Rooms | undefined {
-    const { program } = this;
-    const rooms: (Room | undefined)[] = [];
-    for (const state of program.states) rooms.push(this.#newest(state, held.get(state.past), rooms));
+  /**
+   * The rooms of a run, whose outputs in `keep` are to stay; undefined where it has none. What is `held` is so by input; `bind`
+   * gives the sizes of the outputs, undefined for those that are known only in a run.
+   */
+  rooms(
+    held: ReadonlyMap<number, Held<R>>,
+    keep: ReadonlySet<number>,
+    bind: (told: readonly number[]) => readonly (readonly number[] | undefined)[],
+  ): Rooms<R> | undefined {
+    const { states } = this.program;
+    if (!held.size && !states.some(({ output }) => keep.has(output))) return undefined;
+    const rooms: (R | undefined)[] = [];
+    for (const state of states) rooms.push(this.#newest(state, held.get(state.past), rooms));
     const told = (): number[] =>
-      program.states.flatMap(({ past }, k) => (rooms[k] ? [rooms[k].capacity, held.get(past)?.rows ?? 0] : [0, 0]));
-    if (!held.size && !program.states.some(({ output }) => keep.has(output))) return undefined;
-    const bound = program.bind(inputs, told());
-    for (const [k, { output, past, axis }] of program.states.entries()) {
+      states.flatMap(({ past }, k) => (rooms[k] ? [rooms[k].capacity, held.get(past)?.rows ?? 0] : [0, 0]));
+    const bound = bind(told());
+    for (const [k, { output, past, axis }] of states.entries()) {
       const dims = bound[output];
-      // Where sizes are known in the run alone nothing stays.
-      if (!dims) throw new Error("the sizes of what is held are known in the run alone");
+      if (!dims) throw new Error("the model is damaged: the sizes of what stays are known in the run alone");
       const room = rooms[k];
-      if (room ? (dims[axis] as number) > room.capacity : keep.has(output) || held.has(past))
+      if (room ? dims[axis]! > room.capacity : keep.has(output) || held.has(past))
         rooms[k] = this.#placed(output, dims, axis, held.get(past));
     }
     return {
       told: told(),
-      byOutput: new Map(program.states.flatMap(({ output }, k) => (rooms[k] ? [[output, rooms[k]]] : []))),
+      byOutput: new Map(states.flatMap(({ output }, k) => (rooms[k] ? [[output, rooms[k]]] : []))),
     };
   }
 
-  #newest({ axis }: State, held: Held | undefined, rooms: readonly (Room | undefined)[]): Room | undefined {
+  #newest({ axis }: State, held: Held<R> | undefined, rooms: readonly (R | undefined)[]): R | undefined {
     const room = held?.room;
     const fits = room && this.#mine.has(room) && room.axis === axis && held.rows === room.rows && !rooms.includes(room);
     return fits ? room : undefined;
   }
 
-  #placed(output: number, dims: readonly number[], axis: number, held: Held | undefined): Room {
-    const { core, outputs } = this.program;
-    const most = dims[axis] as number;
+  #placed(output: number, dims: readonly number[], axis: number, held: Held<R> | undefined): R {
+    const most = dims[axis]!;
     const capacity = Math.max(LEAST_ROWS, most + Math.floor(most / 2));
-    const type = typeOfCode(outputs[output]!.code) as Type;
-    const room = new Room(
-      core,
-      type,
-      dims.map((size, d) => (d === axis ? capacity : size)),
-      axis,
-    );
+    const type = typeOfCode(this.program.outputs[output]!.code) as Type;
+    const room = this.make(type, Object.assign([...dims], { [axis]: capacity }), axis);
     this.#mine.add(room);
     if (held) {
-      const [from, to] = [held.room.places().starts, room.places()];
-      const bytes = held.rows * to.row;
-      for (const [i, start] of from.entries()) core.bytes.copyWithin(to.starts[i] as number, start, start + bytes);
+      room.take(held);
       room.rows = held.rows;
-      this.copied += bytes * from.length;
+      this.moves++;
     }
     return room;
   }
@@ -158,11 +187,12 @@ export class Keeper {
 export function keeperOf(
   script: readonly { readonly program: Program; readonly inputs: readonly number[] }[],
   results: readonly number[],
-): Keeper | undefined {
+): Keeper<CoreRoom> | undefined {
   const [step, ...more] = script;
   if (!step?.program.states.length || more.length) return undefined;
   const { inputs, outputs } = step.program;
   const straight = step.inputs.length === inputs.length && step.inputs.every((slot, i) => slot === i);
   const given = results.length === outputs.length && results.every((slot, i) => slot === inputs.length + i);
-  return straight && given ? new Keeper(step.program) : undefined;
+  const { core } = step.program;
+  return straight && given ? new Keeper(step.program, (...room) => new CoreRoom(core, ...room)) : undefined;
 }

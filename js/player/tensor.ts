@@ -98,7 +98,7 @@ export class TensorImpl {
   /** A tensor whose data an engine holds: on the GPU, or in the core's memory. */
   static onGpu(type: Type, dims: readonly number[], remote: Remote, location: TensorLocation): TensorImpl {
     const download = async (): Promise<TensorData> => new (arrayOf(type))((await remote.download()).buffer);
-    const resource = { remote, gpuBuffer: remote.buffer, download, dispose: () => remote.dispose() };
+    const resource = { remote, download, dispose: () => remote.dispose() };
     return new TensorImpl({ location, type, dims, ...resource });
   }
 
@@ -165,7 +165,7 @@ export class TensorImpl {
 
   get gpuBuffer(): ort.Tensor.GpuBufferType {
     this.ensureValid();
-    const { gpuBuffer, remote } = this.resource ?? {};
+    const { remote, gpuBuffer = remote?.buffer } = this.resource ?? {};
     if (gpuBuffer) return gpuBuffer;
     const cure = "; sessions with { worker: false } give their buffers to the page";
     throw new Error(`Tensor: the data is not in a GPUBuffer of this page${remote ? cure : ""}`);

@@ -100,9 +100,9 @@ export class Commands {
     this.gpu.write(buffer, bytes);
   }
 
-  /** Copies the start of a buffer to byte `at` of another; both numbers are multiples of 4. */
-  copy(from: GPUBuffer, to: GPUBuffer, at: number, bytes: number): void {
-    if (bytes) this.encoder.copyBufferToBuffer(from, 0, to, at, bytes);
+  /** Copies bytes of a buffer, from `first` on, to byte `at` of another; all numbers are multiples of 4. */
+  copy(from: GPUBuffer, to: GPUBuffer, at: number, bytes: number, first = 0): void {
+    if (bytes) this.encoder.copyBufferToBuffer(from, first, to, at, bytes);
   }
 
   /** What is in the ranges behind what is pending: one submission and one wait for all. */

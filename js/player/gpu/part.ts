@@ -79,9 +79,14 @@ export class Part {
   }
 
   /** Runs. Buffers of the outputs that come from `room` are the caller's. */
-  async run(inputs: readonly Value[], times: StepTime[] | undefined, room: Room): Promise<Value[]> {
+  async run(
+    inputs: readonly Value[],
+    times: StepTime[] | undefined,
+    room: Room,
+    told?: readonly number[],
+  ): Promise<Value[]> {
     const { commands } = this.shared;
-    const bound = await this.bind(inputs);
+    const bound = await this.bind(inputs, told);
     const run: Run = {
       inputs,
       slots: Array<Value | undefined>(this.tables.slots).fill(undefined),
@@ -106,14 +111,26 @@ export class Part {
   }
 
   /** What the sizes of the inputs lead to in the first stage. */
-  async bind(inputs: readonly Value[]): Promise<Bound> {
+  async bind(inputs: readonly Value[], told?: readonly number[]): Promise<Bound> {
     const stage = this.#stages[0] as Stage;
-    const dims = inputs.map((x) => x.dims.join()).join(";");
+    const dims = [...inputs.map((x) => x.dims), told ?? []].map((all) => all.join()).join(";");
     const quick = this.#simple ? stage.find(dims) : undefined;
     if (quick) return quick;
-    const registers = this.program.evaluate(await this.#slots(inputs), this.tables.registers);
+    const registers = this.program.evaluate(await this.#slots(inputs), this.tables.registers, told);
     const key = this.#simple ? dims : this.#key(registers, 0);
     return stage.find(key) ?? (await stage.make(key, registers, undefined, this.program.operations));
+  }
+
+  /** The sizes of outputs that the first stage tells, undefined for the others. */
+  async sizes(inputs: readonly Value[]): Promise<(told: readonly number[]) => (number[] | undefined)[]> {
+    const slots = await this.#slots(inputs);
+    const { registers: end } = this.tables.stages[0]!;
+    return (told) => {
+      const registers = this.program.evaluate(slots, this.tables.registers, told);
+      return this.tables.outputDims.map((dims) =>
+        dims.every((r) => r < end) ? dims.map((r) => Number(registers[r])) : undefined,
+      );
+    };
   }
 
   #key(registers: BigInt64Array, stage: number): string {

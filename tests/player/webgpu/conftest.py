@@ -12,6 +12,7 @@ from onnx import helper
 from player_site import CSP, DIST, SHIFT, TYPES, B, Run, W, write
 from playwright.sync_api import BrowserType, Page
 
+import pyonnx_wasm
 from pyonnx_wasm.server import Server
 from pyonnx_wasm.testing import chromium
 
@@ -59,6 +60,7 @@ def gpu_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"scores": ("float32", [1, "q"]), "present": ("float32", ["q", 64])},
         gpu=True,
     )
+    pyonnx_wasm.save(pyonnx_wasm.compile(Path(__file__).parents[2] / "data" / "decoder.onnx", gpu=True), root / "cache.ponnx")
     write(
         root / "partition.ponnx",
         [

@@ -86,7 +86,7 @@ def test_a_past_stays_on_the_gpu_over_many_steps(run: Run) -> None:
     for i, scores in enumerate(got["scores"]):
         np.testing.assert_allclose(scores, tokens[i] @ tokens[: i + 1].T, rtol=1e-4, atol=1e-4)
     assert got["held"] <= 6 * past + 2**17
-    assert got["idle"] <= got["held"] - past
+    assert got["idle"] <= past + 2**13, "the buffer for results, and small ones"
     assert got["end"] <= past, "the device keeps its buffer for results, nothing else"
     late = got["marks"][-1]
     middle = got["marks"][89]
