@@ -6,7 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import TensorProto, helper, numpy_helper
 
 from pyonnx_wasm import InferenceSession, cli
 from pyonnx_wasm.bench import cases, dawn, graphs, render, report, tables
@@ -300,3 +302,32 @@ def test_tables_refuse_what_they_cannot_show(tmp_path: Path, capsys: pytest.Capt
 def test_every_table_of_the_readme_has_a_document_that_fills_it() -> None:
     readme = (Path(__file__).parents[1] / "README.md").read_text()
     assert {"web wasm", "web webgpu", "web wasm kernels"} <= set(re.findall(r"<!-- bench: ([a-z0-9 ]+) -->\n\|", readme))
+
+
+def test_a_decode_step_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A row of a table, a product over it, and a cache that it goes on: each byte told by hand."""
+    info, node = helper.make_tensor_value_info, helper.make_node
+    tensors = {"table": np.zeros((50, 8), np.float32), "w": np.zeros((8, 4), np.float32), "bias": np.zeros(4, np.float32)}
+    nodes = [
+        node("Gather", ["table", "ids"], ["x"]),
+        node("MatMul", ["x", "w"], ["t"]),
+        node("Add", ["t", "bias"], ["y"]),
+        node("Concat", ["past", "y"], ["present"], axis=0),
+    ]
+    inputs = [info("ids", TensorProto.INT64, ["m"]), info("past", TensorProto.FLOAT, ["p", 4])]
+    outputs = [info("present", TensorProto.FLOAT, ["q", 4])]
+    graph = helper.make_graph(nodes, "g", inputs, outputs, [numpy_helper.from_array(a, name) for name, a in tensors.items()])
+    path = tmp_path / "step.onnx"
+    onnx.save(helper.make_model(graph, ir_version=8, opset_imports=[helper.make_opsetid("", 17)]), path)
+    assert cli.main(["bench", "--count", str(path), "-d", "p=10", "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)["cases"]
+    assert row["kernels"] == {
+        "concat": {"dispatches": 1, "read": 160 + 16, "written": 176, "flops": 44},
+        "matmul": {"dispatches": 1, "read": 32 + 128 + 16, "written": 16, "flops": 2 * 8 * 4},
+        "gather": {"dispatches": 1, "read": 32 + 8, "written": 32, "flops": 8},
+    }
+    assert (row["dispatches"], row["barriers"]) == (3, 2)
+    assert row["least_bytes"] == (32 + 128 + 16) + (8 + 160) + 176, "the row, the weights, the inputs, the output"
+    assert row["of_least"] == round((176 + 176 + 176 + 16 + 40 + 32) / row["least_bytes"], 4)
+    assert cli.main(["bench", "--count", str(path), "-d", "p=10"]) == 0
+    assert "3 dispatches, 2 barriers" in capsys.readouterr().out

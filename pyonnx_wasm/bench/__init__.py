@@ -37,6 +37,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--pyodide", action="store_true", help="compile and run inside Pyodide, in Chromium; beside nothing")
     parser.add_argument("--bridge", action="store_true", help="the line between a Jupyter kernel and the browser, through JupyterLab")
     parser.add_argument("--compile", action="store_true", help="how long compiling takes, of the models or of some made for it")
+    parser.add_argument(
+        "--count", action="store_true", help="dispatches, bytes, flops and barriers of a run, against the least; runs nothing"
+    )
     parser.add_argument("--ep", choices=("wasm", "webgpu"), default="wasm", help="backend of both sides in Chromium (default: %(default)s)")
     parser.add_argument("--real-gpu", action="store_true", help="with --ep webgpu: on the machine's GPU, not on SwiftShader")
     parser.add_argument("--dawn", action="store_true", help="with --ep webgpu: both in Node.js, through the npm package webgpu; no browser")
@@ -76,6 +79,12 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError("--cpu-time needs --threads 1 and Linux")
     with ExitStack() as stack:
         chosen = _choose(args, Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="pyonnx-wasm-bench-"))))
+        if args.count:
+            from . import count
+
+            documents = [count.rows(case) for case in chosen]
+            print(json.dumps({"mode": "count", "cases": documents}) if args.json else "\n\n".join(map(count.render, documents)))
+            return
         limits = report.Limits(args.runs, args.seconds, args.warm_up)
         measure: Callable[..., report.Row]
         if args.native:
