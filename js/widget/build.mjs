@@ -35,7 +35,8 @@ const inside = {
           globalThis.origin === "null"
             ? \`data:\${type};charset=utf-8,\${encodeURIComponent(text)}\`
             : URL.createObjectURL(new Blob([text], { type }));
-        export const files = { get worker() { return (address ??= make()); } };`,
+        // The core comes as bytes; it has no address.
+        export const files = { core: "", get worker() { return (address ??= make()); } };`,
     }));
   },
 };
