@@ -131,7 +131,7 @@ def test_dot_and_scribble_give_some_answer(digits: Page) -> None:
     expect(digits.locator("#status")).not_to_have_class("failed")
 
 
-@pytest.mark.parametrize("name", ["", "digits/", "triage/", "shapes/", "search/"])
+@pytest.mark.parametrize("name", ["", "digits/", "triage/", "shapes/", "write/", "search/"])
 @pytest.mark.parametrize("width", [320, 360, 1200])
 def test_page_fits_its_window(browser: Browser, site: Server, name: str, width: int) -> None:
     page = browser.new_page(viewport={"width": width, "height": 700})
@@ -147,6 +147,8 @@ def test_page_fits_its_window(browser: Browser, site: Server, name: str, width: 
         ("digits/", "digits.ponnx"),
         ("triage/", "triage.ponnx"),
         ("shapes/", "shapes.ponnx"),
+        ("write/", "write.ponnx"),
+        ("write/", "tokenizer.json"),
         ("search/", "minilm.ponnx"),
         ("search/", "tokenizer.json"),
     ],
