@@ -28,7 +28,7 @@ def takes(op: str) -> list[str]:
     schema = onnx.defs.get_schema(op, OPSET)
     spelled = {"float": "float32"}
     types = [t[len("tensor(") : -1] for t in schema.inputs[0].types if t.startswith("tensor(")]
-    return [t for t in (spelled.get(t, t) for t in types) if t in ON_GPU]
+    return sorted(t for t in (spelled.get(t, t) for t in types) if t in ON_GPU)
 
 
 def dtype_of(name: str) -> np.dtype[Any]:
