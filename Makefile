@@ -23,7 +23,8 @@ SEARCH := build/site/search/minilm.ponnx
 WRITE := build/site/write/write.ponnx
 
 CORE_SOURCES := $(shell find kernels/cpp -name '*.cpp' -o -name '*.h') $(shell find pyonnx_wasm/toolchain.py pyonnx_wasm/registry.py pyonnx_wasm/tensor pyonnx_wasm/ops -name '*.py')
-PLAYER_SOURCES := package.json $(shell find js -path js/dist -prune -o -path js/pages -prune -o -type f -print)
+TRANSLATED := $(addprefix pyonnx_wasm/,javascript onnxfile ir tensor ops passes program gpu compiler.py trace.py fold.py registry.py dtypes.py callbacks.py pictures.py pending.py)
+PLAYER_SOURCES := package.json $(shell find $(TRANSLATED) kernels/wgsl -name '*.py' -o -name '*.wgsl') $(shell find js -path js/dist -prune -o -path js/pages -prune -o -type f -print)
 PAGE_SOURCES := $(shell find js/pages -type f)
 COMPILER := $(shell find pyonnx_wasm/*.py pyonnx_wasm/onnxfile pyonnx_wasm/ir pyonnx_wasm/tensor pyonnx_wasm/ops pyonnx_wasm/passes pyonnx_wasm/program pyonnx_wasm/gpu -name '*.py')
 

@@ -62,6 +62,18 @@ await build({
   define: { ...common.define, "import.meta.url": "SCRIPT" },
   banner: { js: "const SCRIPT = document.currentScript?.src ?? location.href;" },
 });
+const venv = join(root, ".venv/bin/python");
+const python = process.env.PYTHON ?? (existsSync(venv) ? venv : "python3");
+execFileSync(python, ["-m", "pyonnx_wasm.javascript", "build/gen/compiler.mjs", "../../js/compiler/runtime.js"], {
+  cwd: root,
+  stdio: "inherit",
+});
+await build({
+  ...common,
+  entryPoints: { compiler: join(root, "js/compiler/index.ts") },
+  alias: { "compiler-modules": join(root, "build/gen/compiler.mjs") },
+  sourcemap: false,
+});
 const tsc = join(dirname(createRequire(import.meta.url).resolve("typescript/package.json")), "bin/tsc");
 execFileSync(process.execPath, [tsc, "-p", "js", "--emitDeclarationOnly"], { cwd: root, stdio: "inherit" });
 
@@ -70,7 +82,7 @@ for (const part of ["pyodide", "widget", "lab"]) {
   const script = join(root, "js", part, "build.mjs");
   if (existsSync(script)) await import(pathToFileURL(script).href);
 }
-const scripts = ["index", "worker", "generate", ...parts.map((file) => file.split(".")[0]), "all"].map(
+const scripts = ["index", "worker", "compiler", "generate", ...parts.map((file) => file.split(".")[0]), "all"].map(
   (name) => `${name}.mjs`,
 );
 const told = [...scripts, "core.wasm"].map((file) => {

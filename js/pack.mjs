@@ -29,6 +29,7 @@ for (const file of [
   "worker.mjs",
   "gpu.mjs",
   "compile.mjs",
+  "compiler.mjs",
   "common.mjs",
   "generate.mjs",
   "all.mjs",

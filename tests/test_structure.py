@@ -28,7 +28,7 @@ LAYERS = (
     {"session"},
     {"generate"},
     {"environment", "shim", "batch"},
-    {"__init__", "cli", "inspect", "bench", "server", "testing", "parity", "__main__", "jupyter", "lab"},
+    {"__init__", "cli", "inspect", "javascript", "bench", "server", "testing", "parity", "__main__", "jupyter", "lab"},
 )
 LIMIT = 500
 

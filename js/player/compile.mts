@@ -1,6 +1,6 @@
 /**
- * Compiles ONNX models in the page: Pyodide runs the compiler in a worker, once per model. The result is kept in the browser's store,
- * where there is one; it holds no weights, they stay in the model. Loaded only when a model needs it.
+ * Compiles ONNX models in the page, in a worker, once per model. The result is kept in the browser's store, where there is one; it
+ * holds no weights, they stay in the model. Loaded only when a model needs it.
  */
 import type { Done, How, Job, Told } from "./compiler.js";
 import type { PyodideEnv } from "./env.js";
@@ -135,7 +135,7 @@ async function compileInWorker(
     if (compilers.get(key) === compiler) compilers.delete(key);
   };
   const turn = compiler.queue.then(() =>
-    ask(compiler.worker, { name, files, index, wheel, how: howOf(env) }, onProgress),
+    ask(compiler.worker, { name, files, script: own.compiler, index, wheel, how: howOf(env) }, onProgress),
   );
   compiler.queue = turn.catch(() => {});
   try {

@@ -1,14 +1,17 @@
-/** The compiler, in its worker: Python in Pyodide, from the project's wheel. */
+/** The compiler, in its worker: as JavaScript, and where that does not do Python in Pyodide, from the project's wheel. */
 import type { CompileProgress } from "./types.js";
 import { messageOf } from "./errors.js";
 import { addressPath } from "./server.js";
 import { readAll, urlSource } from "./source.js";
+import { translated } from "./translated.js";
 
 export interface Job {
   /** For messages. */
   readonly name: string;
   /** The model, then its external data. */
   readonly files: readonly { readonly path: string; readonly bytes: Uint8Array<ArrayBuffer> }[];
+  /** Address of the compiler as JavaScript. */
+  readonly script: string;
   /** Addresses of Pyodide's folder and of the wheel. */
   readonly index: string;
   readonly wheel: string;
@@ -82,8 +85,8 @@ export function serve(port: MessagePort): void {
   port.onmessage = async ({ data }: MessageEvent<Job>) => {
     const tell = (told: Told, transfer: Transferable[] = []): void => port.postMessage(told, transfer);
     try {
-      const python = await (started ??= start(data, tell));
-      const told = compile(python, data, tell);
+      const share = (done: number): void => tell({ phase: "compile", loaded: Math.round(done * 100), total: 100 });
+      const told = (await translated(data, share)) ?? compile(await (started ??= start(data, tell)), data, share);
       tell(
         told,
         "model" in told ? [told.model.buffer, ...told.files.map(({ bytes }) => bytes.buffer)].filter(unique) : [],
@@ -133,7 +136,7 @@ async function fetchWheel(url: string): Promise<ArrayBuffer> {
   }
 }
 
-function compile(python: Pyodide, { name, files, how }: Job, tell: (progress: CompileProgress) => void): Told {
+function compile(python: Pyodide, { name, files, how }: Job, share: (done: number) => void): Told {
   const { FS } = python;
   const [source, target] = [`${FOLDER}/${files[0]?.path}`, "/compiled.ponnx"];
   const written: string[] = [];
@@ -144,9 +147,7 @@ function compile(python: Pyodide, { name, files, how }: Job, tell: (progress: Co
       FS.writeFile(place, bytes, { canOwn: true });
       written.push(place);
     }
-    const fault = python.globals.get("compile_model")(source, target, JSON.stringify(how), (share) =>
-      tell({ phase: "compile", loaded: Math.round(share * 100), total: 100 }),
-    );
+    const fault = python.globals.get("compile_model")(source, target, JSON.stringify(how), share);
     if (fault) return { refused: `${name}: ${fault}` };
     written.push(target);
     return { model: FS.readFile(target).slice(), files };

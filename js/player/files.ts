@@ -13,6 +13,10 @@ export const files = {
   get compile(): string {
     return new URL("./compile.mjs", import.meta.url).href;
   },
+  /** The compiler that it runs first: translated from Python. */
+  get compiler(): string {
+    return new URL("./compiler.mjs", import.meta.url).href;
+  },
   get core(): string {
     return new URL("./core.wasm", import.meta.url).href;
   },

@@ -40,6 +40,11 @@ function isOnnxruntimes(path: string | URL): boolean {
   return /onnxruntime|\/ort[-.][^/]*$/.test(String(path));
 }
 
+/** The core from the first of several addresses that has it. */
+export function fetchCoreFrom(addresses: string[]): Promise<WebAssembly.Module> {
+  return fetchFirst(addresses);
+}
+
 export function compileCore(wasm: WasmEnv): Promise<WebAssembly.Module> {
   const binary = wasm.wasmBinary;
   if (!binary) return fetchedCore(wasm);

@@ -202,7 +202,7 @@ class ProgramView:
 
     def origin(self, step: int) -> int:
         """Index of the text that names a step; also of the step that the core refused, when those before it are sound."""
-        return next(origin for i, (*_, origin) in enumerate(self._step_heads()) if i == step)
+        return next(head[-1] for i, head in enumerate(self._step_heads()) if i == step)
 
     @cached_property
     def reads_contents(self) -> bool:

@@ -167,7 +167,7 @@ def allocate(instructions: Code, count: int) -> list[tuple[Any, ...]] | None:
     for at, (name, kind, dst, *args) in enumerate(instructions):
         reads = _reads(name, args)
         fresh = [home[a] if i < len(reads) else a for i, a in enumerate(args)]
-        for r in set(reads):
+        for r in dict.fromkeys(reads):
             if last[r] == at and r >= count:
                 free.append(home[r])
         if not free:

@@ -1,4 +1,4 @@
-"""ONNX models given to a page as they are: compiled there by a real Pyodide, kept, and run."""
+"""ONNX models given to a page as they are: compiled there, kept, and run; a real Pyodide stands behind."""
 
 import shutil
 from collections.abc import Callable, Iterator
@@ -32,7 +32,7 @@ const once = async (source, options = {}) => {
   return [...y.data];
 };
 """
-ANEW = ["source", "pyodide", "compile", "model", "init", "ready"]
+ANEW = ["source", "compile", "model", "init", "ready"]
 KEPT = ["source", "model", "init", "ready"]
 
 
@@ -93,18 +93,28 @@ def fetched(server: Server) -> set[str]:
     return {transfer.path for transfer in server.transfers}
 
 
-def test_an_onnx_model_just_works_and_needs_pyodide_once(anew: Callable[[], Run], compile_server: Server) -> None:
+def test_an_onnx_model_just_works_without_python(anew: Callable[[], Run], compile_server: Server) -> None:
     run = anew()
     got = run('return { y: await once("dense.onnx"), phases }')
     close(got["y"])
     assert got["phases"] == ANEW
-    assert {"/pyodide/pyodide.mjs", "/player/compile.mjs"} <= fetched(compile_server)
+    assert {"/player/compiler.mjs", "/player/compile.mjs"} <= fetched(compile_server)
+    assert not [path for path in fetched(compile_server) if "pyodide" in path or path.endswith(".whl")]
     run = anew()
     got = run('return { y: await once("dense.onnx"), phases, kept: (await entries()).length }')
     close(got["y"])
     assert got["phases"] == KEPT
     assert got["kept"] == 1
     assert not [path for path in fetched(compile_server) if "pyodide" in path or path.endswith(".whl")]
+
+
+def test_what_the_translation_lacks_python_does_once(context: BrowserContext, anew: Callable[[], Run], compile_server: Server) -> None:
+    context.route("**/player/compiler.mjs", lambda route: route.abort())
+    run = anew()
+    new = 'const given = await bytes("dense.onnx"); given[given.length - 1] ^= 2; await once(given); return phases'
+    assert run(new) == ["source", "pyodide", "compile", "model", "init", "ready"]
+    assert "/pyodide/pyodide.mjs" in fetched(compile_server)
+    context.unroute_all()
 
 
 SOURCES: dict[str, str] = {
@@ -221,6 +231,7 @@ def test_a_damaged_cache_is_mended(run: Run) -> None:
 
 
 def test_what_is_missing_is_named(context: BrowserContext, compile_server: Server, run: Run) -> None:
+    context.route("**/player/compiler.mjs", lambda route: route.abort())
     new = 'const given = await bytes("dense.onnx"); given[given.length - 2] ^= arg; return error(create(given));'
     cure = "or compile the model beforehand: pyonnx-wasm compile model.onnx"
     nowhere = run('env.pyodide.indexURL = "/nowhere"; ' + new, 1)
@@ -242,5 +253,9 @@ def test_the_player_stays_small() -> None:
     import gzip
 
     assert "loadPyodide" not in (DIST / "index.mjs").read_text()
-    # Both sides of the compiler's worker, the store, and models that are compiled for what is fed.
-    assert len(gzip.compress((DIST / "compile.mjs").read_bytes())) < 6 << 10
+    size = {path.name: len(gzip.compress(path.read_bytes())) for path in DIST.iterdir() if path.suffix in (".mjs", ".wasm")}
+    # Both sides of the compiler's worker, the store, and where the core is.
+    assert size["compile.mjs"] < 7 << 10
+    assert size["compiler.mjs"] < 350 << 10
+    visit = ("index.mjs", "common.mjs", "compile.mjs", "worker.mjs", "compiler.mjs", "engine.mjs", "gpu.mjs", "core-relaxed.wasm")
+    assert sum(size[name] for name in visit) < 1 << 20, "all that a first visit with an .onnx file fetches beside it"
