@@ -113,7 +113,7 @@ class Playground(ModelWidget):
     def _arrays(self, proposal: Any) -> dict[str, np.ndarray]:
         known = {s.name: s for s in self._signature()[0]}
         given = {name: np.asarray(array) for name, array in proposal["value"].items()}
-        # A link hands over results by their own names.
+        # A link goes both ways: what it hands over keeps its names, and the page fits them.
         if set(given) - set(known) and not (len(given) == len(known) == 1):
             raise ValueError(f"inputs are for {sorted(given)}; the model takes {', '.join(known)}")
         fitted = {}
@@ -125,7 +125,7 @@ class Playground(ModelWidget):
             )
             if wrong:
                 raise ValueError(f"input {s.name!r} takes {list(s.shape)}, not {list(array.shape)}")
-            fitted[s.name] = array.astype(dtype, copy=False)
+            fitted[name] = array.astype(dtype, copy=False)
         return fitted
 
     def _compare(self, a: Any, b: Any) -> bool:
