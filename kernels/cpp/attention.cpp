@@ -12,7 +12,7 @@ constexpr i64 PANEL = NR * W;
 i64 round_up(i64 n, i64 to) { return (n + to - 1) / to * to; }
 i64 least(i64 a, i64 b) { return a < b ? a : b; }
 
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const AttentionParams*>(call.params);
   const auto& b = *reinterpret_cast<const AttentionBufs*>(call.bufs);
   for (const Buf* buf : {&b.y, &b.q, &b.k, &b.v, &b.mask})
@@ -52,7 +52,7 @@ struct Layout {  // of one thread's scratch, in floats
         out(scores + score_stride * ROWS), total(::round_up(out + out_stride * ROWS, 16)) {}
 };
 
-Size scratch(const Call& call, int threads) {
+PWX_SMALL Size scratch(const Call& call, int threads) {
   return Layout(*reinterpret_cast<const AttentionParams*>(call.params)).total * sizeof(float) * threads;
 }
 

@@ -20,7 +20,7 @@ struct Args {
       : p(*reinterpret_cast<const ConvParams*>(call.params)), b(*reinterpret_cast<const ConvBufs*>(call.bufs)) {}
 };
 
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
   const int32_t t = b.y.dtype;
   if (t != F32 && t != F64) return "only float32 and float64";
@@ -145,7 +145,7 @@ bool by_winograd(const ConvParams& p, const Shape& s) {
 
 bool empty(const ConvParams& p, const Shape& s) { return !p.n || !p.m || !s.pixels; }
 
-Size scratch(const Call& call, int threads) {
+PWX_SMALL Size scratch(const Call& call, int threads) {
   const auto [p, b] = Args(call);
   const Shape s(p);
   if (b.y.dtype != F32 || empty(p, s)) return 0;

@@ -18,7 +18,7 @@ struct Args {
       : p(*reinterpret_cast<const ConvTransposeParams*>(call.params)), b(*reinterpret_cast<const ConvTransposeBufs*>(call.bufs)) {}
 };
 
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
   const int32_t t = b.y.dtype;
   if (t != F32 && t != F64) return "only float32 and float64";
@@ -53,7 +53,7 @@ Size scratch_floats(const Shape& s) {
 }
 bool empty(const ConvTransposeParams& p, const Shape& s) { return !p.n || !p.m || !s.pixels; }
 
-Size scratch(const Call& call, int threads) {
+PWX_SMALL Size scratch(const Call& call, int threads) {
   const auto [p, b] = Args(call);
   const Shape s(p);
   return b.y.dtype != F32 || empty(p, s) || s.idle() ? Size(0) : scratch_floats(s) * 4 * threads;

@@ -103,7 +103,7 @@ template <class T> void copy_transposed(Pool* pool, T* y, const T* x, Nest t, i6
   });
 }
 
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const CopyParams*>(call.params);
   auto& b = *reinterpret_cast<const CopyBufs*>(call.bufs);
   if (p.rank < 0 || p.rank > MAX_RANK) return "rank out of range";

@@ -7,7 +7,7 @@ namespace {
 
 constexpr i64 TILE = 32;
 
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const DistanceParams*>(call.params);
   auto& b = *reinterpret_cast<const DistanceBufs*>(call.bufs);
   if (b.a.dtype != F32 && b.a.dtype != F64) return "a is not float32 or float64";

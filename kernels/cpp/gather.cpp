@@ -4,7 +4,7 @@
 
 namespace {
 
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const GatherParams*>(call.params);
   auto& b = *reinterpret_cast<const GatherBufs*>(call.bufs);
   if (b.x.dtype != b.y.dtype || !dtype_size(b.x.dtype)) return "dtypes differ or are packed";

@@ -2,6 +2,13 @@
 #pragma once
 #include "size.h"
 
+// A function that is compiled for size in WebAssembly, in a source that is not (small.h).
+#if defined(__wasm__)
+#define PWX_SMALL [[clang::minsize]]
+#else
+#define PWX_SMALL
+#endif
+
 // TensorProto.DataType codes.
 enum DType : int32_t {
   F32 = 1, U8 = 2, I8 = 3, U16 = 4, I16 = 5, I32 = 6, I64 = 7, STRING = 8, BOOL = 9, F16 = 10, F64 = 11, U32 = 12, U64 = 13,

@@ -2,13 +2,14 @@
 // loop over the tile, so registers stay in the first-level cache. Operands that are contiguous in a tile are used where they lie.
 #include "map_ops.h"
 #include "params.h"
+#include "strided.h"
 
 namespace {
 using namespace map_ops;
 
 constexpr i64 TILE = 512, TILE_SINGLE = 2048;  // elements; longer when no register has to stay in cache
-constexpr int MAX_RANK = 8, MAX_INPUTS = 8, MAX_CODE = 64, MAX_REGISTERS = 32;
-constexpr int MAX_VIEWS = 2 * MAX_RANK + 1;
+constexpr int MAX_INPUTS = 8, MAX_CODE = 64, MAX_REGISTERS = 32;
+constexpr int MAX_VIEWS = 2 * int(MAX_RANK) + 1;
 constexpr i64 SLOT = 8;  // bytes per element of a register
 
 struct Word {  // an instruction as the program holds it
@@ -45,7 +46,7 @@ int32_t result_type(const Word& w, const int32_t* regs, i64 rank) {
   return op == ISNAN || op == ISINF || (op >= EQ && op <= LE) ? BOOL : type;
 }
 
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const MapParams*>(call.params);
   if (p.rank < 0 || p.rank > MAX_RANK) return "rank must be 0..8";
   if (p.n_in < 0 || p.n_in > MAX_INPUTS || p.n_in != call.n_bufs - 1) return "wrong number of inputs";
@@ -220,8 +221,8 @@ void plan_tiles(Plan& plan) {
   for (int d = 0; d < plan.cut; d++) plan.n_tiles *= plan.shape[d];
 }
 
-Fit fit(const Plan& plan, const View& v, i64 rows, i64 cols) {
-  Fit f{};
+void fit(const Plan& plan, const View& v, i64 rows, i64 cols, Fit& f) {
+  f.rank = 0;
   for (int d = plan.cut; d < plan.rank; d++) {
     i64 size = d == plan.cut ? rows : d == plan.rank - 1 ? cols : plan.shape[d], stride = v.stride[d];
     if (size == 1) continue;
@@ -233,7 +234,6 @@ Fit fit(const Plan& plan, const View& v, i64 rows, i64 cols) {
       f.stride[f.rank++] = stride;
     }
   }
-  return f;
 }
 
 // Moves between a strided place and a contiguous one. IN: the strided one is read.
@@ -293,8 +293,11 @@ void fill(char* d, int32_t type, i64 value, i64 n) {
   } else {
     cast::convert(one, type, &value, I64, 1);
   }
-  i64 size = dtype_size(type);
-  for (i64 i = 0; i < n; i++) __builtin_memcpy(d + i * size, one, size_t(size));
+  with_bits(dtype_size(type), [&](auto bits) {
+    __builtin_memcpy(&bits, one, sizeof bits);
+    auto* to = reinterpret_cast<decltype(bits)*>(d);
+    for (i64 i = 0; i < n; i++) to[i] = bits;
+  });
 }
 
 class Worker {
@@ -333,7 +336,7 @@ class Worker {
     n_ = rows;
     for (int d = plan_.cut + 1; d < plan_.rank; d++) n_ *= d == plan_.rank - 1 ? cols : plan_.shape[d];
     for (int v = 0; v < plan_.n_views; v++) {
-      fits_[v] = fit(plan_, plan_.views[v], rows, cols);
+      fit(plan_, plan_.views[v], rows, cols, fits_[v]);
       held_[v] = -1;
     }
   }
@@ -404,7 +407,7 @@ class Worker {
   i64 held_[MAX_VIEWS];  // base of what the input's slot holds
 };
 
-Size scratch(const Call& call, int threads) {
+PWX_SMALL Size scratch(const Call& call, int threads) {
   Plan plan;
   plan_steps(call, plan);
   return Size(threads) * plan.n_slots * plan.tile * SLOT;

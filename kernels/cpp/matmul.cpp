@@ -76,7 +76,7 @@ Range written(const MatmulParams& p) {
   return dense(p.nb + 2, shape, stride, p.yoff);
 }
 
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
   const int32_t t = b.y.dtype;
   if (t != F32 && t != F64 && t != I32 && t != I64 && t != U32 && t != U64) return "this element type is not supported";
@@ -99,7 +99,7 @@ const char* check(const Call& call, Proof& proof) {
   return nullptr;
 }
 
-Size scratch(const Call& call, int threads) {
+PWX_SMALL Size scratch(const Call& call, int threads) {
   const auto [p, b] = Args(call);
   if (b.y.dtype != F32 || empty(p)) return 0;
   return gemm::scratch_bytes(product(p, b, Rows(p, b)), threads);

@@ -4,7 +4,7 @@
 #include "simd.h"
 
 namespace {
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const NormParams*>(call.params);
   const auto& b = *reinterpret_cast<const NormBufs*>(call.bufs);
   for (const Buf* buf : {&b.y, &b.mean, &b.inv_std, &b.x, &b.scale, &b.bias})

@@ -113,7 +113,7 @@ i64 span(const PoolParams& p) { return (p.out[2] - 1) * p.stride[2] + (p.kernel[
 // One element more than the windows cover: vectors of every second element read it.
 i64 row_bytes(const PoolParams& p, i64 size) { return ((span(p) + 1) * size + 63) & ~i64(63); }
 
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const PoolParams*>(call.params);
   auto& b = *reinterpret_cast<const PoolBufs*>(call.bufs);
   if (!known(p.op)) return "unknown op";
@@ -141,7 +141,7 @@ const char* check(const Call& call, Proof& proof) {
   return nullptr;
 }
 
-Size scratch(const Call& call, int threads) {
+PWX_SMALL Size scratch(const Call& call, int threads) {
   const auto& p = *reinterpret_cast<const PoolParams*>(call.params);
   auto& b = *reinterpret_cast<const PoolBufs*>(call.bufs);
   if (b.indices || span(p) <= 0) return 0;

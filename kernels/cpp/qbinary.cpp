@@ -16,7 +16,7 @@ struct Args {
 bool is_byte(int32_t dtype) { return dtype == U8 || dtype == I8; }
 bool is_code(i64 zero) { return zero >= -128 && zero <= 255; }
 
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
   if (!is_byte(b.a.dtype) || !is_byte(b.b.dtype) || !is_byte(b.y.dtype)) return "operands and results must be int8 or uint8";
   if (!known(p.op)) return "unknown operation";

@@ -19,7 +19,7 @@ struct Args {
 
 constexpr isize FLOAT_TAPS = 250;  // of a sum of products of bytes that float32 holds exactly
 
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
   if (!qgemm::is_byte(b.x.dtype) || !qgemm::is_byte(b.w.dtype)) return "the operands must be int8 or uint8";
   const qgemm::Extras extras{{b.xzero, b.wzero}, b.scale, b.bias, b.residual, b.yscale, b.yzero};
@@ -130,7 +130,7 @@ qgemm::Product product(const Args& args, const Shape& s) {
   return q;
 }
 
-Size scratch(const Call& call, int threads) {
+PWX_SMALL Size scratch(const Call& call, int threads) {
   const auto [p, b] = Args(call);
   const Shape s(p);
   if (!p.n || !p.m || !s.pixels) return 0;

@@ -20,7 +20,7 @@ struct Args {
 
 constexpr isize MOST_TAPS = 256;  // of a depthwise window
 
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
   if (!qgemm::is_byte(b.x.dtype) || b.w.dtype != (p.group == 1 ? b.w.dtype == I8 ? int32_t(I8) : int32_t(U8) : int32_t(I16)) || b.sums.dtype != I32)
     return "the operands must be int8 or uint8, packed with their sums";
@@ -135,7 +135,7 @@ bool gathers(const QconvLastParams& p, const Windows& s) { return p.group == 1 &
 
 isize blank_bytes(isize c) { return round_up(c, 64) + 64; }
 
-Size scratch(const Call& call, int threads) {
+PWX_SMALL Size scratch(const Call& call, int threads) {
   const auto [p, b] = Args(call);
   const Windows s(p);
   if (!p.n || !p.m || !s.pixels) return 0;

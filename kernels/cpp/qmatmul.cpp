@@ -31,7 +31,7 @@ Range written(const QmatmulParams& p) {
   return dense(p.nb + 2, shape, stride, p.yoff);
 }
 
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
   if (!qgemm::is_byte(b.a.dtype) || !qgemm::is_byte(b.b.dtype)) return "the operands must be int8 or uint8";
   if (b.sums && b.sums.dtype != I32) return "the sums of packed columns are int32";
@@ -62,7 +62,7 @@ const char* check(const Call& call, Proof& proof) {
   return nullptr;
 }
 
-Size scratch(const Call& call, int threads) {
+PWX_SMALL Size scratch(const Call& call, int threads) {
   const auto [p, b] = Args(call);
   return batches(p) ? qgemm::scratch_bytes(proven(p.m), proven(p.k), threads) : Size(0);
 }

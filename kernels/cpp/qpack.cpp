@@ -15,7 +15,7 @@ struct Args {
       : p(*reinterpret_cast<const QpackParams*>(call.params)), b(*reinterpret_cast<const QpackBufs*>(call.bufs)) {}
 };
 
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
   if ((b.w.dtype != I8 && b.w.dtype != U8) || b.y.dtype != (p.taps ? int32_t(I16) : b.w.dtype) || b.sums.dtype != I32)
     return "weights are int8 or uint8, packed ones too, or int16 by taps; sums are int32";

@@ -229,7 +229,7 @@ i64 empty_extreme(int32_t dtype, bool max) {
 
 bool is_integer(int32_t t) { return t == I8 || t == U8 || t == I32 || t == U32 || t == I64 || t == U64 || t == BOOL; }
 
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const ReduceParams*>(call.params);
   auto& b = *reinterpret_cast<const ReduceBufs*>(call.bufs);
   if (!known(p.op)) return "unknown op";

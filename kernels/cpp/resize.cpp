@@ -39,7 +39,7 @@ i64 count_taps(const ResizeParams& p, double scale) {
 // A scale of 0 is the quotient of the sizes, which the compiler did not know.
 double scale_of(const ResizeParams& p, i64 d) { return p.scale[d] != 0 ? p.scale[d] : double(p.out[d]) / double(p.in[d]); }
 
-Axes find_axes(const ResizeParams& p) {
+PWX_SMALL Axes find_axes(const ResizeParams& p) {
   Axes r;
   i64 stride[MAX_RANK + 1];
   stride[p.rank] = 1;
@@ -60,7 +60,7 @@ Axes find_axes(const ResizeParams& p) {
   return r;
 }
 
-double coordinate(const ResizeParams& p, const Axis& a, i64 i) {
+PWX_SMALL double coordinate(const ResizeParams& p, const Axis& a, i64 i) {
   double length = a.scale * double(a.in);  // may be fractional; a scale that went through f32 is no reason to be
   if (std::fabs(length - std::rint(length)) < 5e-7 * length) length = std::rint(length);
   const double x = double(i), reach = double(a.in - 1);
@@ -96,7 +96,7 @@ double filter(const ResizeParams& p, double t) {
   return t <= 1 ? ((a + 2) * t - (a + 3)) * t * t + 1 : t < 2 ? ((a * t - 5 * a) * t + 8 * a) * t - 4 * a : 0;
 }
 
-template <class C> void fill_tables(const ResizeParams& p, Axis& a) {
+template <class C> PWX_SMALL void fill_tables(const ResizeParams& p, Axis& a) {
   C* weight = static_cast<C*>(a.weight);
   const double squeeze = filter_scale(p, a.scale);
   a.doubled = a.out == 2 * a.in;
@@ -126,7 +126,7 @@ template <class C> void fill_tables(const ResizeParams& p, Axis& a) {
 i64 aligned(i64 bytes) { return (bytes + 63) & ~i64(63); }
 
 // Lays the tables out and returns their bytes; `base` may be null. `check` bounds what one axis takes, so that they add up.
-i64 place_tables(const ResizeParams& p, Axes& axes, char* base) {
+PWX_SMALL i64 place_tables(const ResizeParams& p, Axes& axes, char* base) {
   i64 at = 0;
   for (i64 d = 0; d < axes.n; d++) {
     Axis& a = axes.at[d];
@@ -159,38 +159,49 @@ Nest output_rows(const Axes& axes) {
   return t;
 }
 
-template <class T> void resize_nearest(Call& call, const Axes& axes, T fill) {
+// What is done with rows of elements of one size.
+struct Moves {
+  void (*pick)(char* y, const char* x, const Axis& a);
+  void (*fill)(char* y, i64 n, uint64_t bits, const char* where);  // where: which ones; null: all
+};
+template <class T> constexpr Moves moves_of = {
+    [](char* y, const char* x, const Axis& a) { pick_row(reinterpret_cast<T*>(y), reinterpret_cast<const T*>(x), a); },
+    [](char* y, i64 n, uint64_t bits, const char* where) {
+      for (i64 i = 0; i < n; i++)
+        if (!where || where[i]) reinterpret_cast<T*>(y)[i] = T(bits);
+    }};
+
+void resize_nearest(Call& call, const Axes& axes, i64 size, uint64_t fill, const Moves& moves) {
   auto& b = *reinterpret_cast<const ResizeBufs*>(call.bufs);
   const Nest rows = output_rows(axes);
   const Axis& row = axes.at[axes.n - 1];
+  const i64 bytes = row.out * size;
   parallel_for(call.pool, rows.outer(), 1 + (1 << 14) / row.out, [&](i64 at, i64 end, int) {
     Walk w(rows, axes.n - 1, at);
-    const T* before = nullptr;
+    const char* before = nullptr;
     for (; at < end; at++, w.next()) {
-      const T* x = b.x.as<T>();
-      T* y = b.y.as<T>() + at * row.out;
+      const char* x = b.x.data;
+      char* y = b.y.data + at * bytes;
       bool outside = false;
       for (i64 d = 0; d + 1 < axes.n; d++) {
         const Axis& a = axes.at[d];
         const i64 i = w.at[d];
-        x += (a.stays ? i : a.index[i]) * a.stride;
+        x += (a.stays ? i : a.index[i]) * a.stride * size;
         if (a.outside && a.outside[i]) outside = true;
       }
       if (outside) {
-        for (i64 i = 0; i < row.out; i++) y[i] = fill;
+        moves.fill(y, row.out, fill, nullptr);
         before = nullptr;
         continue;
       }
       if (x == before) {
-        copy_row(y, static_cast<const T*>(y - row.out), row.out);
+        copy_row(y, static_cast<const char*>(y - bytes), bytes);
         continue;
       }
       before = x;
-      if (row.stays) copy_row(y, x, row.out);
-      else pick_row(y, x, row);
-      if (row.outside)
-        for (i64 i = 0; i < row.out; i++)
-          if (row.outside[i]) y[i] = fill;
+      if (row.stays) copy_row(y, x, bytes);
+      else moves.pick(y, x, row);
+      if (row.outside) moves.fill(y, row.out, fill, row.outside);
     }
   });
 }
@@ -292,7 +303,7 @@ template <class C> void interpolate(Call& call, const ResizeParams& p, const Axe
   });
 }
 
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const ResizeParams*>(call.params);
   auto& b = *reinterpret_cast<const ResizeBufs*>(call.bufs);
   if (p.rank < 0 || p.rank > MAX_RANK) return "rank out of range";
@@ -325,14 +336,14 @@ const char* check(const Call& call, Proof& proof) {
   return nullptr;
 }
 
-Size scratch(const Call& call, int threads) {
+PWX_SMALL Size scratch(const Call& call, int threads) {
   const auto& p = *reinterpret_cast<const ResizeParams*>(call.params);
   if (product(p.out, p.rank) == 0) return 0;
   Axes axes = find_axes(p);
   return Size(place_tables(p, axes, nullptr)) + (p.mode == NEAREST ? Size(0) : Size(row_bytes(axes)) * threads);
 }
 
-void run(Call& call) {
+PWX_SMALL void run(Call& call) {
   const auto& p = *reinterpret_cast<const ResizeParams*>(call.params);
   auto& b = *reinterpret_cast<const ResizeBufs*>(call.bufs);
   if (product(p.out, p.rank) == 0) return;
@@ -344,7 +355,7 @@ void run(Call& call) {
     if (!axes.at[d].stays) wide ? fill_tables<double>(p, axes.at[d]) : fill_tables<float>(p, axes.at[d]);
   if (p.mode == NEAREST) {
     const uint64_t fill = element_bits(t, p.extrapolation);
-    return with_bits(dtype_size(t), [&](auto bits) { resize_nearest(call, axes, decltype(bits)(fill)); });
+    return with_bits(dtype_size(t), [&](auto bits) { resize_nearest(call, axes, sizeof bits, fill, moves_of<decltype(bits)>); });
   }
   switch (t) {
     case F32: return interpolate<float>(call, p, axes, rest, plain_rows<float, float>);

@@ -4,7 +4,7 @@
 #include "vmath.h"
 
 namespace {
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const SoftmaxParams*>(call.params);
   const auto& b = *reinterpret_cast<const SoftmaxBufs*>(call.bufs);
   if ((b.x.dtype != F32 && b.x.dtype != F64) || b.y.dtype != b.x.dtype) return "only float32 and float64";

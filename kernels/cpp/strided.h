@@ -77,6 +77,12 @@ template <class T> inline void copy_row(T* y, const T* x, i64 n) {
     __builtin_memcpy(t, x + i, 16);
     __builtin_memcpy(y + i, t, 16);
   }
+  if (i < n && n > STEP) {  // the last ones, some of them again
+    char t[16];
+    __builtin_memcpy(t, x + n - STEP, 16);
+    __builtin_memcpy(y + n - STEP, t, 16);
+    return;
+  }
 #pragma clang loop vectorize(disable) unroll(disable)
   for (; i < n; i++) y[i] = x[i];
 }

@@ -62,7 +62,7 @@ void sink(Entry* heap, i64 n, i64 at, Entry e) {
   heap[at] = e;
 }
 
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const TopkParams*>(call.params);
   auto& b = *reinterpret_cast<const TopkBufs*>(call.bufs);
   if (b.x.dtype != b.values.dtype || !find_keys(b.x.dtype)) return "dtype is not supported";
@@ -78,7 +78,7 @@ const char* check(const Call& call, Proof& proof) {
   return nullptr;
 }
 
-Size scratch(const Call& call, int threads) {
+PWX_SMALL Size scratch(const Call& call, int threads) {
   const auto& p = *reinterpret_cast<const TopkParams*>(call.params);
   return p.outer && p.inner ? Size(p.k) * i64(sizeof(Entry)) * threads : 0;
 }

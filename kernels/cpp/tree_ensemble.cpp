@@ -118,7 +118,7 @@ template <class T> struct Leaves {
 
 constexpr i64 node_words(int32_t dtype) { return dtype == F64 ? 6 : 4; }
 
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const TreeEnsembleParams*>(call.params);
   auto& b = *reinterpret_cast<const TreeEnsembleBufs*>(call.bufs);
   if (!known(p.aggregate) || !known(p.branch)) return "unknown aggregate or branch";

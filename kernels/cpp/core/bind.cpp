@@ -90,14 +90,6 @@ int32_t Session::read_key(const i64* dims, void* const* inputs, Error* e) {
   return 0;
 }
 
-bool Session::rebind(const i64* dims) {
-  if (!current || p.elems.size || (p.n_dims && __builtin_memcmp(current->key, dims, size_t(p.n_dims) * 8))) return false;
-  stage = cursor = 0;
-  paused = waits = false;
-  forget(*current);
-  return true;
-}
-
 int32_t Session::bind(const i64* dims, void* const* inputs, bool fresh, Error* e) {
   if (!dims && p.n_dims) return fail(e, MISUSE, -1, "bind needs the dims of the inputs");
   if (int32_t err = read_key(dims, inputs, e)) return current = nullptr, err;
@@ -131,11 +123,6 @@ int32_t Session::bind(const i64* dims, void* const* inputs, bool fresh, Error* e
   current = slot;
   forget(*current);
   return 0;
-}
-
-void Session::forget(Binding& b) {
-  for (const int32_t* at = p.known_outputs.end(0); at < p.known_outputs.end(p.n_stages - 1); at++)
-    for (i64 d = 0; d < p.outputs[*at].rank; d++) b.out_dims[p.outputs[*at].dims_at + d] = -1;
 }
 
 // Allocates the block on first use and divides it.

@@ -117,3 +117,10 @@ inline i64 tensor_bytes(const i64* dims, i64 rank, int32_t dtype) {
   i64 bytes = (bits + 7) / 8;
   return bytes > HUGE_COUNT ? -1 : bytes;
 }
+
+// Dimensions of inputs [first, last) together.
+inline i64 ranks(const Program& p, i64 first, i64 last) {
+  i64 n = 0;
+  for (i64 i = first; i < last; i++) n += p.inputs[i].rank;
+  return n;
+}

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "../small.h"
 #include "program.h"
 
 #define ENTRY(name, ...) extern const Kernel kernel_##name;
@@ -10,7 +11,6 @@ namespace {
 
 #define ENTRY(name, ...) {#name, &kernel_##name, __VA_ARGS__},
 const KernelEntry entries[] = {
-#include "../small.h"
 #include "kernels.inc"
     {nullptr, nullptr, 0, 0, false, false, nullptr}};
 #undef ENTRY
