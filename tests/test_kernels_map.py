@@ -487,3 +487,13 @@ ONE = [(0, [1])]
 )
 def test_refuses(shape: list[int], ystride: list[int], views: list[tuple[int, list[int]]], code: Code) -> None:
     refused("map", [("float32", [8])], [np.zeros(8, np.float32)] * len(views), **params(shape, ystride, views, code))
+
+
+def test_exponentials_go_down_to_the_smallest_number() -> None:
+    x = np.linspace(-104.5, -86, 5001).astype(np.float32)
+    for name, dtype in (("exp", "float32"), ("softplus", "float32"), ("exp", "float64")):
+        limits, at = np.finfo(dtype), x.astype(dtype) * (1 if dtype == "float32" else 7.1)
+        got, want = flat([(name, dtype, 1, 0)], dtype, at), np.exp(at.astype(np.longdouble))
+        unit = np.maximum(np.abs(want) * limits.eps, np.longdouble(limits.smallest_subnormal))
+        assert np.max(np.abs(got - want) / unit) <= 1.0, (name, dtype)
+        assert (got[want > limits.smallest_subnormal] > 0).all()

@@ -1,6 +1,6 @@
 /** A compiled model in core memory: streamed in, initialised, run step by step of its script. */
 import type { Core } from "./core.js";
-import { missing, type Answers, type Asked } from "./asked.js";
+import type { Answers, Asked } from "./asked.js";
 import { bytesOf, elements, type Type } from "./dtypes.js";
 import {
   BINDING_BYTES,
@@ -20,7 +20,7 @@ import type { GpuProgram } from "./gpu/program.js";
 import type { Section } from "./gpu/section.js";
 import { loadGpu } from "./gpu-module.js";
 import { externalSource, progressOf, range, sourceFiles, stream, type Range } from "./loader.js";
-import { Operators, type Watch } from "./operators.js";
+import { answering, type Watch } from "./operators.js";
 import { Program, Staging, type Limits, type Slot } from "./program.js";
 import { Reader, type Source } from "./source.js";
 import { Held, keeperOf, type CoreRoom, type Keeper, type Rooms } from "./state.js";
@@ -484,23 +484,4 @@ export class Model {
 /** The name of the value that input `slot` of a Program is, or is part of. */
 function nameAt(values: readonly ValueInfo[], slot: number): string {
   return values[placesOf(values).filter((place) => place <= slot).length - 1]?.name ?? "";
-}
-
-/** What a run asks of the host, by the modules of the file and else by the host itself. */
-async function answering(
-  modules: readonly Uint8Array<ArrayBuffer>[],
-  { answer, limits, watch }: LoadOptions,
-): Promise<(asked: Asked) => Promise<Answers>> {
-  const compiled = modules.map((bytes, i) =>
-    WebAssembly.compile(bytes).catch((error: unknown) => {
-      throw new Error(`WebAssembly module ${i} of the file does not compile: ${messageOf(error)}`);
-    }),
-  );
-  const operators = new Operators(await Promise.all(compiled), limits, watch);
-  return async (asked) => {
-    const found = operators.answer(asked);
-    if (found) return found;
-    if (!answer) throw missing(asked.callback);
-    return answer(asked);
-  };
 }

@@ -1,6 +1,7 @@
 /** Operators in WebAssembly beside the core, each with a memory of its own (PROGRAM.md §10). */
 import {
   argumentsOf,
+  missing,
   shownNode,
   unfit,
   type Answers,
@@ -53,6 +54,33 @@ export class Operators {
     }
     return operator.run(asked);
   }
+}
+
+/** What a run asks of the host, by the modules of the file and else by the host itself. */
+export async function answering(
+  modules: readonly Uint8Array<ArrayBuffer>[],
+  {
+    answer,
+    limits,
+    watch,
+  }: {
+    readonly answer?: ((asked: Asked) => Promise<Answers>) | undefined;
+    readonly limits?: Limits | undefined;
+    readonly watch?: Watch | undefined;
+  },
+): Promise<(asked: Asked) => Promise<Answers>> {
+  const compiled = modules.map((bytes, i) =>
+    WebAssembly.compile(bytes).catch((error: unknown) => {
+      throw new Error(`WebAssembly module ${i} of the file does not compile: ${messageOf(error)}`);
+    }),
+  );
+  const operators = new Operators(await Promise.all(compiled), limits, watch);
+  return async (asked) => {
+    const found = operators.answer(asked);
+    if (found) return found;
+    if (!answer) throw missing(asked.callback);
+    return answer(asked);
+  };
 }
 
 class WasmOperator {

@@ -109,7 +109,7 @@ inline Fn float_unary(Op op, bool single) {
     EACH(ASINH, math64::asinh(x)) EACH(ACOSH, math64::acosh(x))
     FAST(SQRT, vsqrt, __builtin_sqrt(x))
     FAST(RSQRT, vrsqrt, 1 / __builtin_sqrt(x))
-    FAST(EXP, vexp, __builtin_exp(x))
+    FAST(EXP, vexp_gradual, __builtin_exp(x))
     FAST(LOG, vlog, math64::log(x))
     FAST(SIN, vsin, __builtin_sin(x))
     FAST(COS, vcos, __builtin_cos(x))

@@ -29,7 +29,7 @@ void row(const float* x, float* y, i64 n, bool log) {
   for (int u = 0; u < W; u++) top = m[0][u] > top ? m[0][u] : top;
   for (; i < n; i++) top = x[i] > top ? x[i] : top;
 
-  auto term = [&](VF v) { return vexp(v - top); };
+  auto term = [&](VF v) { return vexp_gradual(v - top); };
   for (i = 0; i + LANES * W <= n; i += LANES * W)
     for (int u = 0; u < LANES; u++) {
       VF e = term(load(x + i + u * W));
@@ -59,7 +59,7 @@ void columns(const float* x, float* y, i64 n, i64 inner, i64 part, bool log) {
   VF top = splat(-__builtin_inff()), total = splat(0);
   for (i64 i = 0; i < n; i++) top = vmax(top, load_part(x + i * inner, part));
   for (i64 i = 0; i < n; i++) {
-    VF e = vexp(load_part(x + i * inner, part) - top);
+    VF e = vexp_gradual(load_part(x + i * inner, part) - top);
     if (!log) store_part(y + i * inner, e, part);
     total += e;
   }

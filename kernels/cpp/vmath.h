@@ -1,6 +1,6 @@
 // Elementary functions on f32 vectors, without tables; only sin and cos beyond 2^28 call the library. Worst errors in ulp: exp, log 1;
 // tanh, erf, sigmoid, sin, cos, softplus, elu 2.5; pow 0.51; gelu 2e-7 absolute. NaN stays NaN, infinities are right, results below
-// FLT_MIN may flush to 0. Argument reduction as in Cephes and musl; coefficients are Lawson minimax fits of the reduced functions.
+// FLT_MIN may be 0, but for exp_gradual and softplus. Argument reduction as in Cephes and musl; coefficients are Lawson minimax fits of the reduced functions.
 #pragma once
 #include "simd.h"
 #pragma clang diagnostic ignored "-Wpsabi"  // two-register vectors never cross a call that is not inlined
@@ -24,14 +24,29 @@ namespace vmath {
 inline VF exp_tail(VF r) { return poly(r, 0.0013813144760206342, 0.008369418792426586, 0.04166845604777336, 0.16666515171527863, 0.4999999403953552); }
 }  // namespace vmath
 
-inline VF vexp(VF x) {
+namespace vmath {
+// The bits of e^x, whose exponent may lie outside of what a float has.
+inline VI exp_bits(VF x) {
   constexpr float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
   VF t = x * 1.44269504f + magic, n = t - magic;
   VF r = x - n * 0.693359375f + n * 2.12194440e-4f;
-  VF p = vmath::exp_tail(r) * (r * r) + r + 1.0f;
-  VF y = as_f(as_i(p) + (as_i(t) << 23));
+  VF p = exp_tail(r) * (r * r) + r + 1.0f;
+  return as_i(p) + (as_i(t) << 23);
+}
+}  // namespace vmath
+
+// e^x, 0 in place of subnormal numbers: for what adds it to 1, or weighs with it.
+inline VF vexp(VF x) {
+  VF y = as_f(vmath::exp_bits(x));
   y = x <= 88.7228390f ? y : x + __builtin_inff();
   return x < -87.3365402f ? VF(0.0f) : y;
+}
+
+// e^x to the smallest subnormal number. What is 0 is not multiplied into it: processors take a detour where a product vanishes.
+inline VF vexp_gradual(VF x) {
+  VI bits = vmath::exp_bits(x), small = x < -87.3365402f;
+  VF y = (x < -103.972084f ? VF(0.0f) : as_f(bits + (small & (32 << 23)))) * (small ? VF(0x1p-32f) : VF(1.0f));
+  return x <= 88.7228390f ? y : x + __builtin_inff();
 }
 
 inline VF vlog(VF x) {
@@ -97,7 +112,7 @@ inline VF vhardsigmoid(VF x, VF a, VF b) {
 }
 inline VF vhardswish(VF x) { return x * vhardsigmoid(x, VF(1.0f / 6), VF(0.5f)); }
 inline VF vsoftplus(VF x) {
-  VF e = vexp(-vabs(x)), u = 1.0f + e;
+  VF e = vexp_gradual(-vabs(x)), u = 1.0f + e;
   VF l = vlog(u) - ((u - 1.0f) - e) / u;
   return vrelu(x) + l;
 }
