@@ -39,7 +39,7 @@ demo: $(BROWSER) $(SITE)  ## run the held-out digits in headless Chromium and re
 	@$(BIN)/python js/pages/digits/demo.py
 
 test: lint $(BROWSER) $(BROWSERS) $(VULKAN) $(SITE) $(SMALL) $(WRITE) $(SEARCH) $(PYODIDE) $(LITE)  ## lint, types, formatting, all tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 serve: $(SITE) $(SMALL) $(WRITE) $(SEARCH)  ## open the pages: digits, requests, shapes, writing and semantic search
 	@$(BIN)/pyonnx-wasm serve build/site

@@ -1,7 +1,7 @@
 /** Builds js/dist: the player, its declarations and the cores. */
 import { execFileSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { copyFileSync, existsSync, readFileSync } from "node:fs";
+import { copyFileSync, existsSync, readFileSync, writeFileSync } from "node:fs";
 import { gzipSync } from "node:zlib";
 import { createRequire } from "node:module";
 import { dirname, join } from "node:path";
@@ -62,6 +62,11 @@ await build({
   define: { ...common.define, "import.meta.url": "SCRIPT" },
   banner: { js: "const SCRIPT = document.currentScript?.src ?? location.href;" },
 });
+// Minifying drops the comment by which webpack does not look for files behind an expression.
+for (const file of ["compile.mjs", "all.mjs"]) {
+  const text = readFileSync(join(dist, file), "utf8");
+  writeFileSync(join(dist, file), text.replace(/\bimport\((\w+)\)/g, "import(/*webpackIgnore:true*/$1)"));
+}
 const venv = join(root, ".venv/bin/python");
 const python = process.env.PYTHON ?? (existsSync(venv) ? venv : "python3");
 execFileSync(python, ["-m", "pyonnx_wasm.javascript", "build/gen/compiler.mjs", "../../js/compiler/runtime.js"], {

@@ -109,11 +109,8 @@ def test_what_is_not_there_is_named(runs: Runs, models: Path) -> None:
     assert "ENOENT" in message or "No such file" in message
 
 
-def test_without_pyodide_an_onnx_model_says_what_is_missing(runs: Runs, models: Path) -> None:
-    message = runs("dense.onnx", pyodide=str(models / "nowhere"))["error"]
-    assert "this is an ONNX model, and Pyodide, which would compile it, does not load from" in message
-    cure = "env.pyodide.indexURL says where it is (outside of pages: the path of a folder of it, with numpy)"
-    assert message.endswith(f"{cure}; or compile the model beforehand: pyonnx-wasm compile model.onnx")
+def test_onnx_models_are_compiled_without_pyodide(runs: Runs, models: Path) -> None:
+    check(runs("dense.onnx", pyodide=str(models / "nowhere"), threads=1), 1)
 
 
 def test_where_webgpu_is_missing_it_is_said(runs: Runs) -> None:
@@ -122,18 +119,28 @@ def test_where_webgpu_is_missing_it_is_said(runs: Runs) -> None:
     assert "this runtime has no WebGPU" in message or "no adapter" in message or NO_GPU_PART in message
 
 
-def test_onnx_models_are_compiled(models: Path, tmp_path: Path) -> None:
-    """With a Pyodide from a folder; the same in all runtimes, so in one of them."""
+def test_what_the_translation_lacks_pyodide_compiles(models: Path, tmp_path: Path) -> None:
+    """With a Pyodide from a folder, else an error says what is missing; the same in all runtimes, so in one of them."""
     player = tmp_path / "player"
     shutil.copytree(DIST, player)
     for wheel in player.glob("*.whl"):
         wheel.unlink()
     pyodide.build_wheel(player)
-    options = {"pyodide": str(pyodide.distribution()), "threads": 1}
-    command = ["node", str(SCRIPT), (player / "index.mjs").as_uri(), "dense.onnx", "path", json.dumps(options)]
-    done = subprocess.run(command, cwd=models, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    check(json.loads(done.stdout), 1)
+    (player / "compiler.mjs").unlink()
+
+    def run(folder: Path) -> dict[str, Any]:
+        options = {"pyodide": str(folder), "threads": 1}
+        command = ["node", str(SCRIPT), (player / "index.mjs").as_uri(), "dense.onnx", "path", json.dumps(options)]
+        done = subprocess.run(command, cwd=models, capture_output=True, text=True, timeout=120)
+        assert done.returncode == 0, done.stderr
+        got: dict[str, Any] = json.loads(done.stdout)
+        return got
+
+    check(run(pyodide.distribution()), 1)
+    message = run(models / "nowhere")["error"]
+    assert "this is an ONNX model, and Pyodide, which would compile it, does not load from" in message
+    cure = "env.pyodide.indexURL says where it is (outside of pages: the path of a folder of it, with numpy)"
+    assert message.endswith(f"{cure}; or compile the model beforehand: pyonnx-wasm compile model.onnx")
 
 
 def test_this_is_the_oldest_node() -> None:

@@ -195,10 +195,12 @@ def test_other_kernel_abi_is_named(run: Run, player_models: Path) -> None:
     assert re.search(rf"\b{name}\b", run("return error(create(Uint8Array.from(arg)))", list(data)))
 
 
-def test_onnx_file_without_a_compiler_says_what_is_missing(run: Run) -> None:
+def test_onnx_file_without_a_compiler_says_what_is_missing(player_page: Page, run: Run) -> None:
+    player_page.context.route("**/compiler.mjs*", lambda route: route.abort())
     message = run('Object.assign(env.pyodide, { indexURL: "/none/", wheelURL: "/none.whl" }); return error(create("dense.onnx"))')
     assert message.endswith("; or compile the model beforehand: pyonnx-wasm compile model.onnx")
     assert "dense.onnx: " in message
+    player_page.context.unroute_all()
 
 
 ADDRESSES = {
