@@ -249,7 +249,7 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
             return "Shape counts an end before the first axis from the last"
         if kind == "Clip" and nan:
             return "Clip lets bounds that are NaN win, which onnxruntime leaves out"
-        if kind == "OneHot" and infinite:
+        if kind == "OneHot" and node.input[2] not in whole:
             return "OneHot adds and multiplies"
         if kind == "TfIdfVectorizer" and "weights" in given:
             return "TfIdfVectorizer takes the weight of the column, not of the n-gram"
