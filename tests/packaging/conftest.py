@@ -1,8 +1,12 @@
 """The npm package as users get it: its tarball, other runtimes, bundlers. What is installed for this stays in build/packages."""
 
+import fcntl
+import os
 import shutil
 import subprocess
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -13,11 +17,36 @@ BUILD = ROOT / "build" / "packages"
 INSTALL_SECONDS = 300
 
 
+@contextmanager
+def alone() -> Iterator[None]:
+    """One process of a test run at a time."""
+    BUILD.mkdir(parents=True, exist_ok=True)
+    with (BUILD / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@pytest.fixture(scope="session")
+def published() -> Path:
+    """The folder that is published, made once in a test run."""
+    run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
+    with alone():
+        made = BUILD / ".published"
+        if not made.exists() or made.read_text() != run:
+            subprocess.run(["node", "js/pack.mjs"], cwd=ROOT, check=True, env=os.environ | {"PYTHON": sys.executable})
+            made.write_text(run)
+    return ROOT / "build" / "npm"
+
+
 @pytest.fixture(scope="session")
 def installed() -> Callable[[str], Path]:
     """Installs the packages that `tests/packaging/<name>/package.json` lists, once; gives the folder. Skips where npm cannot."""
 
     def installed(name: str) -> Path:
+        with alone():
+            return install(name)
+
+    def install(name: str) -> Path:
         folder = BUILD / name
         wanted = HERE / name / "package.json"
         done = folder / ".installed"

@@ -60,20 +60,14 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def package(installed: Callable[[str], Path]) -> Path:
+def package(installed: Callable[[str], Path], published: Path) -> Path:
     """The tarball, unpacked beneath the tools."""
     tools = installed("bundlers")
-    subprocess.run(
-        ["node", "js/pack.mjs"],
-        cwd=ROOT,
-        check=True,
-        env=os.environ | {"PYTHON": shutil.which("python", path=str(ROOT / ".venv/bin")) or "python"},
-    )
     pages = tools / "pages"
     shutil.rmtree(pages, ignore_errors=True)
     target = pages / "package"
     target.mkdir(parents=True)
-    packed = subprocess.run(["npm", "pack", "--silent", str(ROOT / "build/npm")], cwd=pages, capture_output=True, text=True, check=True)
+    packed = subprocess.run(["npm", "pack", "--silent", str(published)], cwd=pages, capture_output=True, text=True, check=True)
     subprocess.run(["tar", "xzf", packed.stdout.strip(), "-C", str(target), "--strip-components=1"], cwd=pages, check=True)
     shutil.copy(HERE / "bundlers" / "bundle.mjs", tools)
     return target

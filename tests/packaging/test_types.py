@@ -15,13 +15,12 @@ ABSENT: dict[str, str] = {}
 
 
 @pytest.fixture(scope="module")
-def project(installed: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+def project(installed: Callable[[str], Path], published: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A project with the package and what it depends on, beneath nothing else."""
     tools = installed("bundlers")
     root = tmp_path_factory.mktemp("types")
     (root / "node_modules").mkdir()
-    subprocess.run(["node", "js/pack.mjs"], cwd=ROOT, check=True)
-    (root / "node_modules/pyonnx-wasm").symlink_to(ROOT / "build/npm")
+    (root / "node_modules/pyonnx-wasm").symlink_to(published)
     for name in ("onnxruntime-common", "@webgpu"):
         source = ROOT / "node_modules" if name == "onnxruntime-common" else tools / "node_modules"
         (root / "node_modules" / name).symlink_to(source / name)
