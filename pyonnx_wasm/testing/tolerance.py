@@ -38,7 +38,7 @@ ELEMENTWISE = EXACT | frozenset(
 )
 #: The standard has these compute in float32, or writes their constants and defaults so: float64 is not defined closer than that.
 FLOAT32_CONSTANTS = frozenset(
-    "Adagrad Adam Attention FlexAttention Gelu GroupNormalization HardSwish LayerNormalization Momentum RMSNormalization Resize".split()  # noqa: SIM905
+    "Adagrad Adam Attention FlexAttention Gelu GroupNormalization HardSwish LayerNormalization Momentum RMSNormalization".split()  # noqa: SIM905
 )
 
 

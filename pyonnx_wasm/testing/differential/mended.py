@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from .values import Array
+from .resized import resized
+from .values import Array, is_float
 
 _ALPHA = {"LeakyRelu": 0.01, "ThresholdedRelu": 1.0, "HardSigmoid": 0.2, "Elu": 1.0, "Affine": 1.0, "ScaledTanh": 1.0}
 _BETA = {"HardSigmoid": 0.5, "Affine": 0.0, "ScaledTanh": 1.0}
@@ -125,6 +126,7 @@ def recurrent(kind: str, given: dict[str, Any], x: Array, w: Array, r: Array, *r
 def operators() -> tuple[Any, ...]:
     """Classes that stand in for the evaluator's own: its Erf computes in float32, its Flatten fails where nothing is flattened."""
     from onnx.reference.op_run import OpRun
+    from onnx.reference.ops.op_resize import Resize as Theirs
 
     class Erf(OpRun):
         op_domain = ""
@@ -156,6 +158,14 @@ def operators() -> tuple[Any, ...]:
     class LSTM(Recurrent):
         pass
 
+    class Resize(Theirs):
+        def _run(self, *inputs: Any, **given: Any) -> Any:
+            x, roi, scales, sizes = [*inputs, None, None][:4]
+            old = scales is None and sizes is None  # before opset 11 the second input holds the scales
+            if old or not (is_float(x.dtype) or given["mode"] == "nearest"):
+                return super()._run(*inputs, **given)
+            return (resized(x, roi, scales, sizes, given).astype(x.dtype),)
+
     class MatMulNBits(OpRun):
         op_domain = "com.microsoft"
 
@@ -177,4 +187,4 @@ def operators() -> tuple[Any, ...]:
             y = a @ weights.T
             return ((y if bias is None else y + bias).astype(a.dtype),)
 
-    return Erf, Flatten, RNN, GRU, LSTM, MatMulNBits
+    return Erf, Flatten, RNN, GRU, LSTM, Resize, MatMulNBits

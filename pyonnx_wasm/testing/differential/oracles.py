@@ -80,10 +80,13 @@ def _astray(case: Case) -> str | None:
         x, *rest = ({**stored, **feeds}.get(n) for n in node.input) if node.input else (None,)
         if x is None:
             continue
-        scales = rest[-1].astype(float) if node.op_type == "Resize" and rest and rest[-1] is not None else np.ones(x.ndim)
-        if len(scales) == x.ndim and any(f != 1 and int(n * f) == n for n, f in zip(x.shape, scales, strict=True)):
+        scales = rest[-1].astype(float) if node.op_type == "Resize" and rest and rest[-1] is not None else np.ones(0)
+        sizes = [x.shape[a] for a in given.get("axes", range(x.ndim))]
+        if len(scales) == len(sizes) and any(f != 1 and int(n * f) == n for n, f in zip(sizes, scales, strict=True)):
             return "Resize copies where the size stays, whatever the scale"
-        if given.get("coordinate_transformation_mode") == b"tf_crop_and_resize" and _keeps(x, given, rest):
+        if given.get("coordinate_transformation_mode") == b"tf_crop_and_resize" and (
+            given.get("mode", b"nearest") != b"nearest" or _keeps(x, given, rest)
+        ):
             return "Resize leaves axes whole that it does not scale"
         if node.op_type == "ReduceLogSumExp" and is_float(x.dtype) and np.isneginf(x.astype(np.float64)).any():
             return "ReduceLogSumExp subtracts -inf from -inf"
@@ -95,12 +98,15 @@ def _astray(case: Case) -> str | None:
 
 
 def _keeps(x: Array, given: Mapping[str, Any], rest: list[Array | None]) -> bool:
-    """True where some axis of a Resize keeps its size, or where that cannot be seen."""
+    """True where some axis of a Resize keeps its size though only a part of it is taken, or where that cannot be seen."""
     sizes = [x.shape[a] for a in given.get("axes", range(x.ndim))]
-    scales, targets = (*rest[1:3], None, None)[:2]
+    n, (roi, scales, targets) = len(sizes), (*rest, None, None, None)[:3]
+    if roi is None or len(roi) != 2 * n:
+        return True
+    cut = [(a, b) != (0, 1) for a, b in zip(roi[:n], roi[n:], strict=True)]
     if targets is not None and targets.size:
-        return any(n == m for n, m in zip(sizes, targets, strict=False))
-    return scales is None or any(int(n * float(f)) == n for n, f in zip(sizes, scales, strict=False))
+        return any(c and m == k for c, m, k in zip(cut, sizes, targets, strict=False))
+    return scales is None or any(c and int(m * float(f)) == m for c, m, f in zip(cut, sizes, scales, strict=False))
 
 
 _EXOTIC = {
@@ -233,12 +239,6 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
             return f"{kind} rounds coordinates to float32"
         if kind == "GridSample" and node.input[0] in whole:
             return "GridSample of integers interpolates in integers"
-        if kind == "Resize" and given.get("coordinate_transformation_mode", b"") in _RESIZED and _fractions(model, node, runs):
-            return "Resize takes sizes that are no whole numbers"
-        if kind == "Resize" and given.get("coordinate_transformation_mode") == b"tf_crop_and_resize" and given.get("mode") == b"nearest":
-            return "Resize lets the rounding of a region's bounds decide ties"
-        if kind == "Resize" and given.get("coordinate_transformation_mode") == b"pytorch_half_pixel":
-            return "Resize samples a single element at -0.5, where the standard says 0"
         if kind == "ReduceLogSumExp" and any(np.isneginf(a).any() for a in floats):
             return "ReduceLogSumExp subtracts -inf from -inf"
         if kind == "ConvTranspose" and given.get("group", 1) > 1 and len(node.input) > 2:
@@ -260,28 +260,6 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
         if kind == "Loop" and not node.input[1]:
             return "Loop without a condition does not begin"
     return None
-
-
-# Whose coordinates depend on the size that comes out. The suite's align_corners has it with a fraction, as the evaluator does.
-_RESIZED = (b"pytorch_half_pixel", b"tf_crop_and_resize")
-
-
-def _fractions(model: onnx.ModelProto, node: onnx.NodeProto, runs: tuple[dict[str, Array], ...]) -> bool:
-    """True when some size times its scale is no whole number, or when that cannot be seen."""
-    stored = {t.name: numpy_helper.to_array(t) for t in model.graph.initializer}
-    if len(node.input) < 3 or not node.input[2]:
-        return False
-    given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-    for feeds in runs:
-        x, scales = ({**stored, **feeds}.get(n) for n in (node.input[0], node.input[2]))
-        if x is None or scales is None:
-            return True
-        axes = given.get("axes", range(x.ndim))
-        if scales.size not in (0, len(axes)):
-            return True
-        if scales.size and any((x.shape[a] * float(s)) % 1 for a, s in zip(axes, scales, strict=True)):
-            return True
-    return False
 
 
 def _evaluated(case: Case, given: Case) -> list[Run]:
