@@ -245,6 +245,30 @@ def test_crops_have_the_size_of_their_region() -> None:
                 assert session.run(None, feed)[0].shape == want
 
 
+def cropped(dtype: Any, **given: Any) -> list[Array]:
+    """Twelve places from 0.1 to 1.2 of four elements 1, 2, 3, 4: the tenth lies on the last of them, the two behind it outside."""
+    constants = {"roi": np.float32([0.1, 1.2]), "scales": np.float32([]), "sizes": np.array([12])}
+    feed = {"x": np.arange(1, 5).astype(dtype)}
+    data = model("Resize", [feed], constants=constants, coordinate_transformation_mode="tf_crop_and_resize", **given)
+    return [session.run(None, feed)[0] for _, session in sessions(data)]
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_bound_that_is_no_float32_is_met(dtype: str) -> None:
+    for y in cropped(dtype, mode="linear", extrapolation_value=-9.0):
+        np.testing.assert_allclose(y, [*(1.3 + 0.3 * np.arange(10)), -9, -9], rtol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("value", [-1.0, -1e30, 1e30, 2.6])
+def test_what_lies_outside_is_limited_to_the_dtype(dtype: str, value: float) -> None:
+    limits = np.iinfo(dtype)
+    for y in cropped(dtype, mode="nearest", extrapolation_value=value):
+        assert y[:10].tolist() == [1, 2, 2, 2, 2, 3, 3, 3, 4, 4]
+        outside = float(y[-1])
+        np.testing.assert_allclose(outside, min(max(round(value), limits.min), limits.max), rtol=1e-6)
+
+
 @pytest.mark.parametrize("align", [0, 1])
 @pytest.mark.parametrize("padding", ["zeros", "border", "reflection"])
 @pytest.mark.parametrize("mode", ["linear", "nearest", "cubic"])

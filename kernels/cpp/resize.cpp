@@ -102,7 +102,7 @@ template <class C> PWX_SMALL void fill_tables(const ResizeParams& p, Axis& a) {
   a.doubled = a.out == 2 * a.in;
   for (i64 i = 0; i < a.out; i++) {
     const double x = coordinate(p, a, i);
-    if (a.outside) a.outside[i] = !(x >= 0 && x <= double(a.in - 1));
+    if (a.outside) a.outside[i] = !(x >= -0x1p-21 && x <= double(a.in - 1) + 0x1p-21);  // bounds that went through f32 are met
     if (p.mode == NEAREST) {
       a.index[i] = clamp_index(nearest(p.nearest, x), a.in);
       a.doubled &= a.index[i] == i / 2;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -41,6 +42,17 @@ RESIZE = Kernel(
 )
 
 
+def _limited(value: float, dtype: DType) -> float:
+    """A float32 as an integer dtype holds it: rounded, and no further than the dtype goes."""
+    if not dtype.is_int:
+        return value
+    if math.isnan(value):
+        return 0.0
+    bits = dtype.bits - dtype.is_signed
+    high = 2**bits - (1 if bits <= 24 else 2 ** (bits - 24))
+    return float(round(min(max(value, -(2**bits) if dtype.is_signed else 0), high)))
+
+
 def resize(
     x: Value, sizes: Sequence[DimLike], scales: Sequence[float | Dim], mode: str, coordinates: str, nearest: str = "round_prefer_floor",
     cubic_a: float = -0.75, exclude_outside: int = 0, antialias: int = 0, extrapolation: float = 0.0, roi: Sequence[float | Dim] = (),
@@ -69,7 +81,7 @@ def resize(
         antialias=antialias,
         **{"in": x.shape, "out": tuple(sizes)},
         cubic_a=cubic_a,
-        extrapolation=extrapolation,
+        extrapolation=_limited(extrapolation, x.dtype),
         scale=tuple(scales),
         roi_start=tuple(roi[:rank]) or (0.0,) * rank,
         roi_end=tuple(roi[rank:]) or (1.0,) * rank,

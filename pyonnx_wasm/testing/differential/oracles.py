@@ -233,6 +233,8 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
             return f"{kind} counts windows that begin behind the input, and what lies behind it"
         if kind in ("LpPool", "AveragePool", "MaxPool") and nan:
             return f"{kind} skips NaN as padding"
+        if kind in ("Conv", "ConvTranspose", "MaxPool", "AveragePool", "LpPool") and any(a.size == 0 for a in arrays):
+            return f"{kind} of nothing has a size of its own"
         if kind in ("Conv", "ConvTranspose") and "dilations" in given and infinite:
             return f"{kind} multiplies what a dilated kernel leaves out by 0"
         if kind in ("GridSample", "DeformConv") and any(a.dtype == np.float64 for a in arrays):

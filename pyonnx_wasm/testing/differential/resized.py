@@ -1,6 +1,6 @@
 """Resize of opset 11 and later in float64, axis by axis, as its definition has it; onnx's reference evaluator computes places in float32.
 
-Places within 1e-6 of a tie are ties: scales come as float32.
+Places within 1e-6 of a tie are ties, places as near to a bound are on it: scales and regions come as float32.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from onnx import numpy_helper
 
 from .values import Array
 
@@ -46,9 +47,9 @@ def resized(x: Array, roi: Array | None, scales: Array | None, sizes: Array | No
         else:
             y = np.moveaxis(np.tensordot(_weights(at, n, scale, given), y, (1, axis)), 0, axis)
         if crop:
-            beyond = (at < 0) | (at > n - 1)
+            beyond = (at < -TIE / 2) | (at > n - 1 + TIE / 2)
             outside = outside | beyond.reshape([-1 if a == axis else 1 for a in range(x.ndim)])
-    return np.where(outside, np.array(given["extrapolation_value"]).astype(y.dtype), y) if crop else y
+    return np.where(outside, numpy_helper.saturate_cast(np.array(given["extrapolation_value"]), y.dtype), y) if crop else y
 
 
 def _places(mode: str, n: int, m: int, scale: float, begin: float, end: float) -> Array:
