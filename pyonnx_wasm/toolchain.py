@@ -27,7 +27,9 @@ from pathlib import Path
 
 from tqdm import tqdm
 
+from . import wasm64
 from .registry import KERNELS, Enum, Kernel, ParamSpec
+from .runtimes.build import stamp
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCES = ROOT / "kernels" / "cpp"
@@ -98,6 +100,10 @@ class Target:
     def is_wasm(self) -> bool:
         return self.triple.startswith("wasm")
 
+    @property
+    def is_wasm64(self) -> bool:
+        return self.triple == wasm64.TRIPLE
+
 
 def host() -> str:
     """This machine as ``--target`` spells it: ``x86_64-linux``, ``x86_64-linux-musl``, ``aarch64-macos``, ``x86_64-windows``."""
@@ -127,10 +133,13 @@ def native_targets(platform_name: str, out: Path, guard: bool = False) -> list[T
 
 
 def wasm_targets(out: Path) -> list[Target]:
-    """The two modules: 128-bit SIMD, and the same with relaxed SIMD."""
+    """Modules with 128-bit SIMD, and the same with relaxed SIMD; both with addresses of 32 and of 64 bits."""
+    relaxed = WASM_FEATURES + "+relaxed_simd"
     return [
         Target("core.wasm", "wasm32-wasi", WASM_FEATURES, out, (), WASM_LINK, (), LEAN, SMALL),
-        Target("core-relaxed.wasm", "wasm32-wasi", WASM_FEATURES + "+relaxed_simd", out, (), WASM_LINK, (), LEAN, SMALL),
+        Target("core-relaxed.wasm", "wasm32-wasi", relaxed, out, (), WASM_LINK, (), LEAN, SMALL),
+        Target("core64.wasm", wasm64.TRIPLE, WASM_FEATURES, out, (), wasm64.LINK, (), LEAN, SMALL),
+        Target("core64-relaxed.wasm", wasm64.TRIPLE, relaxed, out, (), wasm64.LINK, (), LEAN, SMALL),
     ]
 
 
@@ -239,6 +248,7 @@ class Builder:
         self.enums = {name: enum_class(e) for name, e in used_enums(built).items()}
         _write(self.generated / "enums.h", enums_header(built))
         _write(self.generated / "params.h", params_header(built))
+        _write(self.generated / "build.h", f"// Generated.\n#pragma once\nconstexpr int BUILD = {stamp()};\n")
         _write(self.generated / "kernels.inc", "".join(map(table_row, built)))
         sources = [(replaced or {}).get(k.name, SOURCES / f"{k.name}.cpp") for k in built] + sorted((SOURCES / "core").glob("*.cpp"))
         # Of two definitions the linker keeps the first: libm.cpp's, not libc's, and of a shared function the fast one.
@@ -304,6 +314,8 @@ class Builder:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(f".{os.getpid()}.tmp.o")
         command = ["c++", "-target", target.triple, f"-mcpu={target.cpu}", *target.flags_for(source)]
+        if target.is_wasm64:
+            command += wasm64.flags()
         _zig([*command, "-I", str(SOURCES), "-I", str(self.generated), "-c", str(source), "-o", str(temporary)], source.name)
         if self.object_path(target, source) != path:  # edited meanwhile
             temporary.unlink()
@@ -322,10 +334,11 @@ class Builder:
         temporary = out.with_suffix(f".{os.getpid()}.tmp{out.suffix}")
         # The cpu matters to the objects alone; sharing one here lets zig build its runtime libraries once.
         cpu = [f"-mcpu={WASM_FEATURES}"] if target.is_wasm else []
-        _zig(
-            ["cc", "-target", target.triple, *cpu, *target.link, "-s", "-Wl,--gc-sections", "-o", str(temporary), *map(str, objects)],
-            target.file,
-        )
+        if target.is_wasm64:
+            wasm64.link(temporary, objects, WASM_FEATURES, _quiet_zig)
+        else:
+            strip = ("-s", "-Wl,--gc-sections")
+            _zig(["cc", "-target", target.triple, *cpu, *target.link, *strip, "-o", str(temporary), *map(str, objects)], target.file)
         os.replace(temporary, out)
         for leftover in target.out.glob(f"{temporary.stem}.*"):
             leftover.unlink()
@@ -337,11 +350,16 @@ def _zig(arguments: list[str], what: str) -> None:
     _run([sys.executable, "-m", "ziglang", *arguments], what)
 
 
-def _run(command: list[str], what: str) -> None:
+def _quiet_zig(arguments: list[str], what: str) -> None:
+    """Without warnings: zig's library and its run-time support call long doubles, of which the core has none, by other signatures."""
+    _run([sys.executable, "-m", "ziglang", *arguments], what, warns=False)
+
+
+def _run(command: list[str], what: str, warns: bool = True) -> None:
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
         raise ToolchainError(f"{what}: the compiler says\n{done.stderr.strip()}")
-    if done.stderr.strip():
+    if warns and done.stderr.strip():
         print(done.stderr.strip(), file=sys.stderr)
 
 
@@ -359,13 +377,13 @@ def sanitize(say: Callable[[str], None] = print) -> Path:
     out.mkdir(parents=True, exist_ok=True)
     sources = [SOURCES / f"{name}.cpp" for name in declared()] + sorted((SOURCES / "core").glob("*.cpp")) + [SOURCES / "fuzz" / "fuzz.cpp"]
     Builder(declared(), say)  # the generated headers
-    headers = max(p.stat().st_mtime for folder in (SOURCES, BUILD / "gen") for p in folder.rglob("*.*") if p.suffix in (".h", ".inc"))
-
+    written = {p: p.stat().st_mtime for folder in (SOURCES, BUILD / "gen") for p in folder.rglob("*.*") if p.suffix in (".h", ".inc")}
     flags = (*SANITIZE, *(("-march=x86-64-v2",) if host().startswith("x86_64") else ()))
 
     def compile(source: Path) -> Path:
         path = out / f"{source.parent.name}-{source.stem}.o"
-        if not path.exists() or path.stat().st_mtime < max(headers, source.stat().st_mtime):
+        seen = [at for header, at in written.items() if header.parent.name != "fuzz" or source.parent.name == "fuzz"]
+        if not path.exists() or path.stat().st_mtime < max(source.stat().st_mtime, *seen):
             _run([clang, *flags, "-I", str(SOURCES), "-I", str(BUILD / "gen"), "-c", str(source), "-o", str(path)], source.name)
         return path
 

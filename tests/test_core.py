@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pyonnx_wasm.program import ProgramView
-from pyonnx_wasm.runtimes import core
+from pyonnx_wasm.program import Program, ProgramView
+from pyonnx_wasm.runtimes import build, core, wasmtime
 from pyonnx_wasm.runtimes.core import Core, CoreError
 from tests.assembler import ARENA, F32, I32, I64, INPUT, KERNELS, OPS, OUTPUT, WEIGHT, Asm, Reg, call, chain, floats, start
 
@@ -454,6 +454,21 @@ def test_weights_are_protected() -> None:
     for weights in ([floats(5), floats(4)], [floats(5), None]):
         with pytest.raises(CoreError, match="bytes: there are"):
             start(program(), weights).bind([], [])
+
+
+@pytest.mark.parametrize("backend", ["cpu", "wasmtime"])
+def test_a_core_of_other_sources_says_so_where_it_refuses_a_program(backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    code = chain().pack()
+    code[code[6] + 2] = -4
+
+    def refused() -> str:
+        with pytest.raises(CoreError, match="input 0 names buffer -4") as caught:
+            Core(code, [], [], []) if backend == "cpu" else wasmtime.Core(wasmtime.Module(), Program("main", code, [], []), [])
+        return str(caught.value)
+
+    assert "make build" not in refused()
+    monkeypatch.setattr(build, "stamp", lambda: 1)
+    assert refused().endswith("; the core was built from other sources than those that lie here: run `make build`")
 
 
 def test_random_damage_is_survived() -> None:

@@ -165,6 +165,62 @@ def test_matmul_refuses() -> None:
     refused("matmul", [("int8", [15])], [a.astype(np.int8), b.astype(np.int8), None, None], **good)
 
 
+# ---- pack ----
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_packed_weights(seed: int) -> None:
+    """Products with what ``pack`` gave, in bands or of transposed weights, are those with the weights themselves."""
+    rng = np.random.default_rng(seed)
+    m, n, k = (int(rng.choice([1, 2, 3, 4, 5, 7, 13, 24, 49, 65, 100, 130, 385])) for _ in range(3))
+    batch, threads, transposed = int(rng.integers(1, 3)), int(rng.integers(1, 4)), int(rng.integers(0, 2))
+    band = k if transposed else int(rng.integers(1, k + 1))
+    a, b = sample(rng, "float32", [batch, m, k]), sample(rng, "float32", [k, n])
+    flip = rng.random() < 0.3
+    packed = run("pack", [("float32", [k * n])], [b.T if transposed else b], threads, k=k, n=n, band=band, transposed=transposed)
+    sizes: dict[str, Any] = {"m": m, "n": n, "k": k, "b_rs": n, "b_cs": 1, "y_rs": n, "alpha": 1.0}
+    sizes |= {"a_rs": 1, "a_cs": m} if flip else {"a_rs": k, "a_cs": 1}
+    batches = {"nb": 1, "batch": [batch], "abatch": [m * k], "bbatch": [0], "ybatch": [m * n]}
+    bias = sample(rng, "float32", [n])
+    laid = a.swapaxes(1, 2).copy() if flip else a
+    got = run("matmul", [("float32", [batch, m, n])], [laid, packed, bias], threads, **sizes, **batches, bias_ns=1, band=band)
+    scale = np.abs(a).astype(float) @ np.abs(b) + 4
+    assert_close(got, a.astype(float) @ b + bias, scale * (1 + k**0.5 / 16), "float32", 8)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_one_row_of_packed_weights(seed: int) -> None:
+    """Runs of panels that are read side by side, what is left behind them, several bands, and all that follows a sum."""
+    rng = np.random.default_rng(seed)
+    n, k = int(rng.choice([47, 48, 49, 95, 96, 107, 191, 192, 200, 383, 400, 777, 1000])), int(rng.choice([1, 2, 3, 64, 97, 400]))
+    band, threads = int(rng.integers(1, k + 1)), int(rng.integers(1, 4))
+    a, b, step = sample(rng, "float32", [k]), sample(rng, "float32", [k, n]), int(rng.integers(1, 3))
+    packed = run("pack", [("float32", [k * n])], [b], threads, k=k, n=n, band=band, transposed=0)
+    bias = sample(rng, "float32", [n]) if rng.random() < 0.7 else None
+    residual = sample(rng, "float32", [n]) if rng.random() < 0.5 else None
+    act, alpha = draw_act(rng), 0.5 if rng.random() < 0.3 else 1.0
+    sizes: dict[str, Any] = {"m": 1, "n": n, "k": k, "a_rs": k * step, "a_cs": step, "b_rs": n, "b_cs": 1, "y_rs": n, "res_rs": n}
+    ends: dict[str, Any] = {"act": act["act"] + AFTER * act["after"], "act_a": act["a"], "act_b": act["b"], "alpha": alpha, "bias_ns": 1}
+    got = run("matmul", [("float32", [1, n])], [np.repeat(a, step), packed, bias, residual], threads, **sizes, **ends, band=band)
+    total = alpha * (a.astype(float) @ b) + (0 if bias is None else bias)
+    want = finish(total, residual, act["act"], act["after"], act["a"], act["b"])
+    scale = (np.abs(a).astype(float) @ np.abs(b) + 4) * (1 + k**0.5 / 16)
+    assert_close(got[0], want, scale, "float32", 8)
+
+
+def test_packed_weights_refuse() -> None:
+    w, a = np.zeros(20, np.float32), np.zeros(12, np.float32)
+    for wrong in ({"k": 5}, {"k": 0}, {"n": 1 << 62}, {"band": 0}, {"band": 5}, {"band": 2, "transposed": 1}):
+        refused("pack", [("float32", [20])], [w], **({"k": 4, "n": 5, "band": 4} | wrong))
+    refused("pack", [("float32", [19])], [w], k=4, n=5, band=4)
+    refused("pack", [("float64", [20])], [w.astype(np.float64)], k=4, n=5, band=4)
+    good: dict[str, Any] = {"m": 3, "n": 5, "k": 4, "a_rs": 4, "a_cs": 1, "b_rs": 5, "b_cs": 1, "y_rs": 5, "alpha": 1.0, "band": 4}
+    run("matmul", [("float32", [15])], [a, w], **good)
+    for wrong in ({"band": 5}, {"band": -1}, {"b_rs": 1, "b_cs": 4}, {"nb": 1, "batch": [1], "bbatch": [1]}):
+        refused("matmul", [("float32", [15])], [a, w], **(good | wrong))
+    refused("matmul", [("float64", [15])], [a.astype(np.float64), w.astype(np.float64)], **good)
+
+
 # ---- conv, conv_transpose ----
 
 

@@ -85,6 +85,18 @@ def test_norm(dtype: str, rms: bool, kind: str, mean: float) -> None:
             near(got[2], inverse[:, 0], tolerance)
 
 
+@pytest.mark.parametrize("size", [1e-25, 1e-20, 1e19, 1e30, 1e38])
+@pytest.mark.parametrize("n", [2, 16, 77])
+@pytest.mark.parametrize("rms", [False, True])
+def test_norm_of_extremes(size: float, n: int, rms: bool) -> None:
+    """The squares of what float32 holds are not all float32."""
+    x = (np.random.default_rng(n).uniform(0.5, 1, (3, n)) * size * [[1], [-1], [3]]).astype(np.float32)
+    got = run("norm", [("float32", x.shape), None, None], [x, None, None], 2, rows=3, n=n, rms=rms, row_mod=1, row_mul=0, inner=1, eps=0.0)
+    wide = x.astype(float)
+    center = wide.mean(1, keepdims=True) * (not rms)
+    near(got, (wide - center) / np.sqrt(((wide - center) ** 2).mean(1, keepdims=True)), 4e-6)
+
+
 def test_norm_refuses() -> None:
     x, scale = np.zeros(12, np.float32), np.zeros(3, np.float32)
     good: dict[str, Any] = {"rows": 3, "n": 4, "row_mod": 3, "row_mul": 1, "inner": 4, "eps": 1e-5}

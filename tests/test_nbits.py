@@ -12,7 +12,9 @@ import pyonnx_wasm
 from pyonnx_wasm import compiler
 
 Array = np.ndarray[Any, Any]
-SIZES = [(64, 5, 32), (100, 49, 32), (33, 3, 16), (256, 17, 128), (160, 50, 16), (16, 1, 16), (64, 24, 64)]  # K, N, block
+SIZES = [  # K, N, block
+    (64, 5, 32), (100, 49, 32), (33, 3, 16), (256, 17, 128), (160, 50, 16), (16, 1, 16), (64, 24, 64), (100, 301, 32), (72, 260, 64),
+]  # fmt: skip
 ROWS = [(1, 1), (1, 2), (3, 1), (1, 4), (5, 1), (3, 11), (0, 2)]
 
 
@@ -22,7 +24,7 @@ def codes_of(packed: Array, bits: int) -> Array:
     return np.asarray((packed[..., None] >> shifts & ((1 << bits) - 1)).reshape(*packed.shape[:-1], -1))
 
 
-def model(k: int, n: int, block: int, bits: int, zero: str, activation: bool = False) -> tuple[bytes, Array]:
+def model(k: int, n: int, block: int, bits: int, zero: str, activation: bool = False, level: int = 0) -> tuple[bytes, Array]:
     """A product with random weights, and the weights [K, N] in float64."""
     rng = np.random.default_rng(k * n + bits)
     blocks = -(-k // block)
@@ -38,7 +40,8 @@ def model(k: int, n: int, block: int, bits: int, zero: str, activation: bool = F
         middle = tensors["zero"].astype(np.float64)
     weights = (codes - middle[..., None]) * scales.reshape(n, blocks, 1).astype(np.float64)
     inputs = ["A", "B", "scales", "zero" if zero else "", "", "bias"]
-    product = helper.make_node("MatMulNBits", inputs, ["p"], domain="com.microsoft", K=k, N=n, bits=bits, block_size=block)
+    attributes = {"K": k, "N": n, "bits": bits, "block_size": block, "accuracy_level": level}
+    product = helper.make_node("MatMulNBits", inputs, ["p"], domain="com.microsoft", **attributes)
     nodes = [product, helper.make_node("Relu" if activation else "Identity", ["p"], ["y"])]
     values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["b", "m", size]) for name, size in (("A", k), ("y", n))]
     graph = helper.make_graph(nodes, "g", values[:1], values[1:], [numpy_helper.from_array(a, name) for name, a in tensors.items()])
@@ -60,6 +63,43 @@ def test_products(backend: str, bits: int, zero: str) -> None:
             want = x.astype(np.float64) @ weights[:-1] + weights[-1]
             want = np.maximum(want, 0) if i % 2 else want
             bound = 16 * np.finfo(np.float32).eps * (np.abs(x).astype(np.float64) @ (np.abs(weights[:-1]) + 1) + 1)
+            assert (np.abs(y - want) <= bound).all(), (k, n, block, rows)
+
+
+@pytest.mark.parametrize("backend", ["cpu", "wasmtime"])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+@pytest.mark.parametrize("zero", ["", "packed", "float"])
+@pytest.mark.parametrize("level", [0, 4])
+def test_long_rows(backend: str, bits: int, zero: str, level: int) -> None:
+    """Rows that may be taken as int16 by block are off by half a unit.
+
+    Blocks of one, two and more groups of 16 bytes; rows that end within a step."""
+    rng = np.random.default_rng(0)
+    unit = 1.001 / 32639 if level else 0.0
+    for k, n, block in [
+        (416, 9, 32),
+        (768, 7, 32),
+        (272, 3, 16),
+        (320, 5, 64),
+        (1000, 3, 32),
+        (600, 4, 128),
+        (1030, 2, 256),
+        (700, 3, 512),
+        (256, 1, 64),
+    ]:
+        data, weights = model(k, n, block, bits, zero, level=level)
+        session = pyonnx_wasm.InferenceSession(data, providers=[backend])
+        for rows in (1, 2, 3, 4, 5, 14):
+            x = rng.standard_normal((1, rows, k)).astype(np.float32)
+            x[..., :block] *= 1e4  # a block that is far from the others
+            x[..., -1] = 0
+            [y] = session.run(None, {"A": x})
+            want = x.astype(np.float64) @ weights[:-1] + weights[-1]
+            count = -(-k // block)
+            padded = np.pad(np.abs(x).astype(np.float64), ((0, 0), (0, 0), (0, count * block - k)))
+            most = np.repeat(padded.reshape(1, rows, count, block).max(axis=-1), block, axis=-1)[..., :k]
+            bound = (most * unit / 2) @ np.abs(weights[:-1])
+            bound += 16 * np.finfo(np.float32).eps * (np.abs(x).astype(np.float64) @ (np.abs(weights[:-1]) + 255) + 1)
             assert (np.abs(y - want) <= bound).all(), (k, n, block, rows)
 
 

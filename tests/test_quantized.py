@@ -40,6 +40,45 @@ def test_integer_products_of_extremes(backend: str, ta: str, tb: str) -> None:
         np.testing.assert_array_equal(y, want)
 
 
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("most", [0, 2, 8, 30, 64, 127], ids=str)
+def test_integer_products_by_weights_of_any_size(backend: str, most: int) -> None:
+    """Small weights let many products add up in int16, large ones none; with tails, few rows and several blocks of them."""
+    rng = np.random.default_rng(most)
+    for rows, depth, columns, far in ((1, 20, 12, 0.0), (3, 301, 29, 0.01), (7, 130, 8, 0.0), (50, 64, 25, 0.3), (700, 516, 16, 0.002)):
+        w = rng.integers(-most, most + 1, (depth, columns))
+        w = np.where(rng.random(w.shape) < far, rng.choice([-128, 127], w.shape), w).astype(np.int8)
+        a = rng.choice(np.array([0, 255, 255, 128], np.uint8), (rows, depth))
+        a[rows // 2 :] = rng.integers(0, 256, a[rows // 2 :].shape)
+        text = "m (uint8[M, K] A) => (int32[M, N] y) { y = MatMulInteger(A, B, za) }"
+        model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
+        model.graph.initializer.extend([numpy_helper.from_array(w, "B"), numpy_helper.from_array(np.array(7, np.uint8), "za")])
+        [y] = pyonnx_wasm.InferenceSession(model.SerializeToString(), providers=[backend]).run(None, {"A": a})
+        np.testing.assert_array_equal(y, (a.astype(np.int64) - 7) @ w)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("ta", ["uint8", "int8"])
+def test_integer_products_of_rows_along_columns(backend: str, ta: str) -> None:
+    """Where a row less its zero point is a multiple of a column, sums are as large as the norms of both allow."""
+    rng = np.random.default_rng(5)
+    low, high = np.iinfo(ta).min, np.iinfo(ta).max
+    text = f"m ({ta}[M, K] A, {ta} za) => (int32[M, N] y) {{ y = MatMulInteger(A, B, za) }}"
+    for depth, most in ((40, 127), (96, 64), (333, 40), (700, 20), (1030, 6)):
+        w = rng.integers(-most, most + 1, (depth, 24)).astype(np.int8)
+        w[:, 5] = most
+        w[::2, 7] = -w[::2, 7]
+        model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]> {text}')
+        model.graph.initializer.append(numpy_helper.from_array(w, "B"))
+        session = pyonnx_wasm.InferenceSession(model.SerializeToString(), providers=[backend])
+        for zero in (low, low + 40, low + 128, high):
+            times = np.repeat(np.array([-8, -3, -1, -0.5, 0.5, 1, 1.5, 2, 3, 8, 127]), 24)
+            rows = np.tile(w.T, (11, 1)) * times[:, None]
+            a = np.clip(np.round(rows) + zero, low, high).astype(ta)
+            [y] = session.run(None, {"A": a, "za": np.array(zero, ta)})
+            np.testing.assert_array_equal(y, (a.astype(np.int64) - zero) @ w)
+
+
 DYNAMIC = """
 m (float[batch, length, 24] x, int8[24, 20] w, float[20] c) => (float[batch, length, 20] y)
 <float ws = {0.02}, int8 wz = {0}> {

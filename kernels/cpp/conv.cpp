@@ -27,9 +27,9 @@ PWX_SMALL const char* check(const Call& call, Proof& proof) {
   if (b.x.dtype != t || b.w.dtype != t || (b.bias && b.bias.dtype != t) || (b.residual && b.residual.dtype != t))
     return "the operands must have one element type";
   if (!act_known(p.act) || (act_of(p.act) > Act::CLIP && t != F32)) return "unknown activation";
-  if (const char* fault = check_windows(p, p.out)) return fault;
-  if (const char* fault = check_operands(p, p.m, p.c / p.group, b.x, b.w, b.y)) return fault;
-  const i64 ny = outputs(p);
+  if (const char* fault = check_windows(windows_of(p), p.out)) return fault;
+  if (const char* fault = check_operands(windows_of(p), p.m, p.c / p.group, b.x, b.w, b.y)) return fault;
+  const i64 ny = outputs(windows_of(p));
   if (b.bias && b.bias.count() < p.m) return "bias does not fit its buffer";
   if (b.residual && b.residual.count() < ny) return "residual does not fit its buffer";
   const Size depth = Size(p.kernel[0]) * p.kernel[1] * p.kernel[2] * (p.c / p.group);
@@ -108,6 +108,10 @@ struct PackWindows {
     }
   }
 };
+
+void pack_windows(const void* s, const gemm::Product& p, isize k0, isize kc, isize j, isize columns, float* out) {
+  PackWindows{*static_cast<const Shape*>(s), p.b}(k0, kc, j, columns, out);
+}
 
 // Two-dimensional, and every output channel reads one input channel.
 bool depthwise(const ConvParams& p, const Shape& s) {
@@ -214,7 +218,7 @@ void run(Call& call) {
   batch.add(p.n, 0, p.c * s.image, p.group * out, p.group * out, 0);
   batch.add(p.group, s.m * q.k, s.c * s.image, out, out, s.m);
   if (s.pointwise()) return gemm::run(call, q, batch);
-  gemm::run_packed(call, q, batch, most(s.taps, 2), [&](const gemm::Product& at) { return PackWindows{s, at.b}; });
+  gemm::run_packed(call, q, batch, most(s.taps, 2), {&s, pack_windows});
 }
 
 }  // namespace

@@ -23,9 +23,9 @@ PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const int32_t t = b.y.dtype;
   if (t != F32 && t != F64) return "only float32 and float64";
   if (b.x.dtype != t || b.w.dtype != t || (b.bias && b.bias.dtype != t)) return "the operands must have one element type";
-  if (const char* fault = check_windows(p, p.in)) return fault;
-  if (const char* fault = check_operands(p, p.c, p.m / p.group, b.x, b.w, b.y)) return fault;
-  const i64 ny = outputs(p);
+  if (const char* fault = check_windows(windows_of(p), p.in)) return fault;
+  if (const char* fault = check_operands(windows_of(p), p.c, p.m / p.group, b.x, b.w, b.y)) return fault;
+  const i64 ny = outputs(windows_of(p));
   if (b.bias && b.bias.count() < p.m) return "bias does not fit its buffer";
   const Size image = Size(p.in[0]) * p.in[1] * p.in[2], rows = Size(p.kernel[0]) * p.kernel[1] * p.kernel[2] * (p.m / p.group);
   if (!rows.within(MAX_EXTENT)) return "a size is out of range";
@@ -139,11 +139,12 @@ void run(Call& call) {
       q.m = count * s.taps, q.k = s.c;
       q.a = b.w.as<float>() + (group * s.c * s.m + first) * s.taps;
       q.a_rs = 1, q.a_cs = s.m * s.taps;
+      q.b_rs = s.image, q.b_cs = 1;
       q.y = values;
       for (isize q0 = 0; q0 < s.image; q0 += s.block) {
         q.n = q.y_rs = least(s.block, s.image - q0);
-        const gemm::PackMatrix pack{b.x.as<float>() + (image * groups + group) * s.c * s.image + q0, s.image, 1};
-        gemm::product_range(q, pack, 0, q.m, 0, q.n, cut, packed, rows);
+        q.b = b.x.as<float>() + (image * groups + group) * s.c * s.image + q0;
+        gemm::product_range(q, {nullptr, gemm::pack_matrix}, 0, q.m, 0, q.n, cut, packed, rows);
         for (isize o = 0; o < count; o++)
           each_tap<float>(s, [&](isize t, const isize* tap) {
             scatter(s, values + (o * s.taps + t) * q.n, q0, q0 + q.n, tap, y + o * s.pixels);

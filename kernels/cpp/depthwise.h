@@ -113,6 +113,16 @@ inline void band_rows(const Shape& s, isize pitch, isize count, const float* in,
   for (; r < count; r++) rows<KH, KW, 1>(s, pitch, in + r * s.sh * pitch, w, offset, start, y + r * s.ow);
 }
 
+[[gnu::noinline]] inline void any_rows(const Shape& s, isize pitch, isize count, const float* in, const float* w, const isize* offset, VF start,
+                                       float* y) {
+  const bool dense = s.sh == 1 && s.sw == 1 && s.dh == 1 && s.dw == 1;
+  if (dense && s.kh == 3 && s.kw == 3) band_rows<3, 3, 2>(s, pitch, count, in, w, offset, start, y);
+  else if (dense && s.kh == 5 && s.kw == 5) band_rows<5, 5, 2>(s, pitch, count, in, w, offset, start, y);
+  else if (s.kh == 3 && s.kw == 3) band_rows<3, 3, 1>(s, pitch, count, in, w, offset, start, y);
+  else if (s.kh == 5 && s.kw == 5) band_rows<5, 5, 1>(s, pitch, count, in, w, offset, start, y);
+  else band_rows<0, 0, 2>(s, pitch, count, in, w, offset, start, y);
+}
+
 constexpr isize MAX_COLUMNS = 64;  // taps of a row
 
 // Where planes come from and go to. `row` gives one row of plane `at`, `start` and `out` where `count` rows of output channel o of
@@ -140,7 +150,6 @@ template <class Planes>
 inline void run_planes(Call& call, const Shape& s, isize n, isize c, isize multiplier, const float* w, isize extra, const Planes& planes) {
   const Band b = band(s);
   const isize each = scratch_floats(s), pixels = s.oh * s.ow, taps = s.kh * s.kw;
-  const bool dense = s.sh == 1 && s.sw == 1 && s.dh == 1 && s.dw == 1;
   isize offset[MAX_COLUMNS];
   for (isize t = 0; t < s.kw; t++) offset[t] = t * s.dw % s.sw * b.phase + t * s.dw / s.sw;
   const double flops = 2.0 * double(pixels * taps) * double(multiplier);
@@ -160,11 +169,7 @@ inline void run_planes(Call& call, const Shape& s, isize n, isize c, isize multi
           float* yr = p.out(image, o, r0);
           const float* wo = w + o * taps;
           const VF start = p.start(o);
-          if (dense && s.kh == 3 && s.kw == 3) band_rows<3, 3, 2>(s, b.pitch, count, in, wo, offset, start, yr);
-          else if (dense && s.kh == 5 && s.kw == 5) band_rows<5, 5, 2>(s, b.pitch, count, in, wo, offset, start, yr);
-          else if (s.kh == 3 && s.kw == 3) band_rows<3, 3, 1>(s, b.pitch, count, in, wo, offset, start, yr);
-          else if (s.kh == 5 && s.kw == 5) band_rows<5, 5, 1>(s, b.pitch, count, in, wo, offset, start, yr);
-          else band_rows<0, 0, 2>(s, b.pitch, count, in, wo, offset, start, yr);
+          any_rows(s, b.pitch, count, in, wo, offset, start, yr);
           p.finish(image, o, r0, count, yr);
         }
       }

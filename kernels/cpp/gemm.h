@@ -30,10 +30,10 @@ struct Batch {
   }
 };
 
-// Cuts batch x splits of the rows x groups of panels into items, and runs them on the pool. pack_at(product) makes the packer.
-template <class PackAt> void run_packed(Call& call, const Product& base, const Batch& batch, isize unit, const PackAt& pack_at) {
+// Cuts batch x splits of the rows x groups of panels into items, and runs them on the pool.
+[[gnu::noinline]] inline void run_packed(Call& call, const Product& base, const Batch& batch, isize unit, const Packer& packer) {
   const int threads = pool_threads(call.pool), wanted = threads == 1 ? 1 : 4 * threads;
-  const Blocks s = blocks(base.m, base.n, base.k, unit);
+  const Blocks s = blocks_of(base, unit);
   const isize groups = (base.n + s.group - 1) / s.group;
   const isize parts = least(proven((wanted + batch.count * groups - 1) / (batch.count * groups)), (base.m + 31) / 32);
   const isize part_rows = round_up((base.m + parts - 1) / parts, TILE_ROWS[NV]), splits = (base.m + part_rows - 1) / part_rows;
@@ -45,7 +45,7 @@ template <class PackAt> void run_packed(Call& call, const Product& base, const B
       const isize g = proven(i % groups), run = proven(std::min<i64>(end - i, groups - g)), row = proven(i / groups % splits * part_rows);
       const Product p = batch.at(base, i / groups / splits);
       const isize row_end = least(row + part_rows, p.m), column_end = least((g + run) * s.group, p.n);
-      product_range(p, pack_at(p), row, row_end, g * s.group, column_end, s, packed, packed + s.packed_floats);
+      product_range(p, packer, row, row_end, g * s.group, column_end, s, packed, packed + s.packed_floats);
       i += run;
     }
   });
@@ -54,7 +54,8 @@ template <class PackAt> void run_packed(Call& call, const Product& base, const B
 enum class Way { DOT_ROWS, DOT_COLUMNS, STREAM, PACKED };
 
 // How to go about a product; only sizes and strides count, so that scratch can be told beforehand.
-inline Way way(const Product& p) {
+[[gnu::noinline]] PWX_SMALL inline Way way(const Product& p) {
+  if (p.band) return Way::PACKED;
   if (p.b_rs == 1 && (p.b_cs != 1 || p.n == 1) && p.m <= 8) return Way::DOT_ROWS;
   if (p.b_cs == 1 && p.m <= 4) return Way::STREAM;
   if (p.a_cs == 1 && p.n <= most(W / 2, 1) && p.k >= W) return Way::DOT_COLUMNS;
@@ -69,13 +70,13 @@ inline Size scratch_bytes(const Product& p, int threads) {
     case Way::DOT_COLUMNS: return p.b_rs == 1 ? 0 : bytes * p.n * p.k;
     case Way::PACKED: break;
   }
-  const Blocks s = blocks(p.m, p.n, p.k, 1);
+  const Blocks s = blocks_of(p, 1);
   return bytes * (s.packed_floats + (p.a_cs == 1 ? 0 : s.rows_floats));
 }
 
 inline void run(Call& call, const Product& base, const Batch& batch) {
   const Way w = way(base);
-  if (w == Way::PACKED) return run_packed(call, base, batch, 1, [](const Product& p) { return PackMatrix{p.b, p.b_rs, p.b_cs}; });
+  if (w == Way::PACKED) return run_packed(call, base, batch, 1, {nullptr, pack_matrix});
   const isize length = w == Way::DOT_COLUMNS ? base.m : base.n, few = w == Way::DOT_COLUMNS ? base.n : base.m;
   const isize unit = w == Way::STREAM ? 64 : 4, units = (length + unit - 1) / unit;
   const double flops = 2.0 * double(few) * double(unit) * double(base.k);

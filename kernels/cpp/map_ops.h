@@ -120,7 +120,7 @@ inline Fn float_unary(Op op, bool single) {
     FAST(GELU, vgelu, gelu64(x))
     FAST(GELU_TANH, vgelu_tanh, x / (1 + __builtin_exp(-1.59576912160573071176 * (x + 0.044715 * x * x * x))))
     FAST(SOFTPLUS, vsoftplus, (x > 0 ? x : 0) + __builtin_log1p(__builtin_exp(-__builtin_fabs(x))))
-    FAST(HARDSWISH, vhardswish, x * clamped(x / 6 + 0.5, 0.0, 1.0))
+    FAST(HARDSWISH, vhardswish, x * clamped((x + 3) / 6, 0.0, 1.0))
     default: return nullptr;
   }
 #undef MATH
@@ -165,7 +165,7 @@ inline void pow_any(const Args& g) {
 }
 
 // ---- by type ----
-// T: the type; U: the unsigned type of its size, for what wraps; integers only, floats pass T.
+// T: the type; U: the unsigned type of its size, for what wraps; integers only, floats pass T. What only wraps is the same without a sign.
 template <class T, class U> inline Fn numeric(Op op) {
   constexpr bool F = floating<T>;
   using P = decltype(U(0) + 0u);  // U after promotion, without sign
@@ -174,13 +174,20 @@ template <class T, class U> inline Fn numeric(Op op) {
 #define TRI(OP, type, expr) case OP: return [](const Args& g) { loop3<type, type>(g, [](type a, type b, type c) { return type(expr); }); };
 #define CMP(OP, expr) case OP: return [](const Args& g) { loop2<uint8_t, T>(g, [](T a, T b) { return uint8_t(expr); }); };
   switch (op) {
-    UN(NEG, U, -a) UN(SIGN, T, sign(a))
-    BI(ADD, U, a + b) BI(SUB, U, a - b) BI(MUL, U, P(a) * P(b)) BI(DIV, T, divide(a, b)) BI(MOD, T, modulo(a, b)) BI(FMOD, T, remainder(a, b))
+    UN(SIGN, T, sign(a))
+    BI(DIV, T, divide(a, b)) BI(MOD, T, modulo(a, b)) BI(FMOD, T, remainder(a, b))
     BI(MIN, T, minimum(a, b)) BI(MAX, T, maximum(a, b))
-    TRI(FMA, U, P(a) * P(b) + c)
     CMP(LT, a < b) CMP(LE, a <= b)
     case POW: return pow_any;
     default: break;
+  }
+  if constexpr (has_sign<T>) {
+    switch (op) {
+      UN(NEG, U, -a)
+      BI(ADD, U, a + b) BI(SUB, U, a - b) BI(MUL, U, P(a) * P(b))
+      TRI(FMA, U, P(a) * P(b) + c)
+      default: break;
+    }
   }
   if constexpr (F) {
     switch (op) {
@@ -212,13 +219,27 @@ template <class T, class U> inline Fn numeric(Op op) {
     }
     return float_unary(op, sizeof(T) == 4);
   } else {
-    switch (op) {
-      UN(ABS, T, a < 0 ? T(P(0) - P(a)) : a) UN(BITNOT, U, ~a) UN(RELU, T, a < 0 ? T(0) : a)
-      BI(BITAND, U, a & b) BI(BITOR, U, a | b) BI(BITXOR, U, a ^ b) BI(SHL, T, shift_left(a, b)) BI(SHR, T, shift_right(a, b))
-      BI(PRELU, T, a < 0 ? T(P(a) * P(b)) : a)
-      TRI(CLAMP, T, clamped(a, b, c))
-      default: return nullptr;
+    if constexpr (has_sign<T>) {
+      switch (op) {
+        UN(ABS, T, a < 0 ? T(P(0) - P(a)) : a) UN(BITNOT, U, ~a) UN(RELU, T, a < 0 ? T(0) : a)
+        BI(BITAND, U, a & b) BI(BITOR, U, a | b) BI(BITXOR, U, a ^ b) BI(SHL, T, shift_left(a, b))
+        BI(PRELU, T, a < 0 ? T(P(a) * P(b)) : a)
+        default: break;
+      }
+    } else {
+      switch (op) {
+        UN(ABS, T, a) UN(RELU, T, a)
+        BI(PRELU, T, (void(b), a))
+        default: break;
+      }
     }
+    switch (op) {
+      BI(SHR, T, shift_right(a, b))
+      TRI(CLAMP, T, clamped(a, b, c))
+      default: break;
+    }
+    if constexpr (has_sign<T>) return nullptr;
+    else return numeric<std::make_signed_t<T>, U>(op);
   }
 #undef UN
 #undef BI

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <type_traits>
 
-#include "gemm.h"
+#include "gemm/row.h"
 #include "params.h"
 
 namespace {
@@ -54,6 +54,7 @@ gemm::Product product(const MatmulParams& p, const MatmulBufs& b, const Rows& ro
   q.b_rs = q.k <= 1 ? q.n : proven(p.b_rs);
   q.b_cs = q.n == 1 ? (p.b_rs == 1 ? q.k : 1) : q.k == 0 ? 1 : proven(p.b_cs);
   q.y_rs = q.m == 1 ? q.n : proven(rows.y_rs);
+  q.band = q.k ? proven(p.band) : 0;
   if (q.m > 1) q.e.res_rs = proven(rows.res_rs);
   if (b.bias && q.m > 1) q.e.bias_ms = proven(p.bias_ms);
   if (b.bias && q.n > 1) q.e.bias_ns = proven(p.bias_ns);
@@ -88,6 +89,11 @@ PWX_SMALL const char* check(const Call& call, Proof& proof) {
   if (p.m < 0 || p.n < 0 || p.k < 0) return "a size is negative";
   if (!fits(p, p.abatch, p.m, p.a_rs, p.k, p.a_cs, p.aoff, b.a.count())) return "a does not fit its buffer";
   if (!fits(p, p.bbatch, p.k, p.b_rs, p.n, p.b_cs, p.boff, b.b.count())) return "b does not fit its buffer";
+  if (p.band) {
+    bool one = t == F32 && p.band > 0 && p.band <= p.k && p.boff == 0 && p.b_rs == p.n && p.b_cs == 1;
+    for (i64 d = 0; d < p.nb; d++) one = one && p.bbatch[d] == 0;
+    if (!one) return "packed weights are one float32 matrix";
+  }
   if (b.bias && !fits(p, nullptr, p.m, p.bias_ms, p.n, p.bias_ns, 0, b.bias.count())) return "bias does not fit its buffer";
   if (b.residual && !fits(p, p.resbatch, p.m, p.res_rs, p.n, 1, p.res_off, b.residual.count())) return "residual does not fit its buffer";
   if (empty(p)) return nullptr;
@@ -175,7 +181,7 @@ template <class T> void plain(Call& call) {
   });
 }
 
-void run(Call& call) {
+PWX_SMALL void run(Call& call) {
   const auto [p, b] = Args(call);
   if (empty(p)) return;
   switch (b.y.dtype) {
@@ -193,7 +199,9 @@ void run(Call& call) {
   q.y = b.y.as<float>() + p.yoff;
   if (b.bias) q.e.bias = b.bias.as<float>();
   if (b.residual) q.e.res = b.residual.as<float>() + p.res_off;
-  gemm::run(call, q, batch(p, rows));
+  const gemm::Batch all = batch(p, rows);
+  if (q.band && q.m == 1 && all.count == 1) return gemm::run_row(call, q);
+  gemm::run(call, q, all);
 }
 
 }  // namespace

@@ -1,10 +1,13 @@
 // Products with weights that stay small in memory (nbits/weights.h). Few rows multiply the weights as they are unpacked; many take panels
 // that are widened once for all rows of a block.
+#include "nbits/panels.h"
 #include "nbits/rows.h"
 
 namespace {
 
 using namespace nbits;
+
+constexpr isize MIN_WORK = 1 << 15;  // products of a few rows: less is not worth another thread
 
 struct Args {
   const MatmulNbitsParams& p;
@@ -13,7 +16,7 @@ struct Args {
       : p(*reinterpret_cast<const MatmulNbitsParams*>(call.params)), b(*reinterpret_cast<const MatmulNbitsBufs*>(call.bufs)) {}
 };
 
-const char* check_dtypes(const MatmulNbitsParams& p, const MatmulNbitsBufs& b) {
+PWX_SMALL const char* check_dtypes(const MatmulNbitsParams& p, const MatmulNbitsBufs& b) {
   if (b.y.dtype != F32 || b.a.dtype != F32) return "a and y must be float32";
   for (const Buf* f : {&b.bias, &b.residual})
     if (*f && f->dtype != F32) return "bias and residual must be float32";
@@ -28,7 +31,7 @@ const char* check_dtypes(const MatmulNbitsParams& p, const MatmulNbitsBufs& b) {
   return nullptr;
 }
 
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
   if (const char* wrong = check_dtypes(p, b)) return wrong;
   if (p.m < 0 || p.n < 0 || p.k < 0) return "a size is negative";
@@ -106,6 +109,10 @@ struct PackBlocks {
   }
 };
 
+void pack_blocks(const void* w, const gemm::Product&, isize k0, isize kc, isize j, isize columns, float* out) {
+  PackBlocks{*static_cast<const Weights*>(w)}(k0, kc, j, columns, out);
+}
+
 gemm::Product product(const MatmulNbitsParams& p) {
   gemm::Product q{};
   q.m = proven(p.m), q.n = proven(p.n), q.k = proven(p.k);
@@ -114,20 +121,32 @@ gemm::Product product(const MatmulNbitsParams& p) {
   return q;
 }
 
-Size scratch(const Call& call, int threads) {
+PWX_SMALL Size scratch(const Call& call, int threads) {
   const auto [p, b] = Args(call);
   if (!p.m || !p.n) return 0;
-  if (p.m <= FEW) return p.bits == 16 ? Size(0) : Unpacked::bytes(p) * threads;
-  return Size(gemm::blocks(proven(p.m), proven(p.n), proven(p.k), proven(p.block)).packed_floats) * 4 * threads;
+  if (p.m <= FEW) return p.bits == 16 ? Size(0) : Unpacked::bytes(p) + Unpacked::own_bytes(p) * threads;
+  const Size floats = Size(gemm::blocks(proven(p.m), proven(p.n), proven(p.k), proven(p.block)).packed_floats) * 4 * threads;
+#if defined(__x86_64__) && !defined(__AVX512F__)
+  if (Panels::fit(p)) return std::max(floats.value(), (Panels::bytes(p) + Panels::own_bytes(p) * threads).value());
+#endif
+  return floats;
 }
 
 void few_rows(Call& call, const MatmulNbitsParams& p, const Weights& w, const gemm::Product& q) {
   const bool whole = w.bits < 16 && w.block % (LANES * (8 / w.bits)) == 0;
-  const isize each = w.bits < 16 ? proven(Unpacked::bytes(p).value()) : 0;
-  parallel_for(call.pool, q.n, gemm::MIN_FLOPS / (2 * q.m * q.k + 1) + 1, [&](i64 begin, i64 end, int thread) {
-    Unpacked u(call.scratch + thread * each, w);
-    if (whole) u.take(w, q.a, q.a_rs, q.m, q.k, p.rounded != 0);
-    for (isize j = proven(begin); j < proven(end); j++) {
+  const isize all = w.bits < 16 ? proven(Unpacked::bytes(p).value()) : 0, each = w.bits < 16 ? proven(Unpacked::own_bytes(p).value()) : 0;
+  Unpacked taken(call.scratch, w);
+  if (whole) taken.take(w, q.a, q.a_rs, q.m, q.k, p.rounded != 0);
+  parallel_for(call.pool, q.n, MIN_WORK / (q.m * q.k + 1) + 1, [&](i64 begin, i64 end, int thread) {
+    const Unpacked u = taken.with(call.scratch + all + thread * each);
+    isize j = proven(begin);
+#if defined(__AVX512F__)
+    if (u.quads || u.looked_up) some_columns(w, u, q.m, j, proven(end), q.y, q.y_rs), j = proven(end);
+#elif defined(__AVX2__)
+    if (u.nibbles)
+      nibbles_columns(w, u.rounded, nibbles_length(u.depth), u.unit, u.sums, q.m, j, proven(end), q.y, q.y_rs), j = proven(end);
+#endif
+    for (; j < proven(end); j++) {
       float y[FEW];
       if (w.dtype == BF16) halves_rows<true>(w, q.a, q.a_rs, q.m, q.k, j, y);
       else if (w.dtype == F16) halves_rows<false>(w, q.a, q.a_rs, q.m, q.k, j, y);
@@ -153,7 +172,10 @@ void run(Call& call) {
   if (b.bias) q.e.bias = b.bias.as<float>(), q.e.bias_ms = proven(p.bias_ms), q.e.bias_ns = proven(p.bias_ns);
   if (b.residual) q.e.res = b.residual.as<float>() + p.res_off, q.e.res_rs = p.m > 1 ? proven(p.res_rs) : 0;
   if (q.m <= FEW) return few_rows(call, p, w, q);
-  gemm::run_packed(call, q, gemm::Batch(), w.block, [&](const gemm::Product&) { return PackBlocks{w}; });
+#if defined(__x86_64__) && !defined(__AVX512F__)
+  if (Panels::fit(p) && panels(call, w, q, proven(Panels::bytes(p).value()), proven(Panels::own_bytes(p).value()))) return;
+#endif
+  gemm::run_packed(call, q, gemm::Batch(), w.block, {&w, pack_blocks});
 }
 
 }  // namespace

@@ -56,15 +56,19 @@ Sums sums(const float* x, i64 n, float shift) {
   }
   return all;
 }
-Sums sums(const double* x, i64 n, double shift) {
+template <class T> [[gnu::noinline]] PWX_SMALL Sums sums_wide(const T* x, i64 n, T shift) {
   Sums all{};
   for (i64 i = 0; i < n; i++) {
-    double v = x[i] - shift;
+    double v = double(x[i]) - double(shift);
     all.first += v;
     all.second += v * v;
   }
   return all;
 }
+
+Sums sums(const double* x, i64 n, double shift) { return sums_wide(x, n, shift); }
+
+constexpr double LEAST = 1e-30, MOST = 1e38;  // squares that float32 holds
 
 template <class T> struct Affine {  // y = (x - mean) * inv * scale + bias
   T mean, off, inv;  // the mean in two parts, so that a mean far above the spread costs no precision
@@ -92,7 +96,9 @@ template <class T> void rows(const NormParams& p, const NormBufs& b, i64 begin, 
     T* y = b.y.as<T>() + row * p.n;
     // Two passes; the second one also corrects the mean by the average of what is left.
     T m = p.rms ? T(0) : T(sums(x, p.n, T(0)).first / double(p.n));
+    if (sizeof(T) == 4 && m - m != 0) m = T(sums_wide(x, p.n, T(0)).first / double(p.n));
     Sums left = sums(x, p.n, m);
+    if (sizeof(T) == 4 && !(left.second < MOST && left.second + p.eps > LEAST)) left = sums_wide(x, p.n, m);
     double off = p.rms ? 0 : left.first / double(p.n);
     double inv = 1 / __builtin_sqrt(left.second / double(p.n) - off * off + p.eps);
     if (b.mean) b.mean.as<T>()[row] = T(double(m) + off);

@@ -24,9 +24,9 @@ PWX_SMALL const char* check(const Call& call, Proof& proof) {
   if (!qgemm::is_byte(b.x.dtype) || !qgemm::is_byte(b.w.dtype)) return "the operands must be int8 or uint8";
   const qgemm::Extras extras{{b.xzero, b.wzero}, b.scale, b.bias, b.residual, b.yscale, b.yzero};
   if (const char* fault = qgemm::check_extras(extras, b.x.dtype, b.w.dtype, b.y, p.act, act_of(p.act) == Act::NONE)) return fault;
-  if (const char* fault = check_windows(p, p.out)) return fault;
-  if (const char* fault = check_operands(p, p.m, p.c / p.group, b.x, b.w, b.y)) return fault;
-  const i64 ny = outputs(p);
+  if (const char* fault = check_windows(windows_of(p), p.out)) return fault;
+  if (const char* fault = check_operands(windows_of(p), p.m, p.c / p.group, b.x, b.w, b.y)) return fault;
+  const i64 ny = outputs(windows_of(p));
   if (const char* fault = qgemm::check_channels(extras, p.m, p.wzero_ms, p.scale_ms, ny)) return fault;
   const Size depth = Size(p.kernel[0]) * p.kernel[1] * p.kernel[2] * (p.c / p.group);
   if (!depth.within(qgemm::MAX_DEPTH)) return "a sum of more than 2^24 terms";

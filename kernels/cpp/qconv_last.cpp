@@ -27,13 +27,13 @@ PWX_SMALL const char* check(const Call& call, Proof& proof) {
   if (b.y.dtype == I32) return "the result must be float32, int8 or uint8";
   const qgemm::Extras extras{{b.xzero, b.wzero}, b.scale, b.bias, b.residual, b.yscale, b.yzero};
   if (const char* fault = qgemm::check_extras(extras, b.x.dtype, b.w.dtype, b.y, p.act, false)) return fault;
-  if (const char* fault = check_windows(p, p.out)) return fault;
+  if (const char* fault = check_windows(windows_of(p), p.out)) return fault;
   const bool by_taps = p.group != 1;
   if (by_taps && (p.group != p.c || p.group != p.m || b.wzero)) return "a group has one channel, and its zero points are in the packed weights";
   if (p.in[0] != 1 || p.kernel[0] != 1 || p.out[0] != 1 || p.pad[0] != 0) return "windows have two axes";
   const Size taps = Size(p.kernel[1]) * p.kernel[2], depth = taps * p.c;
   if (by_taps ? !taps.within(MOST_TAPS) : !depth.within(qgemm::MAX_DEPTH)) return "a window is too large";
-  const i64 xs[4] = {p.n, p.c, p.in[1], p.in[2]}, nx = product(xs, 4), ny = outputs(p);
+  const i64 xs[4] = {p.n, p.c, p.in[1], p.in[2]}, nx = product(xs, 4), ny = outputs(windows_of(p));
   const Size pixels = Size(p.n) * p.out[1] * p.out[2];
   if (nx < 0 || nx > b.x.count()) return "x does not fit its buffer";
   if (ny < 0 || ny > b.y.count() || !pixels.within(MAX_EXTENT)) return "y does not fit its buffer";

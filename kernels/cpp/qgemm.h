@@ -5,11 +5,20 @@
 #include "qgemm/check.h"
 #include "qgemm/finish.h"
 #include "qgemm/pack.h"
+#include "qgemm/runs.h"
 
 namespace qgemm {
 
 constexpr isize GROUP = 8 * NR;       // columns of one item of work
 constexpr i64 MAX_DEPTH = i64(1) << 24;  // terms of a sum, so that packed panels have an index of 32 bits
+
+// Rows of unsigned bytes as int16.
+[[gnu::noinline]] inline void widen_rows(const Rows& rows, isize count, isize depth, uint16_t* out) {
+  for (isize i = 0; i < count; i++, out += depth) {
+    const uint8_t* a = reinterpret_cast<const uint8_t*>(rows.at + i * rows.step);
+    for (isize k = 0; k < depth; k++) out[k] = a[k];
+  }
+}
 
 // Rows [i0, i1) by columns [j0, j1).
 inline void range(const Product& p, const Operands& operands, const Layout& s, isize i0, isize i1, isize j0, isize j1, char* scratch) {
@@ -17,54 +26,75 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
   const bool by_quads = s.kind != Quads::NONE, started = by_quads && p.za_s == 0;
   uint8_t* b = reinterpret_cast<uint8_t*>(scratch + s.a_bytes);
   i32 *row_sums = reinterpret_cast<i32*>(scratch + s.a_bytes + s.b_bytes), *column_sums = row_sums + s.rows;
-  int8_t* halves = reinterpret_cast<int8_t*>(scratch + s.a_bytes + s.b_bytes + s.sums_bytes);
-  i32* halves_at = reinterpret_cast<i32*>(halves + s.b_bytes);
+  char* more = scratch + s.a_bytes + s.b_bytes + s.sums_bytes;
+  Arranged plan{};
+  plan.b = reinterpret_cast<int8_t*>(b), plan.other = reinterpret_cast<int8_t*>(more);
+  more += s.b_bytes, plan.other_at = reinterpret_cast<i32*>(more);
+  more += s.runs_bytes, plan.norms = reinterpret_cast<i32*>(more);
+  const isize spans = segments(s.depth / s.unit);
+  i32* const norms = plan.norms + spans;
+  more += s.norms_bytes, plan.lanes = reinterpret_cast<int16_t*>(more);
+  more += (spans + 1) * NR * 4;
+  uint16_t* wide = reinterpret_cast<uint16_t*>(more);
   char* ones = scratch + s.rows * s.a_rs;
   if (by_quads && !p.packed) __builtin_memset(ones, 1, size_t(s.depth));
   const Coder coder(p);
   const i32 zero = started ? p.zero_a(0) + p.shift_a(s.kind) : 0;
   alignas(64) i32 sums[ROWS * NR], start[NR];
   alignas(64) float scale[NR], bias[NR];
-  const bool coded = coder.fits && !p.zeros_b() && (started || !by_quads);
+  const bool complete = !p.zeros_b() && (started || !by_quads), coded = complete && coder.fits, columnwise = complete && by_columns(p);
   for (isize block = i0; block < i1; block += s.rows) {
     const isize end = least(block + s.rows, i1);
-    const Rows rows = operands.rows(p, s, block, end, scratch, row_sums, p.zeros_b(), memory);
+    const Rows packed = operands.rows(p, s, block, end, scratch, row_sums, p.zeros_b(), memory);
+    bool widened = false;
+    if (MAY_SATURATE && s.kind == Quads::SATURATING) row_norms(packed.at, packed.step, end - block, s.depth, zero, norms);
     for (isize j = j0, n; j < j1; j += n) {
       n = gemm::panel_columns(least(j1, (j / GROUP + 1) * GROUP) - j);
       const isize width = round_up(n, W), vectors = width / W;
       Tile t{};
-      t.a_rs = rows.step, t.steps = s.depth / s.unit, t.halves = halves, t.halves_at = halves_at;
+      t.steps = s.depth / s.unit;
       t.b = reinterpret_cast<int8_t*>(b);
       const i32* columns = column_sums;
-      if (p.packed) {
-        columns = p.packed_sums + j;
-        const int8_t* panel = p.packed + j * s.depth;
-        if (s.kind == Quads::SATURATING) __builtin_memcpy(b, panel, size_t(width * s.depth));
-        else t.b = panel;
-      } else {
-        operands.panel(p, j, n, width, s.unit, b, memory);
+      if (p.packed) columns = p.packed_sums + j, t.b = p.packed + j * s.depth;
+      else operands.panel(p, j, n, width, s.unit, b, memory);
+      Rows rows = packed;
+      Quads kind = s.kind;
+      if (MAY_SATURATE && kind == Quads::SATURATING) {
+        auto arranged = [&]<int V>() { arrange<V>(t.b, t.steps, end - block, p.packed, plan); };
+        vectors == 3 ? arranged.template operator()<3>() : vectors == 2 ? arranged.template operator()<2>() : arranged.template operator()<1>();
+        t.b = plan.b, t.other = plan.other, t.other_at = plan.other_at, t.n_other = plan.n_other, t.norms = plan.norms, t.lanes = plan.lanes;
+      }
+      if (!p.packed && by_quads) {
         Tile ones_by_b = t;
         ones_by_b.a = ones, ones_by_b.out = column_sums;
-        if (s.kind == Quads::SATURATING) t.n_halves = ones_by_b.n_halves = halve(reinterpret_cast<int8_t*>(b), t.steps, width, halves, halves_at);
-        if (by_quads) vectors == 3 ? tile_rows<3>(ones_by_b, s.kind, 1) : vectors == 2 ? tile_rows<2>(ones_by_b, s.kind, 1) : tile_rows<1>(ones_by_b, s.kind, 1);
+        vectors == 3 ? tile_rows<3>(ones_by_b, kind, 1) : vectors == 2 ? tile_rows<2>(ones_by_b, kind, 1) : tile_rows<1>(ones_by_b, kind, 1);
       }
-      if (s.kind == Quads::SATURATING && p.packed) t.n_halves = halve(reinterpret_cast<int8_t*>(b), t.steps, width, halves, halves_at);
+      if (plan.pairs) {
+        if (!widened) widen_rows(packed, end - block, s.depth, wide), widened = true;
+        rows = {reinterpret_cast<const char*>(wide), s.depth * 2};
+        kind = Quads::NONE, t.b = plan.other, t.steps = s.depth / 2;
+      }
+      t.a_rs = rows.step;
+      t.center = zero;
       if (zero) {
-        for (isize c = 0; c < width; c++) start[c] = i32(-uint32_t(zero) * uint32_t(columns[c]));
+        const i32* sum = MAY_SATURATE && kind == Quads::SATURATING ? plan.other_sums : columns;
+        for (isize c = 0; c < width; c++) start[c] = i32(-uint32_t(zero) * uint32_t(sum[c]));
         t.start = start;
       }
-      if (coded) coder.columns(p, j, n, scale, bias);
+      if (coded || columnwise) coder.columns(p, j, n, scale, bias);
       t.out = sums;
       for (isize i = block; i < end;) {
-        t.a = rows.at + (i - block) * rows.step;
-        const isize count = vectors == 3   ? tile_rows<3>(t, s.kind, end - i)
-                            : vectors == 2 ? tile_rows<2>(t, s.kind, end - i)
-                                           : tile_rows<1>(t, s.kind, end - i);
+        t.a = rows.at + (i - block) * rows.step, t.a_norms = norms + (i - block) / ROWS * spans;
+        const isize count = vectors == 3   ? tile_rows<3>(t, kind, end - i)
+                            : vectors == 2 ? tile_rows<2>(t, kind, end - i)
+                                           : tile_rows<1>(t, kind, end - i);
         if (coded) {
           uint8_t* y = static_cast<uint8_t*>(p.y) + i * p.y_rs + j;
           vectors == 3   ? coder.rows<3>(sums, count, scale, bias, n, y, p.y_rs)
           : vectors == 2 ? coder.rows<2>(sums, count, scale, bias, n, y, p.y_rs)
                          : coder.rows<1>(sums, count, scale, bias, n, y, p.y_rs);
+        } else if (columnwise && n == NR) {
+          finish_columns(p, i, j, count, sums, scale, bias);
         } else {
           for (isize r = 0; r < count; r++)
             finish(p, i + r, j, n, sums + r * width, p.zeros_b() ? row_sums[i + r - block] : 0, started ? Quads::NONE : s.kind, columns);

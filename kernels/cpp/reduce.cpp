@@ -95,6 +95,12 @@ template <class C> struct Ops {
 
 template <class C, Reduction OP> constexpr Ops<C> ops = {fold_row<C, OP>, fold_columns<C, OP>, merge<C, OP>, Fold<OP>::template none<C>()};
 
+// Extremes of signed integers, whose bits are held without a sign.
+template <Reduction OP> constexpr Ops<uint64_t> signed_ops = {
+    [](const uint64_t* x, i64 n) { return uint64_t(fold_row<i64, OP>(reinterpret_cast<const i64*>(x), n)); },
+    [](uint64_t* acc, const uint64_t* x, i64 n) { fold_columns<i64, OP>(reinterpret_cast<i64*>(acc), reinterpret_cast<const i64*>(x), n); },
+    [](uint64_t a, uint64_t b) { return uint64_t(merge<i64, OP>(i64(a), i64(b))); }, uint64_t(Fold<OP>::template none<i64>())};
+
 // Widens n elements, `stride` apart, into `block`.
 template <class C> using Widen = void (*)(C* block, const char* x, i64 stride, i64 n);
 
@@ -207,12 +213,10 @@ template <class C> void reduce(Pool* pool, const Plan<C>& plan, const Store& sto
 template <class C> const Ops<C>& find_ops(Reduction op) {
   if (op == MAX) return ops<C, MAX>;
   if (op == MIN) return ops<C, MIN>;
-  if constexpr (!std::is_same_v<C, i64>) {
-    if (op == PROD) return ops<C, PROD>;
-    if (op == SUMSQ) return ops<C, SUMSQ>;
-    if constexpr (std::is_floating_point_v<C>)
-      if (op == SUMABS) return ops<C, SUMABS>;
-  }
+  if (op == PROD) return ops<C, PROD>;
+  if (op == SUMSQ) return ops<C, SUMSQ>;
+  if constexpr (std::is_floating_point_v<C>)
+    if (op == SUMABS) return ops<C, SUMABS>;
   return ops<C, SUM>;
 }
 
@@ -266,11 +270,13 @@ void run(Call& call) {
   const Nest red = coalesce(p.rank_red, p.red_shape, p.red_stride, p.red_stride, true);
   const i64 size = dtype_size(t);
   const View view{keep, red, reds, size, b.x.data + p.xoff * size};
-  auto with = [&]<class C>(Widen<C> w, bool direct, Reduction op) { reduce<C>(call.pool, {view, find_ops<C>(op), w, direct}, store); };
+  auto by = [&]<class C>(Widen<C> w, bool direct, const Ops<C>& ops) { reduce<C>(call.pool, {view, ops, w, direct}, store); };
+  auto with = [&]<class C>(Widen<C> w, bool direct, Reduction op) { by(w, direct, find_ops<C>(op)); };
   auto whole = [&]<class T>(T) {
     const bool direct = sizeof(T) == 8;
     if constexpr (std::is_signed_v<T>) {
-      if (p.op == MAX || p.op == MIN) return with(Widen<i64>(widen<i64, T>), direct, p.op);
+      if (p.op == MAX || p.op == MIN)
+        return by(Widen<uint64_t>(widen<uint64_t, T>), direct, p.op == MAX ? signed_ops<MAX> : signed_ops<MIN>);
       if (p.op == SUMABS) return with(Widen<uint64_t>(widen_abs<T>), false, SUM);
     }
     with(Widen<uint64_t>(widen<uint64_t, T>), direct, p.op);

@@ -19,7 +19,7 @@ inline i64 stride_size(i64 s) { return s < 0 ? -s : s; }
 
 // Drops dimensions of size 1, merges those that step as one. `reorder` sorts by y's strides first, the smallest last.
 // The result has at least one dimension; the sizes must not contain 0.
-inline Nest coalesce(i64 rank, const i64* shape, const i64* xs, const i64* ys, bool reorder) {
+[[gnu::noinline]] PWX_SMALL inline Nest coalesce(i64 rank, const i64* shape, const i64* xs, const i64* ys, bool reorder) {
   Nest t;
   for (i64 d = 0; d < rank; d++) {
     if (shape[d] == 1) continue;
@@ -49,6 +49,9 @@ struct Walk {
   i64 rank, x = 0, y = 0, at[MAX_RANK];
 
   Walk(const Nest& nest, i64 rank, i64 start) : nest(nest), rank(rank) {
+    if (rank > 0) place(start);
+  }
+  [[gnu::noinline]] PWX_SMALL void place(i64 start) {
     for (i64 d = rank; d-- > 0; start /= nest.shape[d]) {
       at[d] = start % nest.shape[d];
       x += at[d] * nest.xs[d], y += at[d] * nest.ys[d];

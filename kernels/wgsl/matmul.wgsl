@@ -125,9 +125,10 @@ fn put(line: i32, at: i32, sum: f32) {
 }
 
 #if across
-// Neighbours of the block lie side by side: 32 of them per workgroup.
+// Neighbours of the block lie side by side: SPAN of them per workgroup.
+const SPAN = ${span}u;
 const WIDE = ${wide}u;
-const LANES = 32u / WIDE;
+const LANES = SPAN / WIDE;
 const SLICES = 256u / LANES;
 alias part = ${part};
 var<workgroup> sums: array<part, 256>;  // of one line after the other
@@ -161,7 +162,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   enter(g.z);
   let tx = index % LANES;
   let slice = index / LANES;
-  let at = i32(g.x * 32u + tx * WIDE);
+  let at = i32(g.x * SPAN + tx * WIDE);
   let line = i32(g.y * LINES);
 #for r ${lines}
   var acc${r} = part(0.0);
@@ -179,7 +180,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
 #for r ${lines}
   sums[index] = acc${r};
   workgroupBarrier();
-  if (index < 32u) { put(line + ${r}, i32(g.x * 32u + index), total(index)); }
+  if (index < SPAN) { put(line + ${r}, i32(g.x * SPAN + index), total(index)); }
   workgroupBarrier();
 #end
 }

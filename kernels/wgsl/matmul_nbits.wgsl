@@ -78,6 +78,98 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   if (g.z >= u32($grid_z)) { return; }
   multiply(g.y * BM, g.x * BN, $depth, index);
 }
+#elif packs
+// TEAM lanes share a column: each takes a vector of words, a pack of codes within one block, of COLUMNS columns and LINES rows.
+const LINES = ${lines}u;
+const COLUMNS = ${columns}u;
+const TEAM = ${team}u;
+const GROUPS = 256u / TEAM;
+const PACK = 128 / ${bits};
+var<workgroup> sums: array<f32, (TEAM + 1u) * GROUPS * COLUMNS * LINES>;  // rows of one more than TEAM: a column touches every bank
+
+fn left(line: i32, k: i32) -> vec4<f32> {
+  if (k >= $depth) { return vec4<f32>(0.0); }
+  return a_get4(u32($aoff + min(line, $rows - 1) * $a_rs + k) / 4u);
+}
+
+// Four codes from a bit of a word on, as weights but for the scale: `zero` is what a code is less.
+fn four(word: u32, bit: u32, scale: f32, zero: f32) -> vec4<f32> {
+  let codes = vec4<f32>((vec4<u32>(word) >> (vec4<u32>(0u, ${bits}u, 2u * ${bits}u, 3u * ${bits}u) + bit)) & vec4<u32>(MASK));
+#if shift !shift.uint8
+  return codes * scale - zero;
+#else
+  return codes - zero;
+#endif
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) index: u32) {
+  let g = group(wid, nwg);
+  if (g.z >= u32($grid_z)) { return; }
+  let lane = index % TEAM;
+  let team = index / TEAM;
+  let first = g.x * GROUPS * COLUMNS;
+  let line = i32(g.y * LINES);
+#for c ${columns}
+  let column${c} = min(i32(first + ${c}u * GROUPS + team), $columns - 1);
+#for r ${lines}
+  var sum${r}_${c} = 0.0;
+#end
+#end
+  for (var pack = i32(lane); pack < $words / 4; pack += i32(TEAM)) {
+    let k = pack * PACK;
+#for c ${columns}
+    let words${c} = b_get4(u32(column${c} * ($words / 4) + pack));
+    let block${c} = u32(column${c} * $blocks + k / $block);
+    let scale${c} = scale_get(block${c});
+#if shift.uint8
+    let zero${c} = f32(shift_get(block${c}));
+#elif shift
+    let zero${c} = shift_get(block${c});
+#else
+    let zero${c} = f32(1u << (${bits}u - 1u));
+#endif
+#for r ${lines}
+    var part${r}_${c} = 0.0;
+#end
+#end
+#for i ${vectors}
+#for c ${columns}
+    let b${i}_${c} = four(words${c}[${i}u * ${bits}u / 8u], ${i}u * ${bits}u % 8u * 4u, scale${c}, zero${c});
+#end
+#for r ${lines}
+    let a${i}_${r} = left(line + ${r}, k + ${i} * 4);
+#for c ${columns}
+    part${r}_${c} += dot(a${i}_${r}, b${i}_${c});
+#end
+#end
+#end
+#for c ${columns}
+#for r ${lines}
+#if shift !shift.uint8
+    sum${r}_${c} += part${r}_${c};
+#else
+    sum${r}_${c} += part${r}_${c} * scale${c};
+#endif
+#end
+#end
+  }
+#for c ${columns}
+#for r ${lines}
+  sums[((${r}u * COLUMNS + ${c}u) * GROUPS + team) * (TEAM + 1u) + lane] = sum${r}_${c};
+#end
+#end
+  workgroupBarrier();
+  for (var at = index; at < GROUPS * COLUMNS * LINES; at += 256u) {
+    let column = i32(first + at % (GROUPS * COLUMNS));
+    let row = line + i32(at / (GROUPS * COLUMNS));
+    if (column < $columns && row < $rows) {
+      var sum = 0.0;
+      for (var i = 0u; i < TEAM; i++) { sum += sums[at * (TEAM + 1u) + i]; }
+      y_put(u32($yoff + row * $y_rs + column), finish(row, column, sum));
+    }
+  }
+}
 #else
 // LINES rows with 8 columns, each shared by 8 lanes.
 const LINES = ${lines};

@@ -6,9 +6,9 @@
 
 @compute @workgroup_size(256)
 #if subgroups
-fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) index: u32,
-        @builtin(subgroup_size) size: u32) {
-  subgroup = size;
+fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(subgroup_size) size: u32,
+        @builtin(subgroup_invocation_id) id: u32) {
+  let index = place(size, id);
 #else
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) index: u32) {
 #endif

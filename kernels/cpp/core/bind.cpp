@@ -79,6 +79,7 @@ int32_t Session::read_key(const i64* dims, void* const* inputs, Error* e) {
     input_count[i] = product(d, in.rank);
     input_bytes[i] = tensor_bytes(d, in.rank, in.dtype);
     if (input_bytes[i] < 0) return fail(e, BAD_BIND, -1, "input ", i, " has a negative or an absurd size");
+    if (in.buffer < -1) input_count[i] = input_bytes[i] = 0;  // dims without a tensor: they tell of state
   }
   i64* out = key.data + p.n_dims;
   for (const Instr& c : p.elems) {
@@ -295,6 +296,7 @@ int32_t Session::within_limits(Binding& b, i64 stage, Demand& demand, Error* e) 
   if (!demand.operations.within(max_operations))
     return over(demand.busiest, demand.most_operations.value(), " of ", demand.operations.value(), " operations; the limit is ", max_operations, " (max_operations)");
   b.operations = plan[3] = demand.operations.value();
+  b.each = b.operations / std::max<i64>(p.steps.size, 1) + STEP_OPERATIONS;
   if (stage == 0) b.scratch_at = plan[0], b.arena = plan[1], b.until = plan[2];
   return 0;
 }

@@ -1,6 +1,7 @@
 // Running the bodies of branches and loops: what a trip costs by itself.
 #include <algorithm>
 
+#include "../small.h"
 #include "session.h"
 
 // Room for so many bytes; what is there stays with `keep`, and more may come. Never less than a byte, so that there is an address.
@@ -36,7 +37,7 @@ void Session::forget(Binding& b) {
 int32_t Session::run_control(const Step& s, i64 index, const Buf* bufs, const i64* params, Error* e) {
   Control& c = *controls[index];
   const int32_t err = s.control == HOST ? run_host(s, index, c, bufs, params, e) : s.control == IF ? run_if(s, index, c, bufs, params, e) : run_loop(s, index, c, bufs, params, e);
-  c.waiting = err == WAIT;
+  c.waiting = err == WAIT || err == PAUSE;
   if (err > 0 && e) e->step = int32_t(index);  // the step of this Program; the text names the one within
   return err;
 }
@@ -59,7 +60,7 @@ int32_t Session::run_body(Session& body, i64 index, bool again, const i64* dims,
     }
     err = body.go_on(inputs, outputs, e);
   }
-  if (err == WAIT) return err;
+  if (err == WAIT || err == PAUSE) return err;
   // What binding and each step take by themselves counts, too.
   *left -= body.current ? body.current->operations + body.p.steps.size + body.p.live.size + 1 : 0;
   if (!err && *left < 0)

@@ -23,7 +23,7 @@ int32_t Session::create_parts(const i64* bytes, Error* e) {
     void* memory = pwx_alloc(sizeof(Session));
     if (!memory) return no_memory(e);
     Session* part = parts[i] = new (memory) Session;
-    part->pool = pool, part->depth = depth + 1, part->left = left, part->taken = taken, part->stop = stop, part->chance = chance, part->waiter = waiter;
+    part->pool = pool, part->depth = depth + 1, part->left = left, part->due = due, part->taken = taken, part->stop = stop, part->chance = chance, part->waiter = waiter;
     part->max_memory = max_memory, part->max_operations = max_operations;
     if (int32_t err = part->create(p.words.data + p.parts[i].at, p.parts[i].words, reinterpret_cast<void* const*>(weights.data), sealed.data, weights.size, e)) {
       if (e) e->step = -1;  // it is none of this Program's

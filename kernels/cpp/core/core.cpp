@@ -3,6 +3,7 @@
 #include <new>
 
 #include "../small.h"
+#include "build.h"
 #include "heap.h"
 #include "session.h"
 
@@ -20,6 +21,9 @@ int32_t clear(Error* e) {
 }  // namespace
 
 EXPORT(pwx_version) int32_t pwx_version() { return 3; }
+
+// A number for the sources that this was built from.
+EXPORT(pwx_build) int32_t pwx_build() { return BUILD; }
 
 // 64-byte aligned; nullptr when out of memory. Only the coordinating thread may call it in WebAssembly.
 EXPORT(pwx_alloc) void* pwx_alloc(size_t bytes) {
@@ -131,14 +135,21 @@ EXPORT(pwx_seed) void pwx_seed(Session* s, i64 seed) { s->own_chance = {uint64_t
 // From any thread. 1: the run in progress, or else the next one, ends before its next step with code CANCELLED; 0: takes that back.
 EXPORT(pwx_cancel) void pwx_cancel(Session* s, int32_t on) { s->cancelled.store(on, std::memory_order_relaxed); }
 
+// pwx_run stops, with -3, each time that it has taken about so many operations, and goes on when it is called again; 0: it never does.
+EXPORT(pwx_slice) void pwx_slice(Session* s, i64 operations) { s->slice = operations > 0 ? operations : INT64_MAX; }
+
 EXPORT(pwx_step_count) int32_t pwx_step_count(Session* s) { return int32_t(s->p.steps.size); }
 
 // Runs to the end (0), or to where the sizes of further outputs became known (-1): then their dims are >= 0, the caller gives memory for
 // them and calls again, which goes on from there.
-EXPORT(pwx_run) int32_t pwx_run(Session* s, void* const* inputs, void* const* outputs, Error* e) { return clear(e), s->go_on(inputs, outputs, e); }
+EXPORT(pwx_run) int32_t pwx_run(Session* s, void* const* inputs, void* const* outputs, Error* e) {
+  s->own_due = s->slice;
+  return clear(e), s->go_on(inputs, outputs, e);
+}
 
 // Runs steps [first, last), so that hosts can time them; -1 as in pwx_run, with no step of the stage run.
 EXPORT(pwx_run_steps) int32_t pwx_run_steps(Session* s, void* const* inputs, void* const* outputs, int32_t first, int32_t last, Error* e) {
+  s->own_due = INT64_MAX;
   return clear(e), s->run(inputs, outputs, first, last, e);
 }
 

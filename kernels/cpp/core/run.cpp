@@ -90,7 +90,7 @@ int32_t Session::advance(Error* e) {
 // Goes on with the run that stopped for memory, or begins one.
 int32_t Session::go_on(void* const* inputs, void* const* outputs, Error* e) {
   const int32_t err = run(inputs, outputs, cursor, p.steps.size, e);
-  if (err != MORE && err != WAIT) cursor = 0;
+  if (err >= 0) cursor = 0;
   return err;
 }
 
@@ -136,8 +136,12 @@ int32_t Session::run(void* const* inputs, void* const* outputs, i64 first, i64 l
       if (int32_t err = advance(e)) return cursor = i, paused = err == MORE, err;
     if (i == last) break;
     if (stop->load(std::memory_order_relaxed)) return fail(e, CANCELLED, int32_t(i), "the run was cancelled");
-    clear_until(i);
     const Step& s = p.steps[i];
+    if (!s.control || !controls[i]->waiting) {
+      if (*due <= 0) return cursor = i, waits = true, PAUSE;
+      *due -= b.each;
+    }
+    clear_until(i);
     if (s.elsewhere) return fail(e, MISUSE, int32_t(i), "step ", i, " (", s.kernel->name, "): only a GPU runs it");
     Buf* bufs = (s.fixed ? fixed_bufs.data : b.bufs) + s.buf_at;
     for (int32_t k = 0; k < s.n_bufs; k++) {
@@ -147,7 +151,7 @@ int32_t Session::run(void* const* inputs, void* const* outputs, i64 first, i64 l
       bufs[k].data = base[at] + b.offset[s.bufs[k]];
     }
     if (s.control) {
-      if (int32_t err = run_control(s, i, bufs, b.params + s.param_at, e)) return cursor = i, waits = err == WAIT, err;
+      if (int32_t err = run_control(s, i, bufs, b.params + s.param_at, e)) return cursor = i, waits = err < 0, err;
       continue;
     }
     Call call{(s.fixed ? fixed_params.data : b.params) + s.param_at, s.n_params, bufs, s.n_bufs, scratch, pool, nullptr, chance};

@@ -10,6 +10,9 @@
 constexpr int BINDINGS = 4;
 constexpr int32_t MORE = -1;  // a run stopped where the sizes of further outputs became known
 constexpr int32_t WAIT = -2;  // a run stopped at a step that the host has to do
+constexpr int32_t PAUSE = -3;  // a run stopped as it took the operations of a slice
+
+constexpr i64 STEP_OPERATIONS = 512;  // what a step takes in time besides those of its kernel
 
 constexpr i64 MAX_MEMORY = i64(1) << 40;      // unless the host says otherwise
 constexpr i64 MAX_STATE_RANK = 8;
@@ -46,6 +49,7 @@ struct Binding {
   i64 arena = 0, scratch_at = 0;  // bytes of stage 0 in all, of which scratch begins at
   i64 until = -1;                 // the last step of anything in it
   i64 operations = 0;             // of the stages that are known
+  i64 each = STEP_OPERATIONS;     // of a step, about
   i64 n_clears = 0;               // of stage 0
   i64 *key, *out_dims, *offset, *place, *size, *params;
   Clear* clears;
@@ -72,7 +76,7 @@ struct Control {
   Array<Tensor> tensors;  // loop: two per carried value, one per stacked one; if: one per output
   Array<i64> dims;
   Array<void*> inputs, outputs;
-  bool waiting = false;  // for the host, at this step or within its body
+  bool waiting = false;  // for the host, at this step or within its body, which may also pause
   i64 trip;      // the body's first input
   uint8_t go[2];  // its second input, its first output
 };
@@ -107,7 +111,7 @@ struct Session {
   i64 valid_stages = 0;           // that are resolved for `reads` under the current binding
   i64 cursor = 0;                 // the step that the next run begins with
   bool paused = false;            // it stopped at a stage's begin
-  bool waits = false;             // it stopped at the step `cursor` for the host
+  bool waits = false;             // it stopped at the step `cursor` for the host, or pauses there
   Binding* resolved = nullptr;    // that the registers belong to
   Array<i64> stage_at;            // per stage: where scratch begins, what it needs in all, the last step of what it holds, operations up to its end
   char* scratch = nullptr;        // of the stage that runs
@@ -116,6 +120,7 @@ struct Session {
   Array<Tensor> slots;
   int depth = 0;
   i64 own_left = 0, *left = &own_left;  // operations that the bodies of control steps may still take in a run, shared with the Programs within
+  i64 slice = INT64_MAX, own_due = INT64_MAX, *due = &own_due;  // operations of a slice, and until the run pauses, shared likewise
   i64 own_taken = 0, *taken = &own_taken;  // bytes of blocks, slots and carried values, shared likewise
   std::atomic<int32_t>* stop = &cancelled;  // shared likewise
   Session *own_waiter = nullptr, **waiter = &own_waiter;  // the Program whose step at `cursor` waits for the host, shared likewise

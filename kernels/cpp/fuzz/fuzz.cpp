@@ -27,6 +27,7 @@ EXPORT(pwx_run) int32_t pwx_run(Session*, void* const*, void* const*, Error*);
 EXPORT(pwx_asked) const i64* pwx_asked(Session*);
 EXPORT(pwx_answer) void* pwx_answer(Session*, int32_t, const i64*, Error*);
 EXPORT(pwx_limit) void pwx_limit(Session*, i64, i64);
+EXPORT(pwx_slice) void pwx_slice(Session*, i64);
 EXPORT(pwx_destroy) void pwx_destroy(Session*);
 
 namespace {
@@ -90,6 +91,32 @@ int32_t answer(Session* s, Random& random, Error& error) {
   return 0;
 }
 
+// What a host keeps from run to run: outputs whose memory has room for more rows, zeros at first, in which rows of an input may lie already.
+struct Kept {
+  const Program& p;
+  const std::vector<i64>& dims;
+
+  const StorageRow* state(const Output& out) const {
+    const StorageRow& s = p.storages[p.buffers[out.buffer].storage];
+    const i64* told = s.flags ? &dims[size_t(p.dim_at[state_input(s)])] : nullptr;
+    return told && (told[0] || told[1]) ? &s : nullptr;
+  }
+  // The input of which rows lie in the output's memory; or -1.
+  i64 in_place(const Output& out) const {
+    const StorageRow* s = state(out);
+    const i64 past = s ? -2 - i64(p.inputs[state_input(*s)].buffer) : -1;
+    return past >= 0 && past < p.n_inputs && dims[size_t(p.dim_at[state_input(*s)] + 1)] ? past : -1;
+  }
+  i64 bytes(const Output& out, const i64* rows) const {
+    std::vector<i64> shape(rows, rows + out.rank);
+    if (const StorageRow* s = state(out)) {
+      i64& along = shape[size_t(state_axis(*s))];
+      along = std::max(along, dims[size_t(p.dim_at[state_input(*s)])]);
+    }
+    return tensor_bytes(shape.data(), out.rank, out.dtype);
+  }
+};
+
 // Runs once; the outputs' bytes, or the code of the error.
 int32_t run(const File& file, const Case& c, int poison, std::vector<std::vector<char>>& results) {
   pwx_poison = poison;
@@ -103,6 +130,7 @@ int32_t run(const File& file, const Case& c, int poison, std::vector<std::vector
     weights.push_back(memory.back().data);
     bytes.push_back(i64(w.size()));
   }
+  for (const Edit& e : c.edits) e.put(memory[size_t(e.weight)].data);
   Error error{};
   Exact words(c.words.size() * 4, 0);
   std::memcpy(words.data, c.words.data(), words.bytes);
@@ -116,18 +144,22 @@ int32_t run(const File& file, const Case& c, int poison, std::vector<std::vector
   std::vector<i64> dims(c.dims);
   dims.resize(size_t(s->p.n_dims), 2);
   std::vector<void*> inputs, outputs;
+  std::vector<i64> input_bytes;
   i64 first = 0;
   for (i64 i = 0; i < s->p.n_inputs; i++) {
     const InputRow& in = s->p.inputs[i];
-    const i64 n = tensor_bytes(dims.data() + first, in.rank, in.dtype);
+    const i64 n = in.buffer < -1 ? 0 : tensor_bytes(dims.data() + first, in.rank, in.dtype);
     first += in.rank;
     if (n > LARGEST) return 100;
     memory.emplace_back(size_t(n < 0 ? 0 : n), 0);
     fill(memory.back(), in.dtype, c.content + uint64_t(i));
     inputs.push_back(memory.back().data);
+    input_bytes.push_back(n);
   }
   if (int32_t code = pwx_bind(s, dims.data(), inputs.data(), &error)) return code;
+  Kept kept(s->p, dims);
   Random answers(c.content);
+  pwx_slice(s, answers.below(3) ? 0 : i64(answers.below(4096)));
   std::vector<size_t> where(size_t(s->p.outputs.size), 0);
   outputs.resize(where.size());
   for (;;) {
@@ -137,11 +169,15 @@ int32_t run(const File& file, const Case& c, int poison, std::vector<std::vector
       bool known = true;
       for (i64 d = 0; d < row.rank; d++) known &= out[row.dims_at + d] >= 0;
       if (!known || where[o]) continue;
-      memory.emplace_back(size_t(tensor_bytes(out + row.dims_at, row.rank, row.dtype)), poison);
+      const i64 bytes = kept.bytes(row, out + row.dims_at);
+      if (bytes > LARGEST * 16) return 100;
+      memory.emplace_back(size_t(bytes), kept.state(row) ? 0 : poison);
       where[o] = memory.size();
       outputs[o] = memory.back().data;
+      if (const i64 past = kept.in_place(row); past >= 0 && bytes >= input_bytes[size_t(past)]) inputs[size_t(past)] = outputs[o];
     }
     const int32_t code = pwx_run(s, inputs.data(), outputs.data(), &error);
+    if (code == PAUSE) continue;
     if (code == WAIT) {
       // A host may also drop what waits for it, and begin anew.
       if (answers.below(20) == 0) {

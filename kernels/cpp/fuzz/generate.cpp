@@ -1,5 +1,5 @@
-// Writes damaged Programs to standard output: generate SEED FIRST COUNT FILE... Per case, each with its count in front: words, input dims; then
-// the number that its inputs are filled from.
+// Writes damaged Programs to standard output: generate SEED FIRST COUNT FILE... Per case, each with its count in front: words, input dims; the
+// number that its inputs are filled from; what changes in weights, four numbers each (mutate.h, Edit).
 #include "seeds.h"
 
 int main(int n, char** arguments) {
@@ -16,5 +16,7 @@ int main(int n, char** arguments) {
     put(&words, 8, 1), put(c.words.data(), 4, c.words.size());
     put(&dims, 8, 1), put(c.dims.data(), 8, c.dims.size());
     put(&c.content, 8, 1);
+    const i64 edits = 4 * i64(c.edits.size());
+    put(&edits, 8, 1), put(c.edits.data(), 8, size_t(edits));
   }
 }

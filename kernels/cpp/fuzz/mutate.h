@@ -57,6 +57,13 @@ struct Tables {
     return w;
   }
 
+  // Where the heads of the Programs begin in words, those within too.
+  static void heads(const Row& w, size_t at, std::vector<size_t>& found) {
+    found.push_back(at);
+    for (int32_t i = 0; i < w[at + PARTS]; i++) heads(w, at + size_t(w[at + size_t(w[at + PARTS + 1]) + 2 * size_t(i)]), found);
+  }
+  static constexpr size_t HEADER = 24, PARTS = 20;
+
   // A register of its own for a number.
   int32_t constant(i64 v) {
     rows[CODE].push_back({0, int32_t(uint64_t(v)), int32_t(uint64_t(v) >> 32), 0});
@@ -65,7 +72,6 @@ struct Tables {
   }
 
  private:
-  static constexpr size_t HEADER = 24, PARTS = 20;
   static size_t head(int table) { return table == STAGES ? 18 : table == SLOTS ? 22 : size_t(3 + 2 * table); }
   static size_t size_of(int table, const int32_t* row) {
     switch (table) {
@@ -110,6 +116,13 @@ inline void mutate(Tables& p, Random& random) {
   auto other = [&](int32_t reg) { return random.below(4) ? p.constant(odd_number(random, number(reg))) : int32_t(random.below(registers())); };
   const int table = int(random.below(100)) < 55 ? int(Tables::STEPS) : int(random.below(Tables::N));
   if (p.rows[table].empty()) return;
+  if (random.below(40) == 0) {  // a row more, or less
+    auto& rows = p.rows[table];
+    const Row more = any(rows, random);
+    if (random.below(2)) rows.insert(rows.begin() + random.below(i64(rows.size()) + 1), more);
+    else rows.erase(rows.begin() + random.below(i64(rows.size())));
+    return;
+  }
   Row& row = any(p.rows[table], random);
   if (random.below(20) == 0) {  // a word, or a row, as it comes
     if (random.below(4) == 0) return void(row = any(p.rows[table], random));
@@ -167,13 +180,50 @@ inline void mutate(Tables& p, Random& random) {
   }
 }
 
+// A word of a head, or of the table of the Programs within: counts, places, sizes.
+inline void mutate_head(Row& words, Random& random) {
+  std::vector<size_t> heads;
+  Tables::heads(words, 0, heads);
+  const size_t head = any(heads, random);
+  size_t at = head + size_t(random.below(Tables::HEADER));
+  if (const i64 parts = words[head + Tables::PARTS]; parts && random.below(4) == 0)
+    at = head + size_t(words[head + Tables::PARTS + 1]) + size_t(random.below(2 * parts));
+  words[at] = random.below(4) ? int32_t(odd_number(random, words[at])) : words[head + size_t(random.below(Tables::HEADER))];
+}
+
 // The words of a damaged Program, at sizes that may be damaged, too.
 inline Row mutated(Tables program, Random& random, std::vector<i64>& dims) {
   do mutate(program, random);
   while (random.below(3) == 0);
   if (!dims.empty() && random.below(8) == 0) any(dims, random) = odd_number(random, 2);
   Row words = program.words();
+  if (random.below(40) == 0) mutate_head(words, random);
   if (random.below(50) == 0) any(words, random) = int32_t(odd_number(random, 4));
   if (random.below(200) == 0) words.resize(size_t(random.below(i64(words.size()))));
   return words;
+}
+
+// A number of a weight that is another.
+struct Edit {
+  i64 weight, at, size, value;  // size: its bytes, 1, 2, 4 or 8
+
+  void put(char* data) const { __builtin_memcpy(data + at, &value, size_t(size)); }
+};
+
+inline std::vector<Edit> edited(const std::vector<std::vector<char>>& weights, Random& random) {
+  std::vector<Edit> edits;
+  if (weights.empty()) return edits;
+  do {
+    Edit e{random.below(i64(weights.size())), 0, i64(1) << random.below(4), 0};
+    const std::vector<char>& data = weights[size_t(e.weight)];
+    const i64 places = i64(data.size()) / e.size;
+    if (!places) continue;
+    e.at = e.size * random.below(places);
+    i64 before = 0;
+    __builtin_memcpy(&before, data.data() + e.at, size_t(e.size));
+    static const i64 floats[] = {0x7fc00000, 0x7f800000, 0xff800000, 0x00000001, 0x7ff8000000000000, 0x7ff0000000000000, 0x7e00, 0x7c00};
+    e.value = random.below(8) == 0 ? floats[random.below(8)] : random.below(4) == 0 ? before ^ i64(1) << random.below(8 * e.size - 1) : odd_number(random, before);
+    edits.push_back(e);
+  } while (random.below(3) == 0);
+  return edits;
 }

@@ -1,5 +1,5 @@
-// The Programs that are damaged, as testing/damage.py writes them. A case is decided by (seed, its number): one of the files, damaged with
-// knowledge of the format.
+// The Programs that are damaged, as testing/damage.py writes them. A case is decided by (seed, its number): one of the files, its words or
+// its weights damaged with knowledge of the format.
 #pragma once
 #include <cstdio>
 #include <cstdlib>
@@ -17,6 +17,7 @@ struct Case {
   Row words;
   std::vector<i64> dims;
   uint64_t content;  // of the inputs
+  std::vector<Edit> edits;
 };
 
 inline File read(const char* path) {
@@ -51,8 +52,9 @@ inline std::vector<File> read_all(char** paths, int n) {
 inline Case damaged(const std::vector<File>& files, uint64_t seed, uint64_t at) {
   Random random(seed * 0x9e3779b97f4a7c15 + at);
   const File& file = files[at % files.size()];
-  Case c{{}, file.dims[size_t(random.below(i64(file.dims.size())))], random.next()};
-  if (at >= files.size()) c.words = mutated(file.program, random, c.dims);
+  Case c{{}, file.dims[size_t(random.below(i64(file.dims.size())))], random.next(), {}};
+  if (at >= files.size() && random.below(5) == 0) c.edits = edited(file.weights, random);
+  if (at >= files.size() && (c.edits.empty() || random.below(2))) c.words = mutated(file.program, random, c.dims);
   else c.words = file.program.words();
   return c;
 }

@@ -49,7 +49,7 @@ struct Span {
 };
 
 // dst[r * dst_rs + c] = src[r * rs + c * cs]
-inline void copy_matrix(const float* src, isize rs, isize cs, float* dst, isize dst_rs, isize rows, isize columns) {
+[[gnu::noinline]] inline void copy_matrix(const float* src, isize rs, isize cs, float* dst, isize dst_rs, isize rows, isize columns) {
   if (cs == 1) {
     for (isize r = 0; r < rows; r++) copy_floats(src + r * rs, dst + r * dst_rs, columns);
     return;
@@ -65,35 +65,5 @@ inline void copy_matrix(const float* src, isize rs, isize cs, float* dst, isize 
   for (; r < rows; r++)
     for (isize c = 0; c < columns; c++) dst[r * dst_rs + c] = src[r * rs + c * cs];
 }
-
-struct PackMatrix {
-  const float* b;
-  isize rs, cs;
-
-  void operator()(isize k0, isize kc, isize j, isize columns, float* out) const {
-    const float* src = b + k0 * rs + j * cs;
-    if (cs == 1) {
-      isize whole = 0;
-      while (panel_columns(columns - whole * NR) == NR) whole++;
-      for (isize k = 0; k < kc; k++)
-        for (isize p = 0; p < whole; p++) {
-          const float* s = src + k * rs + p * NR;
-          float* d = out + (p * kc + k) * NR;
-          for (int v = 0; v < NV; v++) store(d + v * W, load(s + v * W));
-        }
-      src += whole * NR;
-      out += whole * NR * kc;
-      columns -= whole * NR;
-    }
-    for (isize n; columns > 0; columns -= n) {
-      n = panel_columns(columns);
-      const isize width = round_up(n, W);
-      if (n < width) __builtin_memset(out, 0, size_t(width * kc) * 4);
-      copy_matrix(src, rs, cs, out, width, kc, n);
-      src += n * cs;
-      out += width * kc;
-    }
-  }
-};
 
 }  // namespace gemm

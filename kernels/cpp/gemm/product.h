@@ -12,6 +12,7 @@ struct Product {
   isize b_rs, b_cs;
   float* y;
   isize y_rs;
+  isize band;  // rows of b in each of the bands that pack.cpp made; 0 where b lies by its strides
   Epilogue e;
 
   // The same from row i on.
@@ -26,7 +27,7 @@ struct Product {
 };
 
 // Rows [m0, m1) of one packed panel (columns [j, j + columns), rows [k0, k0 + kc) of b). p.a begins at column k0.
-inline void panel_product(const Product& p, const float* b, isize m0, isize m1, isize j, isize columns, isize k0, isize kc) {
+[[gnu::noinline]] inline void panel_product(const Product& p, const float* b, isize m0, isize m1, isize j, isize columns, isize k0, isize kc) {
   const bool first = k0 == 0, final = k0 + kc == p.k, simple = p.e.simple();
   const isize vectors = (columns + W - 1) / W;
   Tile t{};
@@ -65,7 +66,7 @@ inline isize block_depth(isize k, isize unit) {
 struct Blocks {
   isize depth, rows, group, packed_floats, rows_floats;
 };
-inline Blocks blocks(isize m, isize n, isize k, isize unit) {
+[[gnu::noinline]] PWX_SMALL inline Blocks blocks(isize m, isize n, isize k, isize unit) {
   Blocks s;
   s.depth = block_depth(k, unit);
   s.rows = most(round_up(MC_BYTES / 4 / most(s.depth, 1), 24), 24);
@@ -76,11 +77,63 @@ inline Blocks blocks(isize m, isize n, isize k, isize unit) {
   return s;
 }
 
-// Rows [m0, m1) and columns [n0, n1) of y. pack(k0, kc, j, columns, out) packs columns [j, j + columns) of b panel by panel.
-// Without a unit column stride in a, its blocks are copied to `rows`.
-template <class Pack>
-void product_range(const Product& p, const Pack& pack, isize m0, isize m1, isize n0, isize n1, const Blocks& s, float* packed,
-                   float* rows) {
+// The blocks of a product whose b lies by its strides, or in bands: of these a group is one panel, and few rows pass over no panel twice.
+[[gnu::noinline]] PWX_SMALL inline Blocks blocks_of(const Product& p, isize unit) {
+  Blocks s = blocks(p.m, p.n, p.band ? p.band : p.k, unit);
+  if (!p.band) return s;
+  if (p.m <= TILE_ROWS[NV]) s.depth = p.band;
+  s.group = NR;
+  s.packed_floats = round_up(NR * s.depth, 16);
+  s.rows_floats = round_up(least(s.rows, p.m) * s.depth, 16);
+  return s;
+}
+
+// A panel in a band, where it lies; into `out` it comes only where it ends within a vector. In each band the panels lie one behind the other
+// and nothing between them, so that a run reads memory from one end to the other.
+inline const float* panel_of(const Product& p, isize k0, isize kc, isize j, isize columns, float* out) {
+  const isize in = k0 % p.band, first = k0 - in, width = round_up(columns, W);
+  const float* b = p.b + first * p.n + j * least(p.band, p.k - first) + in * columns;
+  if (width == columns) return b;
+  __builtin_memset(out, 0, size_t(width * kc) * 4);
+  copy_matrix(b, columns, 1, out, width, kc, columns);
+  return out;
+}
+
+// Where packed columns come from: puts rows [k0, k0 + kc) of columns [j, j + columns) of p's b into `out`, panel by panel.
+struct Packer {
+  const void* source;
+  void (*pack)(const void* source, const Product& p, isize k0, isize kc, isize j, isize columns, float* out);
+};
+
+inline void pack_matrix(const void*, const Product& p, isize k0, isize kc, isize j, isize columns, float* out) {
+  const isize rs = p.b_rs, cs = p.b_cs;
+  const float* src = p.b + k0 * rs + j * cs;
+  if (cs == 1) {
+    isize whole = 0;
+    while (panel_columns(columns - whole * NR) == NR) whole++;
+    for (isize k = 0; k < kc; k++)
+      for (isize panel = 0; panel < whole; panel++) {
+        const float* s = src + k * rs + panel * NR;
+        float* d = out + (panel * kc + k) * NR;
+        for (int v = 0; v < NV; v++) store(d + v * W, load(s + v * W));
+      }
+    src += whole * NR;
+    out += whole * NR * kc;
+    columns -= whole * NR;
+  }
+  for (isize n; columns > 0; columns -= n) {
+    n = panel_columns(columns);
+    const isize width = round_up(n, W);
+    if (n < width) __builtin_memset(out, 0, size_t(width * kc) * 4);
+    copy_matrix(src, rs, cs, out, width, kc, n);
+    src += n * cs;
+    out += width * kc;
+  }
+}
+
+// Rows [m0, m1) and columns [n0, n1) of y. Without a unit column stride in a, its blocks are copied to `rows`.
+[[gnu::noinline]] inline void product_range(const Product& p, const Packer& packer, isize m0, isize m1, isize n0, isize n1, const Blocks& s,
+                                            float* packed, float* rows) {
   for (isize mb = m0; mb < m1; mb += s.rows) {
     const isize count = least(s.rows, m1 - mb);
     Product q = p.rows_from(mb);
@@ -88,7 +141,7 @@ void product_range(const Product& p, const Pack& pack, isize m0, isize m1, isize
     if (p.a_cs != 1) q.a_rs = s.depth;
     isize k0 = 0;
     do {
-      const isize kc = least(s.depth, p.k - k0);
+      const isize kc = least(s.depth, p.band ? least(p.band - k0 % p.band, p.k - k0) : p.k - k0);
       q.a = a + k0 * p.a_cs;
       if (p.a_cs != 1) {
         copy_matrix(q.a, p.a_rs, p.a_cs, rows, s.depth, count, kc);
@@ -96,8 +149,9 @@ void product_range(const Product& p, const Pack& pack, isize m0, isize m1, isize
       }
       for (isize g = n0; g < n1; g += s.group) {
         const isize ge = least(g + s.group, n1);
-        pack(k0, kc, g, ge - g, packed);
         const float* b = packed;
+        if (p.band) b = panel_of(p, k0, kc, g, ge - g, packed);
+        else packer.pack(packer.source, p, k0, kc, g, ge - g, packed);
         for (isize j = g, n; j < ge; j += n) {
           n = panel_columns(ge - j);
           panel_product(q, b, 0, count, j, n, k0, kc);

@@ -1,7 +1,9 @@
 // Few rows of a against weights that are unpacked as they are read, once for all rows. Products with codes are sums of floats, or, where a
-// may be rounded, exact sums of integers: each block of a as int16 in units of its largest magnitude / 32767.
+// may be rounded, exact sums of integers: each block of a as int16 in units of its largest magnitude / MOST.
 #pragma once
-#include "nbits/weights.h"
+#include "nbits/nibbles.h"
+#include "nbits/quads.h"
+#include "nbits/take.h"
 
 namespace nbits {
 
@@ -59,42 +61,103 @@ template <class V> inline float total_of(V v) {
 // Rows of a, unpacked the way codes are: chunks of 16 bytes' codes, in planes of 16; zeros behind the last. And their sums by block.
 // As floats, or as int16 in units of `unit[i, b]`, in which the sums are then as well.
 struct Unpacked {
-  float *rows, *sums, *unit, *scale, *offset, *factor;  // scale, offset, factor (scale * unit, for each row): of the column at hand
+  float *rows, *sums, *unit;
+  float* spread = nullptr;
   int16_t* rounded;
+  float *scale, *offset, *factor;  // of a thread: scales, offsets, and scale * unit for each row, of the column at hand
   isize depth, count;
-  bool integers = false;
+  // nibbles: `rounded` is of `spread_nibbles`; quads: the integers of `split_row`, where the floats of `rows` were; looked_up: the floats
+  // of `spread_row`.
+  bool integers = false, nibbles = false, quads = false, looked_up = false;
 
   Unpacked(char* memory, const Weights& w) : depth(w.count * w.block), count(w.count) {
-    rows = reinterpret_cast<float*>(memory), sums = rows + FEW * depth, unit = sums + FEW * count, scale = unit + FEW * count;
-    offset = scale + count, factor = offset + count, rounded = reinterpret_cast<int16_t*>(factor + FEW * count);
+    rows = reinterpret_cast<float*>(memory), sums = rows + FEW * depth, unit = sums + FEW * count;
+    rounded = reinterpret_cast<int16_t*>(unit + FEW * count);
+#if defined(__AVX512F__)
+    spread = reinterpret_cast<float*>(rounded + FEW * depth);
+#endif
   }
   static Size bytes(const MatmulNbitsParams& p) {
-    return round_up(Size(blocks(p)) * p.block * FEW * 6 + Size(blocks(p)) * (3 * FEW + 2) * 4, 64);
+    Size each = Size(blocks(p)) * p.block * FEW * 6 + Size(blocks(p)) * 2 * FEW * 4;
+#if defined(__AVX512F__)
+    each = each + (Size(blocks(p)) * p.block + STEP * 4) * FEW * 4;
+#elif defined(__AVX2__)
+    each = each + STEP * FEW * 2;
+#endif
+    return round_up(each, 64);
   }
 
+  // The same with memory for what is a thread's own.
+  Unpacked with(char* memory) const {
+    Unpacked u = *this;
+    u.scale = reinterpret_cast<float*>(memory), u.offset = u.scale + count, u.factor = u.offset + count;
+    return u;
+  }
+  static Size own_bytes(const MatmulNbitsParams& p) { return round_up(Size(blocks(p)) * (FEW + 2) * 4, 64); }
+
   void take(const Weights& w, const float* a, isize a_rs, isize m, isize k, bool may_round) {
-    const isize planes = 8 / w.bits, chunk = LANES * planes;
-    for (isize i = 0; i < m; i++, a += a_rs) {
-      float* out = rows + i * depth;
-      for (isize at = 0; at < depth; at += chunk, out += chunk)
-        for (isize t = 0; t < planes; t++)
-          for (isize l = 0; l < LANES; l++) {
-            const isize from = at + l * planes + t;
-            out[t * LANES + l] = from < k ? a[from] : 0;
-          }
-    }
     // Sums of codes below 2^8 times 2^15 stay below 2^31 in every lane.
-    integers = may_round && w.block % 32 == 0 && w.block <= 512 && round_rows(w, m);
+    integers = may_round && w.block % 32 == 0 && w.block <= 512 && round_rows(w, a, a_rs, m, k);
     if (!integers)
-      for (isize b = 0; b < m * count; b++) {
-        VF sum = splat(0);
-        for (isize at = 0; at < w.block; at += W) sum += load(rows + b * w.block + at);
-        sums[b] = sum_lanes(sum), unit[b] = 1;
-      }
+      for (isize i = 0; i < m; i++) unpack_row(a + i * a_rs, k, 8 / w.bits, i, w.block);
+#if defined(__AVX512F__)
+    quads = integers && quads_fit(w);
+    if (quads)
+      for (isize i = 0; i < m; i++) split_row(rounded + i * depth, reinterpret_cast<int8_t*>(rows + i * depth), w.row, 8 / w.bits);
+    looked_up = !integers && lookup_fits(w);
+    if (looked_up)
+      for (isize i = 0; i < m; i++) spread_row(a + i * a_rs, k, spread + i * spread_length(depth), w.row, 4 * (8 / w.bits));
+#endif
+  }
+
+  void unpack_row(const float* a, isize k, isize planes, isize i, isize block) {
+    float* out = rows + i * depth;
+    for (isize at = 0; at < depth; at += LANES * planes, out += LANES * planes)
+      for (isize t = 0; t < planes; t++)
+        for (isize l = 0; l < LANES; l++) {
+          const isize from = at + l * planes + t;
+          out[t * LANES + l] = from < k ? a[from] : 0;
+        }
+    for (isize b = 0; b < count; b++) {
+      VF sum = splat(0);
+      for (isize at = 0; at < block; at += W) sum += load(rows + i * depth + b * block + at);
+      sums[i * count + b] = sum_lanes(sum), unit[i * count + b] = 1;
+    }
+  }
+
+  // False where a number is not finite, or a block too small to be scaled.
+  bool round_rows(const Weights& w, const float* a, isize a_rs, isize m, isize k) {
+    int16_t* natural = reinterpret_cast<int16_t*>(rows);
+    for (isize i = 0; i < m; i++)
+      if (!round_row(w, a + i * a_rs, k, natural + i * depth, unit + i * count, sums + i * count)) return false;
+    const isize planes = 8 / w.bits;
+#if defined(__AVX2__) && !defined(__AVX512F__)
+    nibbles = nibbles_fit(w);
+    if (nibbles) {
+      for (isize i = 0; i < m; i++) spread_nibbles(natural + i * depth, depth, rounded + i * nibbles_length(depth));
+      return true;
+    }
+#endif
+    for (isize at = 0; at < m * depth; at += LANES * planes)
+      for (isize t = 0; t < planes; t++)
+        for (isize l = 0; l < LANES; l++) rounded[at + t * LANES + l] = natural[at + l * planes + t];
+    return true;
   }
 
   // Readies scales and factors of column j; rest[i]: what all offsets take off y[i].
   void column(const Weights& w, isize j, isize m, float* rest) const {
+#if defined(__AVX512F__)
+    VF totals[FEW] = {};
+    for (isize b = 0; b < count; b += W) {
+      const isize n = least(W, count - b);
+      const VF scales = scales_at(w, j * count + b, n), offsets = offsets_at(w, j * count + b, n, scales);
+      for (isize i = 0, at = b; i < m; i++, at += count) {
+        store_part(factor + at, scales * load_part(unit + at, n), n);
+        totals[i] += offsets * load_part(sums + at, n);
+      }
+    }
+    for (isize i = 0; i < m; i++) rest[i] = sum_lanes(totals[i]);
+#else
     w.read(j, 0, count, scale, offset);
     for (isize i = 0; i < m; i++) {
       VF total = splat(0);
@@ -106,34 +169,7 @@ struct Unpacked {
       }
       rest[i] = sum_lanes(total);
     }
-  }
-
-  // False where a number is not finite, or a block too small to be scaled.
-  bool round_rows(const Weights& w, isize m) {
-    for (isize b = 0; b < m * count; b++) {
-      const float* in = rows + b * w.block;
-      VF most = splat(0), poison = splat(0);
-      for (isize at = 0; at < w.block; at += W) {
-        const VF v = load(in + at);
-        most = vmax(vmax(v, -v), most);
-        poison += v * splat(0);  // NaN where v is not finite
-      }
-      float lanes[W], largest = 0;
-      store(lanes, most);
-      for (float v : lanes) largest = v > largest ? v : largest;
-      if (sum_lanes(poison) != 0 || (largest != 0 && largest < 1e-30f)) return false;
-      unit[b] = largest / 32767;
-      const float factor = largest > 0 ? 32767 / largest : 0;
-      int16_t* out = rounded + b * w.block;
-      int32_t sum = 0;
-      for (isize at = 0; at < w.block; at++) {
-        const float v = in[at] * factor;
-        out[at] = int16_t(int32_t(v + (v < 0 ? -0.5f : 0.5f)));
-        sum += out[at];
-      }
-      sums[b] = float(sum) * unit[b];
-    }
-    return true;
+#endif
   }
 };
 
@@ -224,6 +260,27 @@ template <int BITS> inline void columns(const Weights& w, const Unpacked& u, isi
   if (i < m) some.template operator()<1>(i);
   for (i = 0; i < m; i++) y[i] -= rest[i];
 }
+
+#if defined(__AVX512F__)
+inline void some_columns(const Weights& w, const Unpacked& u, isize m, isize begin, isize end, float* y, isize y_rs) {
+  auto go = [&]<int BITS, int BLOCK>() {
+    const auto with = [&](const auto* a, isize a_rs) {
+      columns_steps<BITS, BLOCK>(w, a, a_rs, u.unit, u.sums, u.factor, m, begin, end, y, y_rs);
+    };
+    if (u.quads) return with(reinterpret_cast<const int8_t*>(u.rows), u.depth * 4);
+    if constexpr (BITS <= 4) with(u.spread, spread_length(u.depth));
+  };
+  auto bits = [&]<int BITS>() {
+    const isize groups = w.block * BITS / 8 / GROUP;
+    if (groups == 1) go.template operator()<BITS, 1>();
+    else if (groups == 2) go.template operator()<BITS, 2>();
+    else go.template operator()<BITS, 4>();
+  };
+  if (w.bits == 2) bits.template operator()<2>();
+  else if (w.bits == 4) bits.template operator()<4>();
+  else bits.template operator()<8>();
+}
+#endif
 
 // Blocks shorter than a chunk, or no multiple of it.
 inline void short_blocks(const Weights& w, const Unpacked& u, const float* a, isize a_rs, isize m, isize k, isize j, float* y) {

@@ -104,6 +104,30 @@ struct Coder {
   }
 };
 
+// Whether float32 follows from sums by one scale and one bias per column.
+inline bool by_columns(const Product& p) {
+  const Epilogue& e = p.e;
+  return p.dtype == F32 && e.alpha == 1 && !(p.scale_ns & ~1) && !p.scale_ms && (!e.bias || (e.bias_ns == 1 && !e.bias_ms));
+}
+// Rows [i, i + count) of a whole panel, for which `by_columns` holds.
+[[gnu::noinline]] inline void finish_columns(const Product& p, isize i, isize j, isize count, const i32* sums, const float* scale, const float* bias) {
+  const Epilogue& e = p.e;
+  const VF low = splat(e.act_a), high = splat(e.act_b);
+  float* y = static_cast<float*>(p.y) + i * p.y_rs + j;
+  const float* res = e.res ? e.res + i * e.res_rs + j : nullptr;
+  for (isize r = 0; r < count; r++, y += p.y_rs, sums += NR) {
+    VF v[NV];
+    for (int c = 0; c < NV; c++) v[c] = __builtin_convertvector(load_i(sums + c * W), VF) * load(scale + c * W) + load(bias + c * W);
+    if (res && e.after)
+      for (int c = 0; c < NV; c++) v[c] += load(res + c * W);
+    if (e.act == Act::GELU) vgelu_each(v);
+    else if (e.act != Act::NONE)
+      for (int c = 0; c < NV; c++) v[c] = activate(e.act, v[c], low, high);
+    for (int c = 0; c < NV; c++) store(y + c * W, res && !e.after ? v[c] + load(res + c * W) : v[c]);
+    if (res) res += e.res_rs;
+  }
+}
+
 // What follows n sums of a row, for which `plain_rows` holds.
 template <class Sums> inline void finish_plain(const Product& p, isize i, isize j, isize n, const Sums& sums) {
   const VF scale = splat(p.scale[i * p.scale_ms]), bias = splat(p.e.bias ? p.e.bias[i * p.e.bias_ms] : 0), reciprocal = splat(p.y_reciprocal);

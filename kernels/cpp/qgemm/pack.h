@@ -140,33 +140,4 @@ struct Operands {
   }
 };
 
-// Whether no two neighbours add up to more than 128 in size.
-inline bool within_int16(const int8_t* b, isize n) {
-#if defined(__wasm__)
-  v128_t most = wasm_i16x8_splat(0);
-  for (isize j = 0; j < n; j += 16) most = wasm_i16x8_max(most, wasm_i16x8_abs(wasm_i16x8_extadd_pairwise_i8x16(wasm_v128_load(b + j))));
-  return !wasm_v128_any_true(wasm_i16x8_gt(most, wasm_i16x8_splat(128)));
-#else
-  for (isize j = 0; j < n; j += 2)
-    if (b[j] + b[j + 1] > 128 || b[j] + b[j + 1] < -128) return false;
-  return true;
-#endif
-}
-
-// Halves the weights of the steps in which two neighbours, both times 255, would pass int16; returns how many there are.
-inline isize halve(int8_t* b, isize steps, isize width, int8_t* halves, i32* at) {
-  isize n = 0;
-  for (isize s = 0; s < steps; s++, b += width * 4) {
-    if (within_int16(b, width * 4)) continue;
-    int8_t* h = halves + n * width * 4;
-    for (isize j = 0; j < width * 4; j++) {
-      const int8_t half = int8_t(b[j] >> 1);
-      h[j] = int8_t(b[j] - half);
-      b[j] = half;
-    }
-    at[n++] = i32(s);
-  }
-  return n;
-}
-
 }  // namespace qgemm

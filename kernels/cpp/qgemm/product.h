@@ -5,7 +5,12 @@
 
 namespace qgemm {
 
-constexpr isize A_BYTES = 192 << 10;  // a packed block of `a`, which every panel passes over: stays in a level-2 cache
+// A packed block of `a`, which every panel passes over: stays in a level-2 cache.
+#if defined(__wasm__)
+constexpr isize A_BYTES = 256 << 10;
+#else
+constexpr isize A_BYTES = 192 << 10;
+#endif
 
 struct Product {
   isize m, n, k;
@@ -48,21 +53,26 @@ struct Product {
 
 struct Layout {
   isize unit, depth, rows, a_rs;  // rows of b side by side; k rounded up to them; rows of a block and bytes of one
-  isize a_bytes, b_bytes, sums_bytes, bytes;
+  isize a_bytes, b_bytes, sums_bytes, runs_bytes, norms_bytes, bytes;
   Quads kind;
 };
 inline Layout layout(isize m, isize k) {
-  Layout s;
+  Layout s{};
   s.kind = quads();
   s.unit = s.kind == Quads::NONE ? 2 : 4;
   s.depth = round_up(k, s.unit);
   s.a_rs = s.depth * (s.unit == 4 ? 1 : 2);
-  s.rows = least(most(A_BYTES / most(s.a_rs, 1) / ROWS, 1) * ROWS, round_up(m, ROWS));
+  const isize held = most(A_BYTES / most(s.a_rs, 1) / ROWS, 1) * ROWS, blocks = most((m + held - 1) / held, 1);
+  s.rows = least(held, round_up((m + blocks - 1) / blocks, ROWS));
   s.a_bytes = round_up((s.rows + 1) * s.a_rs, 64);  // and a row of ones
   s.b_bytes = round_up(s.depth * NR, 64);
   s.sums_bytes = round_up((s.rows + NR) * 4, 64);
-  const isize halves = s.kind == Quads::SATURATING ? s.b_bytes + round_up(s.depth, 64) : 0;
-  s.bytes = s.a_bytes + s.b_bytes + s.sums_bytes + halves;
+  s.bytes = s.a_bytes + s.b_bytes + s.sums_bytes;
+  // Of products that saturate: a panel in two parts, which steps were split, norms and sums by segments (runs.h), and rows as int16.
+  if (s.kind == Quads::SATURATING) {
+    s.runs_bytes = round_up(s.depth + 4, 64), s.norms_bytes = round_up((s.depth / 32 + 1) * (s.rows / ROWS + 1) * 4, 64);
+    s.bytes += s.b_bytes + s.runs_bytes + s.norms_bytes + (s.depth / 32 + 2) * NR * 4 + round_up(s.rows * s.depth * 2, 64);
+  }
   return s;
 }
 // Weights that were packed before (qpack.cpp): panels, each at its first column times the depth, and the sums of the columns. No vectors

@@ -71,10 +71,12 @@ struct Tile {
   isize steps;      // groups of `unit` rows of b
   i32* out;         // [M, V * W]
   const i32* start;  // what each column's sum begins with; nullptr: 0
-  // Steps whose weights are halved lest sums of two products saturate: the other halves, and which steps.
-  const int8_t* halves;
-  const i32* halves_at;
-  isize n_halves;
+  // Where sums of two products would saturate (Arranged): and the norms of the rows; nullptr: none are known.
+  const int8_t* other;
+  const i32 *other_at, *norms, *a_norms;
+  const int16_t* lanes;
+  isize n_other;
+  i32 center;  // what is taken off the rows before their norms
 };
 
 template <int M, int V> [[gnu::noinline]] void tile_pairs(const Tile& t) {
@@ -125,7 +127,7 @@ inline Quads probe() {
 }
 #define PWX_QUADS __attribute__((target("avx512vnni")))
 using Bytes = __m512i;
-template <bool> PWX_QUADS inline VI dot_quads(VI acc, i32 a, Bytes b) { return (VI)_mm512_dpbusd_epi32((__m512i)acc, _mm512_set1_epi32(a), b); }
+PWX_QUADS inline VI dot_quads(VI acc, i32 a, Bytes b) { return (VI)_mm512_dpbusd_epi32((__m512i)acc, _mm512_set1_epi32(a), b); }
 #elif defined(__wasm_relaxed_simd__)
 // The standard leaves open what becomes of `a` with its top bit set: https://github.com/WebAssembly/relaxed-simd
 inline Quads probe() {
@@ -136,11 +138,7 @@ inline Quads probe() {
 }
 #define PWX_QUADS
 using Bytes = v128_t;
-// V8 makes the vector of ones anew in every sum of four products: two instructions with one that is kept are faster.
-template <bool IN_TWO> inline VI dot_quads(VI acc, i32 a, Bytes b) {
-  if constexpr (!IN_TWO) return (VI)wasm_i32x4_relaxed_dot_i8x16_i7x16_add(b, wasm_i32x4_splat(a), (v128_t)acc);
-  return acc + (VI)wasm_i32x4_dot_i16x8(wasm_i16x8_relaxed_dot_i8x16_i7x16(b, wasm_i32x4_splat(a)), wasm_i16x8_splat(1));
-}
+inline VI dot_quads(VI acc, i32 a, Bytes b) { return (VI)wasm_i32x4_relaxed_dot_i8x16_i7x16_add(b, wasm_i32x4_splat(a), (v128_t)acc); }
 #else
 inline Quads probe() { return Quads::NONE; }
 #endif
@@ -156,7 +154,7 @@ inline Quads quads() {
 }
 
 #if defined(PWX_QUADS)
-template <int M, int V, bool IN_TWO> [[gnu::noinline]] PWX_QUADS void tile_quads(const Tile& t) {
+template <int M, int V> [[gnu::noinline]] PWX_QUADS void tile_quads(const Tile& t) {
   VI acc[M][V];
   for (int i = 0; i < M; i++)
     for (int v = 0; v < V; v++) acc[i][v] = t.start ? load_i(t.start + v * W) : VI{};
@@ -168,12 +166,10 @@ template <int M, int V, bool IN_TWO> [[gnu::noinline]] PWX_QUADS void tile_quads
     for (int i = 0; i < M; i++) {
       i32 quad;
       __builtin_memcpy(&quad, a[i] + at, 4);
-      for (int v = 0; v < V; v++) acc[i][v] = dot_quads<IN_TWO>(acc[i][v], quad, bv[v]);
+      for (int v = 0; v < V; v++) acc[i][v] = dot_quads(acc[i][v], quad, bv[v]);
       for (int v = 0; v < V; v++) gemm::pin(acc[i][v]);
     }
   };
-  const isize n_halves = t.n_halves;
-  for (isize k = 0; k < n_halves; k++) step(t.halves + k * V * W * 4, t.halves_at[k] * 4);
   const int8_t* b = t.b;
   isize k = t.steps;
   for (; k >= 2; k -= 2) {
@@ -191,21 +187,7 @@ template <int M, int V, bool IN_TWO> [[gnu::noinline]] PWX_QUADS void tile_quads
     for (int v = 0; v < V; v++) store_i(t.out + (i * V + v) * W, acc[i][v]);
 }
 #else
-template <int M, int V, bool IN_TWO> void tile_quads(const Tile&) {}
+template <int M, int V> void tile_quads(const Tile&) {}
 #endif
-
-template <int V> inline isize tile_rows(const Tile& t, Quads kind, isize rows) {
-  auto one = [&]<int M>() -> isize {
-    if (kind == Quads::SATURATING) tile_quads<M, V, true>(t);
-    else if (kind != Quads::NONE) tile_quads<M, V, false>(t);
-    else tile_pairs<M, V>(t);
-    return M;
-  };
-  if (rows >= ROWS) return one.template operator()<ROWS>();
-  if constexpr (ROWS > 4)
-    if (rows >= 4) return one.template operator()<4>();
-  if (rows >= 2) return one.template operator()<2>();
-  return one.template operator()<1>();
-}
 
 }  // namespace qgemm

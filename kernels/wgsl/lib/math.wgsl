@@ -8,6 +8,11 @@ fn over_zero(x: f32, sign: u32) -> f32 {
   let size = b & 0x7fffffffu;
   return from_bits(select(((b ^ sign) & 0x80000000u) | 0x7f800000u, 0x7fc00000u, size == 0u || size > 0x7f800000u));
 }
+// x * 0, which they take for 0; the sign is that of the zero.
+fn times_zero(x: f32, sign: u32) -> f32 {
+  let b = bitcast<u32>(x);
+  return from_bits(select((b ^ sign) & 0x80000000u, 0x7fc00000u, (b & 0x7f800000u) == 0x7f800000u));
+}
 // Constant expressions may not be infinite or NaN; arguments may.
 fn from_bits(b: u32) -> f32 { return bitcast<f32>(b); }
 fn bf16_round(x: f32) -> f32 {

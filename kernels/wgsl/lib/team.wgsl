@@ -8,11 +8,26 @@ var<workgroup> shelf: array<vec2<f32>, 64>;  // subgroups have at least four lan
 
 // Lanes of a subgroup exchange registers; what the subgroups of a team have found meets in workgroup memory.
 var<private> subgroup: u32;
+var<workgroup> placed: atomic<u32>;
+
+// A lane's place in the workgroup, such that those of a subgroup are neighbours: how adapters number lanes is left open. Each subgroup
+// takes a number; from whichever they begin, for not every driver begins with 0, as many as there are differ.
+fn place(size: u32, id: u32) -> u32 {
+  subgroup = size;
+  var taken = 0u;
+  if (id == 0u) { taken = atomicAdd(&placed, 1u); }
+  return subgroupBroadcastFirst(taken) % (256u / size) * size + id;
+}
 
 fn team_sum(v: vec2<f32>, index: u32) -> vec2<f32> {
+#if whole
+  let width = subgroup;
+  var sum = subgroupAdd(v);
+#else
   let width = min(subgroup, 32u);
   var sum = v;
   for (var step = 1u; step < 32u; step *= 2u) { sum += select(vec2<f32>(0.0), subgroupShuffleXor(sum, step), step < width); }
+#endif
   if (index % width == 0u) { shelf[index / width] = sum; }
   workgroupBarrier();
   let first = index / TEAM * (TEAM / width);

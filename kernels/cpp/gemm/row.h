@@ -1,0 +1,51 @@
+// One row of a times packed weights (pack.cpp), which stream from memory once.
+#pragma once
+#include "gemm.h"
+
+namespace gemm {
+
+// Columns of y from j on, over as many whole panels as divide into equal runs. These are read side by side: memory answers several runs
+// faster than one. Returns the first column that is left.
+[[gnu::noinline]] inline isize row_panels(const Product& p, isize j, isize end) {
+  constexpr int RUNS = 4;
+  const isize run = (end - j) / (RUNS * NR) * NR, count = RUNS * run;
+  for (isize c = j; c < j + count; c += NR) panel_product(p, nullptr, 0, 1, c, NR, 0, 0);  // what the sums start from
+  for (isize k0 = 0; k0 < p.k; k0 += p.band) {
+    const isize kc = least(p.band, p.k - k0), step = run * kc;
+    for (isize c = j; c < j + run; c += NR) {
+      VF acc[RUNS][NV];
+      float* y = p.y + c;
+#pragma unroll
+      for (int i = 0; i < RUNS; i++)
+        for (int v = 0; v < NV; v++) acc[i][v] = load(y + i * run + v * W);
+      const float *a = p.a + k0 * p.a_cs, *b = p.b + k0 * p.n + c * kc;
+      for (isize k = kc; k > 0; k--, a += p.a_cs, b += NR) {
+        const VF s = splat(*a);
+#pragma unroll
+        for (int i = 0; i < RUNS; i++) {
+          for (int v = 0; v < NV; v++) acc[i][v] = fma(s, load(b + i * step + v * W), acc[i][v]);
+          for (int v = 0; v < NV; v++) pin(acc[i][v]);
+        }
+      }
+#pragma unroll
+      for (int i = 0; i < RUNS; i++)
+        for (int v = 0; v < NV; v++) store(y + i * run + v * W, acc[i][v]);
+    }
+  }
+  p.e.finish(0, j, count, p.y + j);
+  return j + count;
+}
+
+// Scratch as `run` wants it.
+PWX_SMALL inline void run_row(Call& call, const Product& p) {
+  const Blocks s = blocks_of(p, 1);
+  const isize each = s.packed_floats + (p.a_cs == 1 ? 0 : s.rows_floats);
+  const double flops = 2.0 * NR * double(p.k);
+  parallel_for(call.pool, (p.n + NR - 1) / NR, i64(MIN_FLOPS / (flops + 1)) + 1, [&](i64 begin, i64 end, int thread) __attribute__((minsize)) {
+    float* packed = reinterpret_cast<float*>(call.scratch) + thread * each;
+    const isize last = least(proven(end) * NR, p.n), rest = row_panels(p, proven(begin) * NR, last);
+    product_range(p, {nullptr, pack_matrix}, 0, 1, rest, last, s, packed, packed + s.packed_floats);
+  });
+}
+
+}  // namespace gemm

@@ -1,0 +1,222 @@
+// Products of four bytes where a sum of two saturates to int16 (Quads::SATURATING). Weights of which a step could saturate are split into
+// two steps. The rest is added up in int16, whose sums are exact modulo 2^16, and are the sums themselves as long as these lie within int16:
+// by Cauchy and Schwarz they do where the product of the norms of a row less its zero point and of a column does. Segments of steps whose norms
+// are small enough follow one another in such sums, others are widened step by step. Where many steps would be split, pairs of int16 are faster.
+#pragma once
+#include "qgemm/product.h"
+
+namespace qgemm {
+
+constexpr isize SEGMENT = 8;  // steps
+inline isize segments(isize steps) { return (steps + SEGMENT - 1) / SEGMENT; }
+
+// How a panel is multiplied, and the memory that it takes.
+struct Arranged {
+  int8_t *b, *other;  // the panel; the second parts of steps that were split, or the panel in pairs
+  i32* other_at;      // which steps these are
+  i32* norms;         // by segment: the largest sum of squares of the weights that one lane of int16 adds up
+  int16_t* lanes;     // by segment: sums of the weights of each lane before it, modulo 2^16
+  isize n_other;
+  bool pairs;
+  alignas(64) i32 other_sums[NR];  // of the columns of `other`
+};
+
+#if defined(__wasm_relaxed_simd__)
+constexpr bool MAY_SATURATE = true;
+constexpr isize SAMPLE = 16;  // steps that tell whether to take pairs
+
+// Whether two products of bytes may leave int16: weights above or below 0 that add up to more than 128 of either sign.
+template <int V> bool saturates(const v128_t* b) {
+  v128_t over = wasm_i16x8_splat(0);
+  for (int v = 0; v < V; v++) {
+    over |= wasm_i16x8_gt(wasm_i16x8_extadd_pairwise_i8x16(wasm_i8x16_max(b[v], wasm_i8x16_splat(0))), wasm_i16x8_splat(128));
+    over |= wasm_i16x8_lt(wasm_i16x8_extadd_pairwise_i8x16(wasm_i8x16_min(b[v], wasm_i8x16_splat(0))), wasm_i16x8_splat(-128));
+  }
+  return wasm_v128_any_true(over);
+}
+
+// Whether pairs are faster: few rows, or many steps that saturate.
+template <int V> PWX_SMALL bool take_pairs(const int8_t* from, isize steps, isize rows) {
+  if (rows <= ROWS) return true;
+  isize many = 0;
+  for (isize s = 0; s < least(steps, SAMPLE); s++, from += V * 16) {
+    v128_t b[V];
+    __builtin_memcpy(b, from, sizeof b);
+    many += saturates<V>(b);
+  }
+  return 4 * many > least(steps, SAMPLE);
+}
+
+inline i32 largest(v128_t v) {
+  v = wasm_i32x4_max(v, wasm_i32x4_shuffle(v, v, 2, 3, 0, 1));
+  return wasm_i32x4_extract_lane(wasm_i32x4_max(v, wasm_i32x4_shuffle(v, v, 1, 0, 3, 2)), 0);
+}
+
+template <int V> void arrange(const int8_t* from, isize steps, isize rows, bool may_pair, Arranged& to) {
+  to.n_other = 0;
+  to.pairs = may_pair && take_pairs<V>(from, steps, rows);
+  if (to.pairs) {
+    int8_t* d = to.other;
+    for (isize s = 0; s < steps; s++, d += V * 16)
+      for (int v = 0; v < V; v++, from += 16) {
+        const v128_t b = wasm_v128_load(from), both = wasm_i16x8_shuffle(b, b, 0, 2, 4, 6, 1, 3, 5, 7);
+        wasm_v128_store64_lane(d + v * 8, both, 0);
+        wasm_v128_store64_lane(d + (V + v) * 8, both, 1);
+      }
+    return;
+  }
+  v128_t lanes[V]{}, others[V]{}, squares[2]{};
+  int8_t* other = to.other;
+  for (isize s = 0; s < steps; s++) {
+    v128_t b[V];
+    __builtin_memcpy(b, from + s * V * 16, sizeof b);
+    if (s % SEGMENT == 0) __builtin_memcpy(to.lanes + s / SEGMENT * V * 8, lanes, sizeof lanes);
+    if (saturates<V>(b)) {
+      for (int v = 0; v < V; v++, other += 16) {
+        const v128_t half = wasm_i8x16_shr(b[v], 1), rest = wasm_i8x16_sub(b[v], half);
+        wasm_v128_store(other, rest);
+        others[v] = wasm_i32x4_add(others[v], wasm_i32x4_extadd_pairwise_i16x8(wasm_i16x8_extadd_pairwise_i8x16(rest)));
+        b[v] = half;
+      }
+      to.other_at[to.n_other++] = i32(s);
+    }
+    __builtin_memcpy(to.b + s * V * 16, b, sizeof b);
+    v128_t most[2]{};
+    for (int v = 0; v < V; v++) {
+      lanes[v] = wasm_i16x8_add(lanes[v], wasm_i16x8_extadd_pairwise_i8x16(b[v]));
+      const v128_t low = wasm_i16x8_extend_low_i8x16(b[v]), high = wasm_i16x8_extend_high_i8x16(b[v]);
+      most[0] = wasm_i32x4_max(most[0], wasm_i32x4_dot_i16x8(low, low));
+      most[1] = wasm_i32x4_max(most[1], wasm_i32x4_dot_i16x8(high, high));
+    }
+    for (int h = 0; h < 2; h++) squares[h] = wasm_i32x4_add(squares[h], most[h]);
+    if (s % SEGMENT == SEGMENT - 1 || s == steps - 1) {
+      to.norms[s / SEGMENT] = largest(wasm_i32x4_max(squares[0], squares[1]));
+      squares[0] = squares[1] = wasm_i32x4_splat(0);
+    }
+  }
+  __builtin_memcpy(to.lanes + segments(steps) * V * 8, lanes, sizeof lanes);
+  __builtin_memcpy(to.other_sums, others, sizeof others);
+}
+
+// By tile of rows and segment: the largest sum of squares, of what one lane adds up, of unsigned bytes less `center`.
+[[gnu::noinline]] inline void row_norms(const char* at, isize step, isize count, isize depth, i32 center, i32* out) {
+  const v128_t c = wasm_i16x8_splat(int16_t(center)), c4 = wasm_i64x2_shuffle(c, wasm_i64x2_splat(0), 0, 2);
+  for (isize i = 0; i < count; i += ROWS)
+    for (isize begin = 0; begin < depth; begin += 4 * SEGMENT) {
+      const isize end = least(begin + 4 * SEGMENT, depth);
+      v128_t most = wasm_i32x4_splat(0);
+      for (isize r = i; r < least(i + ROWS, count); r++) {
+        v128_t sum = wasm_i32x4_splat(0);
+        const char* from = at + r * step;
+        isize k = begin;
+        for (; k + 16 <= end; k += 16) {
+          const v128_t bytes = wasm_v128_load(from + k), low = wasm_i16x8_sub(wasm_u16x8_extend_low_u8x16(bytes), c);
+          const v128_t high = wasm_i16x8_sub(wasm_u16x8_extend_high_u8x16(bytes), c);
+          sum = wasm_i32x4_add(sum, wasm_i32x4_add(wasm_i32x4_dot_i16x8(low, low), wasm_i32x4_dot_i16x8(high, high)));
+        }
+        for (; k < end; k += 4) {
+          const v128_t low = wasm_i16x8_sub(wasm_u16x8_extend_low_u8x16(wasm_v128_load32_zero(from + k)), c4);
+          sum = wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(low, low));
+        }
+        most = wasm_i32x4_max(most, wasm_i32x4_add(sum, wasm_i32x4_shuffle(sum, sum, 2, 3, 0, 1)));
+      }
+      *out++ = largest(most);
+    }
+}
+
+template <int M, int V> [[gnu::noinline]] void tile_runs(const Tile& t) {
+  constexpr i64 MOST = i64(32767) * 32767;
+  for (int i = 0; i < M; i++)
+    for (int v = 0; v < V; v++) store_i(t.out + (i * V + v) * W, t.start ? load_i(t.start + v * W) : splat_i(0));
+  const isize count = segments(t.steps);
+  isize done = 0;  // segments
+  for (isize r = -t.n_other; r < 0 || done < count; r++) {
+    const int8_t* b = t.other + (t.n_other + r) * V * 16;
+    isize steps = 1, at;
+    const isize from = done;
+    if (r < 0) {
+      at = t.other_at[t.n_other + r];
+    } else {
+      i64 x = 0, y = 0;
+      for (; t.a_norms && done < count; done++) {
+        x += t.a_norms[done], y += t.norms[done];
+        if (x * y > MOST) break;
+      }
+      at = from * SEGMENT;
+      steps = least(most(done, from + 1) * SEGMENT, t.steps) - at;
+      b = t.b + at * V * 16;
+    }
+    const char* a[M];
+    for (int i = 0; i < M; i++) a[i] = t.a + i * t.a_rs + at * 4;
+    VI acc[M][V];
+    auto each = [&](auto add) __attribute__((always_inline)) {
+      auto step = [&](int u) __attribute__((always_inline)) {
+        v128_t bv[V];
+        for (int v = 0; v < V; v++) bv[v] = wasm_v128_load(b + (u * V + v) * 16);
+        for (int i = 0; i < M; i++) {
+          const v128_t quad = wasm_v128_load32_splat(a[i] + 4 * u);
+          for (int v = 0; v < V; v++) acc[i][v] = add(acc[i][v], wasm_i16x8_relaxed_dot_i8x16_i7x16(bv[v], quad));
+          for (int v = 0; v < V; v++) gemm::pin(acc[i][v]);
+        }
+      };
+      for (; steps >= 2; steps -= 2) {
+        step(0);
+        step(1);
+        b += 2 * V * 16;
+        gemm::pin(b);
+        for (int i = 0; i < M; i++) {
+          a[i] += 8;
+          gemm::pin(a[i]);
+        }
+      }
+      if (steps) step(0);
+    };
+    const bool wide = done == from;
+    if (wide) done += r >= 0;
+    const v128_t center = wasm_i16x8_splat(int16_t(t.center));
+    v128_t less[V];  // what the center of a row is multiplied by, and then its products
+    for (int v = 0; v < V; v++) less[v] = wasm_i16x8_sub(wasm_v128_load(t.lanes + (from * V + v) * 8), wasm_v128_load(t.lanes + (done * V + v) * 8));
+    if (wide) {
+      for (int v = 0; v < V; v++) less[v] = wasm_i32x4_dot_i16x8(less[v], center);
+      for (int i = 0; i < M; i++)
+        for (int v = 0; v < V; v++) acc[i][v] = load_i(t.out + (i * V + v) * W) + (VI)less[v];
+      // V8 makes the vector of ones anew in every sum of four products: two instructions with one that is kept are faster.
+      each([](VI sum, v128_t products) { return sum + (VI)wasm_i32x4_dot_i16x8(products, wasm_i16x8_splat(1)); });
+      for (int i = 0; i < M; i++)
+        for (int v = 0; v < V; v++) store_i(t.out + (i * V + v) * W, acc[i][v]);
+    } else {
+      for (int v = 0; v < V; v++) less[v] = wasm_i16x8_mul(less[v], center);
+      for (int i = 0; i < M; i++)
+        for (int v = 0; v < V; v++) acc[i][v] = (VI)less[v];
+      each([](VI sum, v128_t products) { return (VI)wasm_i16x8_add((v128_t)sum, products); });
+      for (int i = 0; i < M; i++)
+        for (int v = 0; v < V; v++) {
+          i32* out = t.out + (i * V + v) * W;
+          store_i(out, load_i(out) + (VI)wasm_i32x4_extadd_pairwise_i16x8((v128_t)acc[i][v]));
+        }
+    }
+  }
+}
+#else
+constexpr bool MAY_SATURATE = false;
+template <int V> void arrange(const int8_t*, isize, isize, bool, Arranged&) {}
+inline void row_norms(const char*, isize, isize, isize, i32, i32*) {}
+template <int M, int V> void tile_runs(const Tile&) {}
+#endif
+
+template <int V> inline isize tile_rows(const Tile& t, Quads kind, isize rows) {
+  auto one = [&]<int M>() -> isize {
+    if (kind == Quads::SATURATING) tile_runs<M, V>(t);
+    else if (kind != Quads::NONE) tile_quads<M, V>(t);
+    else tile_pairs<M, V>(t);
+    return M;
+  };
+  if (rows >= ROWS) return one.template operator()<ROWS>();
+  if constexpr (ROWS > 4)
+    if (rows >= 4) return one.template operator()<4>();
+  if constexpr (ROWS > 3)
+    if (rows >= 2) return one.template operator()<2>();
+  return one.template operator()<1>();
+}
+
+}  // namespace qgemm
