@@ -31,10 +31,12 @@ def compile(
     outputs: Sequence[str] | None = None,
     sizes: Mapping[str, int] | None = None,
     initializers: Mapping[str, np.ndarray] | None = None,
+    external: Mapping[str, bytes | memoryview] | None = None,
     optimise: bool = True,
     gpu: bool = False,
     weights: str | narrowing.Wish | None = None,
     keep: Sequence[str] = (),
+    choice: bool = False,
     progress: Progress | None = None,
 ) -> Compiled:
     """Compiles a model.
@@ -46,12 +48,15 @@ def compile(
         outputs: names of the values to give, intermediate ones too, in place of the model's outputs.
         sizes: of symbolic dimensions by name; names that the model lacks are ignored.
         initializers: arrays in the place of the model's own, by name.
+        external: contents of external data files by their locations, looked up before the model's directory.
         optimise: run the fusing passes; without them each operator is lowered as it stands.
         gpu: lower for GPUs as well.
         weights: ``"f16"``, ``"bf16"``, ``"int8"`` or ``"q4"``: hold constant operands of products and tables in as few bits, or wider
             where that would cost an output too much; a :class:`narrow.Wish` says on which inputs, and how much. What was done is
             ``Compiled.narrowed``.
         keep: names of weights, or of nodes, whose weights stay as they are; ``*`` and ``?`` stand for others.
+        choice: of a language model, adds the output ``choice``, float32 [..., 3]: the most likely token, its logit, and the logarithm of
+            the sum of all logits' powers, so that a GPU need not give the logits to who takes that token.
     Raises:
         ValueError: no such ``weights``, or no weight of a name to ``keep``.
         ReadError: the file is no model that can be read.
@@ -60,9 +65,9 @@ def compile(
     tell = progress or (lambda phase, share: None)
     tell("read", 0.0)
     with _uncollected():
-        model = files.read(source)
+        model = files.read(source, external=external, replaced=list(initializers or {}))
         tell("trace", 0.1)
-        graph = trace(model, shapes=shapes, constants=constants, outputs=outputs, sizes=sizes, initializers=initializers)
+        graph = trace(model, shapes=shapes, constants=constants, outputs=outputs, sizes=sizes, initializers=initializers, choice=choice)
         tell("optimise", 0.6)
         passes.run(graph, passes.PIPELINE if optimise else passes.PLAIN)
         narrowed = _narrowed(graph, weights, keep, model, tell)
@@ -70,6 +75,8 @@ def compile(
         parts = partition(graph)
         core = lower(parts, optimise)
         on_gpu = lower_gpu(parts, optimise) if gpu else None
+        if on_gpu is not None:
+            on_gpu.init = core.shared
     tell("done", 1.0)
     return Compiled(
         _signatures(graph, graph.inputs, graph.strings[0]),

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from typing import Any
 
 from . import source as files
 from .ir import Face, NeedsShape, NeedsSizes, face_of
 
 
-def declared(source: str | os.PathLike[str] | bytes) -> tuple[list[Face], list[Face]]:
-    """Inputs and outputs as the file declares them."""
-    graph = files.read(source).graph
+def declared(source: str | os.PathLike[str] | bytes, **how: Any) -> tuple[list[Face], list[Face]]:
+    """Inputs and outputs as the file declares them; ``how`` it is read."""
+    graph = files.read(source, **how).graph
     return [face_of(i) for i in graph.inputs], [face_of(o) for o in graph.outputs]
 
 

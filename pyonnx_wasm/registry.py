@@ -93,7 +93,8 @@ class Kernel:
         traits: what passes may ask: ``"epilogue"`` (takes ``bias``, ``residual``, ``act`` and the factor ``alpha``; with ``"channels"``
             the bias is per axis 1 and the weights ``w`` scale it), ``"strided"`` (takes any view), ``"elementwise"`` (all views have the
             output's shape), ``"inplace"`` (may write over an input of the same layout), ``"dequantize"`` (takes a ``scale`` per column and
-            gives float32 then), ``"strings"`` (of strings, which GPUs do not know), ``"shader"`` (GPUs alone run it).
+            gives float32 then), ``"strings"`` (of strings, which GPUs do not know), ``"shader"`` (GPUs alone run it), ``"smooth"``
+            (little changes of what it reads are little ones of what it gives).
         enums: which parameters, or entries of the tail, are members of which enumeration.
         notation: how parameters by meaning are written and read in the IR's text, where that is not as lists.
     """

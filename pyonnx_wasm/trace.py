@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,8 @@ from .ir import (
     Single,
     Storage,
     Strings,
+    TooManyWays,
+    Undecided,
     Value,
     dims,
     face_of,
@@ -35,10 +37,14 @@ from .ir import (
 )
 from .ir.dims import DimLike
 from .onnxfile import reader
+from .onnxfile.graph import behind
+from .ops import reduction
 from .ops.ragged import formed, of_each_rank, ranked, shaped
 from .tensor.packed import settled
 
 ops.load_all()
+#: Values one behind the other whose ranks are data: each doubles what is compiled.
+MOST_UNDECIDED = 6
 SUPPORTED = frozenset(d for d in DType if d.bits in (2, 4, 8, 16, 32, 64) and d is not DType.complex64) | {DType.string}
 
 
@@ -50,6 +56,7 @@ def trace(
     outputs: Sequence[str] | None = None,
     sizes: Mapping[str, int] | None = None,
     initializers: Mapping[str, np.ndarray] | None = None,
+    choice: bool = False,
 ) -> Graph:
     """Builds the IR of a model.
 
@@ -59,6 +66,7 @@ def trace(
         sizes: of symbolic dimensions by name; names that the model lacks are ignored.
         initializers: arrays in the place of the model's own, by name.
         outputs: names of the values to give in place of the model's outputs.
+        choice: adds the output ``choice`` (``ops.reduction.choice``) of the model's ``logits``.
     Raises:
         IRError: naming the node that cannot be compiled, and why; NeedsShape where ranks are missing.
     """
@@ -77,6 +85,11 @@ def trace(
                 raise IRError(f"output {name!r} is computed by no node")
             graph.origin = name
             tracer.add_output(name, tracer.names[name], declared.get(name))
+        if choice:
+            if "logits" not in declared or "choice" in tracer.names:
+                raise IRError("a choice is of an output 'logits', and no value of the model has its name")
+            graph.origin = "choice"
+            tracer.add_output("choice", reduction.choice(tracer.names["logits"]), None)
     return graph
 
 
@@ -99,12 +112,13 @@ class Tracer:
         self.constants: dict[int, Value | Strings] = {}
         self.symbols: dict[str, DimLike] = {}
         self.operators: dict[tuple[str, str, int, bool], registry.Operator] = {}
+        self.deep = 0  # values of a rank that is data, one behind the other
         self.apart: dict[str, Value] = {}  # inputs with axes of their own: as their names say it
 
     def add_inputs(self, shapes: Mapping[str, Sequence[int | str | None]], constants: Mapping[str, np.ndarray]) -> None:
         """Declares the inputs. Axes of one name have one size, demanded before anything runs; that of an input which only branches
         read is demanded by the branch that reads it: who feeds a model does not care for the sizes of what is not used."""
-        inputs = [(i, _declared(i, shapes.get(i.name))) for i in self.model.graph.inputs]
+        inputs = [(_dense(i), _declared(i, shapes.get(i.name))) for i in self.model.graph.inputs]
         unranked = [i.name for i, shape in inputs if i.type.kind == "tensor" and shape is None]
         if unranked:
             raise NeedsShape(unranked)
@@ -255,18 +269,52 @@ class Tracer:
                 names[name] = self.constant(stored)
         into = Graph.current()
         outer = into.origin
+        open_: list[tuple[reader.Node, Undecided]] = []  # nodes with results of a rank that is data
+        later: set[int] = set()
         for node in graph.nodes:
-            into.origin = node.name or f"{node.op_type}_{node.index}"
+            if id(node) in later:
+                continue
             try:
-                results = self.call(node, names)
-            except IRError as error:
-                error.args = (f"node {into.origin!r} ({node.op_type}): {error}",) if not getattr(error, "placed", False) else error.args
-                error.placed = True  # type: ignore[attr-defined]
-                raise
+                results = self.placed(node, lambda node: self.call(node, names))
+            except Undecided as undecided:
+                if undecided.resume is None:
+                    raise
+                open_.append((node, undecided))
+                later = {id(n) for n in behind(graph, open_[0][0], [n for n, _ in open_[1:]]).nodes}
+                continue
             for name, value in zip(node.outputs, results, strict=False):
                 if name:
                     names[name] = value
+        if open_:
+            first, cause = open_[0]
+            rest = behind(graph, first, [n for n, _ in open_[1:]])
+            values = self.placed(first, lambda _: self.each_way(cause, rest))
+            names.update(zip((info.name for info in rest.outputs), values, strict=True))
         into.origin = outer
+
+    def each_way(self, cause: Undecided, rest: reader.Graph) -> Sequence[Any]:
+        """All that comes behind a node, for each rank that the node's result may have."""
+        if self.deep == MOST_UNDECIDED:
+            raise TooManyWays(
+                f"{cause}; {MOST_UNDECIDED} values before it have a rank that is data as well, and each doubles what is compiled: "
+                "give one of them a single rank"
+            )
+        self.deep += 1
+        try:
+            return cause.resume(rest) if cause.resume else ()
+        finally:
+            self.deep -= 1
+
+    def placed(self, node: reader.Node, run: Callable[[reader.Node], Sequence[Any]]) -> Sequence[Any]:
+        """What is run for a node; errors say which it is."""
+        into = Graph.current()
+        into.origin = _origin(node)
+        try:
+            return run(node)
+        except IRError as error:
+            error.args = (f"node {into.origin!r} ({node.op_type}): {error}",) if not getattr(error, "placed", False) else error.args
+            error.placed = True  # type: ignore[attr-defined]
+            raise
 
     def constant(self, stored: reader.Tensor) -> Value | Strings:
         if id(stored) not in self.constants:
@@ -369,6 +417,15 @@ def _pooled(operator: registry.Operator, inputs: list[Any]) -> Value | None:
     for k, value in zip(moved, spans, strict=True):
         inputs[k] = value
     return pool
+
+
+def _origin(node: reader.Node) -> str:
+    return node.name or f"{node.op_type}_{node.index}"
+
+
+def _dense(info: reader.ValueInfo) -> reader.ValueInfo:
+    """An input of sparse tensors is fed with dense ones."""
+    return replace(info, type=replace(info.type, kind="tensor")) if info.type.kind == "sparse" else info
 
 
 def _declared(info: reader.ValueInfo, shape: Sequence[int | str | None] | None) -> list[int | str | None] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,15 @@ def _host(device_type: str) -> None:
 
 def _dtype_of(array: Array) -> DType:
     return DType.string if array.dtype.kind in "OUST" else from_numpy(array.dtype)
+
+
+class OrtSparseFormat(Enum):
+    """How a sparse tensor says where its values are: by index, by row, or not at all."""
+
+    ORT_SPARSE_UNDEFINED = 0
+    ORT_SPARSE_COO = 1
+    ORT_SPARSE_CSRC = 2
+    ORT_SPARSE_BLOCK_SPARSE = 4
 
 
 class OrtValue:
@@ -62,6 +72,17 @@ class OrtValue:
     def ortvalue_from_numpy_with_onnx_type(data: Array, onnx_element_type: int) -> OrtValue:
         """A tensor of a type that numpy lacks, over its bits."""
         return OrtValue(data, DType(onnx_element_type))
+
+    @staticmethod
+    def from_dlpack(data: Any) -> OrtValue:
+        """A tensor of another library, in memory, by the DLPack protocol; the two share it where it is contiguous."""
+        return OrtValue(np.from_dlpack(data))
+
+    def __dlpack__(self, **how: Any) -> Any:
+        return self._array.__dlpack__(**how)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        return self._array.__dlpack_device__()
 
     @staticmethod
     def ortvalue_from_shape_and_type(
@@ -134,16 +155,17 @@ class IOBinding:
 
     def __init__(self, session: InferenceSession) -> None:
         self._session = session
+        self._names = {"input": [a.name for a in session.get_inputs()], "output": [a.name for a in session.get_outputs()]}
         self._inputs: dict[str, OrtValue] = {}
         self._outputs: dict[str, OrtValue | None] = {}
         self._results: dict[str, OrtValue] = {}
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Array) -> None:
         """Binds an array; what is written into it later is read by later runs."""
-        self._inputs[self._known(name, self._session.get_inputs(), "input")] = OrtValue(arr_on_cpu)
+        self._inputs[self._known(name, "input")] = OrtValue(arr_on_cpu)
 
     def bind_ortvalue_input(self, name: str, ortvalue: OrtValue) -> None:
-        self._inputs[self._known(name, self._session.get_inputs(), "input")] = ortvalue
+        self._inputs[self._known(name, "input")] = ortvalue
 
     def bind_input(self, name: str, device_type: str, device_id: int, element_type: Any, shape: Sequence[int], buffer_ptr: int) -> None:
         raise NotImplementedError(f"input {name!r} by address: bind an array (bind_cpu_input) or a value (bind_ortvalue_input)")
@@ -155,10 +177,10 @@ class IOBinding:
         _host(device_type)
         if buffer_ptr is not None:
             raise NotImplementedError(f"output {name!r} by address: bind a value (bind_ortvalue_output)")
-        self._outputs[self._known(name, self._session.get_outputs(), "output")] = None
+        self._outputs[self._known(name, "output")] = None
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
-        self._outputs[self._known(name, self._session.get_outputs(), "output")] = ortvalue
+        self._outputs[self._known(name, "output")] = ortvalue
 
     def clear_binding_inputs(self) -> None:
         self._inputs.clear()
@@ -194,25 +216,48 @@ class IOBinding:
                 bound.update_inplace(found)
                 self._results[name] = bound
 
-    @staticmethod
-    def _known(name: str, args: Sequence[Any], what: str) -> str:
-        if name not in {a.name for a in args}:
-            raise ValueError(f"the model has no {what} {name!r}; it has {', '.join(repr(a.name) for a in args)}")
+    def _known(self, name: str, what: str) -> str:
+        if name not in self._names[what]:
+            raise ValueError(f"the model has no {what} {name!r}; it has {', '.join(map(repr, self._names[what]))}")
         return name
+
+
+class CooView:
+    """Where the values of a sparse tensor are: ``indices()``, flat [n] or [n, 2], int64."""
+
+    def __init__(self, indices: Array) -> None:
+        self._indices = indices
+
+    def indices(self) -> Array:
+        return self._indices
+
+
+class CsrView:
+    """Likewise by row: ``inner()``, the column of each value, and ``outer()``, where each row begins, int64."""
+
+    def __init__(self, inner: Array, outer: Array) -> None:
+        self._inner, self._outer = inner, outer
+
+    def inner(self) -> Array:
+        return self._inner
+
+    def outer(self) -> Array:
+        return self._outer
 
 
 class SparseTensor:
     """A sparse tensor as onnxruntime spells it; sessions take it densified."""
 
-    def __init__(self, shape: Sequence[int], values: Array, flat: Array, layout: str) -> None:
+    def __init__(self, shape: Sequence[int], values: Array, flat: Array, layout: OrtSparseFormat, places: Mapping[str, Array]) -> None:
         self._shape, self._values, self._flat, self._layout = tuple(shape), np.asarray(values), np.asarray(flat, np.int64), layout
+        self._places = {name: np.asarray(indices, np.int64) for name, indices in places.items()}
 
     @staticmethod
     def sparse_coo_from_numpy(dense_shape: Sequence[int], values: Array, coo_indices: Array, ort_device: Any = None) -> SparseTensor:
         """Values at indices: flat [n], or a row and a column each [n, 2]."""
         indices = np.asarray(coo_indices, np.int64)
         flat = indices if indices.ndim == 1 else np.ravel_multi_index(tuple(indices.T), tuple(dense_shape))
-        return SparseTensor(dense_shape, values, flat, "ORT_SPARSE_COO")
+        return SparseTensor(dense_shape, values, flat, OrtSparseFormat.ORT_SPARSE_COO, {"indices": indices})
 
     @staticmethod
     def sparse_csr_from_numpy(
@@ -221,7 +266,8 @@ class SparseTensor:
         """Values by rows: the column of each, and where each row begins."""
         starts = np.asarray(outer_indices, np.int64)
         rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
-        return SparseTensor(dense_shape, values, rows * dense_shape[1] + np.asarray(inner_indices, np.int64), "ORT_SPARSE_CSRC")
+        flat = rows * dense_shape[1] + np.asarray(inner_indices, np.int64)
+        return SparseTensor(dense_shape, values, flat, OrtSparseFormat.ORT_SPARSE_CSRC, {"inner": inner_indices, "outer": starts})
 
     def values(self) -> Array:
         return self._values
@@ -229,8 +275,21 @@ class SparseTensor:
     def dense_shape(self) -> list[int]:
         return list(self._shape)
 
-    def format(self) -> str:
+    def format(self) -> OrtSparseFormat:
         return self._layout
+
+    def as_coo_view(self) -> CooView:
+        """Where the values of a tensor by index are."""
+        return CooView(self._placed("indices"))
+
+    def as_csrc_view(self) -> CsrView:
+        """Where the values of a tensor by row are."""
+        return CsrView(self._placed("inner"), self._placed("outer"))
+
+    def _placed(self, name: str) -> Array:
+        if name not in self._places:
+            raise ValueError(f"the sparse tensor is {self._layout.name}: it has no {name}")
+        return self._places[name]
 
     def data_type(self) -> str:
         return "sparse_" + type_name(from_numpy(self._values.dtype))

@@ -27,6 +27,20 @@ def blocks(kind: str, rows: int, columns: int, rng: np.random.Generator) -> Arra
     return made.reshape(rows, -1)
 
 
+ALPHABET = [*"abcdefghijklmnopqrstuvwxyz.:", "Ġ"]
+TEMPLATE = "{{ raise_exception('no') if not messages }}{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}"
+#: Metadata of a model of letters that talks.
+TALKS: dict[str, Any] = {
+    "tokenizer.ggml.model": "gpt2", "tokenizer.ggml.pre": "gpt-2", "tokenizer.ggml.tokens": ["<s>", "</s>", *ALPHABET, "th", "the"],
+    "tokenizer.ggml.merges": ["t h", "th e"], "tokenizer.ggml.token_type": [3, 3] + [1] * (len(ALPHABET) + 2),
+    "tokenizer.chat_template": TEMPLATE,
+}  # fmt: skip
+
+
+def talking(path: Path, **sizes: Any) -> Path:
+    return Tiny("Q8_0", words=len(TALKS["tokenizer.ggml.tokens"]), **sizes).write(path, TALKS)
+
+
 @dataclass
 class Tiny:
     """A Llama decoder: 4 heads over 2 of 16 features, which turn pair by pair."""
@@ -37,6 +51,7 @@ class Tiny:
     words: int = 50
     layers: int = 2
     tied: bool = False
+    context: int = 32
     weights: dict[str, Array] = field(default_factory=dict)
 
     def write(self, path: Path, extra: dict[str, Any] | None = None) -> Path:
@@ -45,7 +60,7 @@ class Tiny:
         size, rng = self.width // 4, np.random.default_rng(7)
         w = gguf.GGUFWriter(path, "llama")
         for add, value in (
-            (w.add_context_length, 32), (w.add_embedding_length, self.width), (w.add_block_count, self.layers),
+            (w.add_context_length, self.context), (w.add_embedding_length, self.width), (w.add_block_count, self.layers),
             (w.add_feed_forward_length, self.inside), (w.add_head_count, 4), (w.add_head_count_kv, 2), (w.add_layer_norm_rms_eps, 1e-5),
             (w.add_rope_dimension_count, size), (w.add_eos_token_id, 1), (w.add_bos_token_id, 0),
         ):  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from generation_models import WORDS, decoder, encoder, gpt, search
 from onnx import TensorProto
 
-from pyonnx_wasm import InferenceSession, SessionOptions, set_seed
+from pyonnx_wasm import InferenceSession, SessionOptions, parity, set_seed
 
 Array = np.ndarray[Any, Any]
 GREEDY = ["input_ids", "max_length", "min_length", "repetition_penalty", "vocab_mask", "prefix_vocab_mask", "attention_mask"]
@@ -177,6 +178,19 @@ def test_backends(backend: str) -> None:
     np.testing.assert_array_equal(got[0], want[0])
     for g, w in zip(got[1:], want[1:], strict=True):
         np.testing.assert_allclose(g, w, 1e-4, 1e-4)
+
+
+def test_in_chromium(tmp_path: Path) -> None:
+    """A greedy and a beam search: the tokens of onnxruntime from a page, in WebAssembly and on WebGPU."""
+    data, feed = beams_of_one()
+    (tmp_path / "beams.onnx").write_bytes(data)
+    greedy = {"input_ids": i32([3, 5, 7], [2, 4, 9]), "max_length": i32(8)}
+    attributes = {"decoder": gpt(3), "eos_token_id": 4, "pad_token_id": 0}
+    (tmp_path / "greedy.onnx").write_bytes(search("GreedySearch", named(GREEDY, greedy), attributes))
+    for name, given in (("beams", feed), ("greedy", greedy)):
+        report = parity.run(tmp_path / f"{name}.onnx", given, backends=["cpu", "wasm", "webgpu"], against="onnxruntime")
+        assert report.agrees, report.table()
+        assert report.skipped == {}
 
 
 def sampled(feed: Mapping[str, Any], outputs: int = 1, **attributes: Any) -> bytes:

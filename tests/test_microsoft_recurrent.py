@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
-from operator_case import Array, Feed, check, model, normal, outputs_of
+from operator_case import Array, Feed, check, model, normal, outputs_of, same, sessions
 from test_microsoft_attention import DOMAIN
 
 NAMES = ["x", "w", "r", "b", "n", "h", "c", "p", "ws", "wz", "rs", "rz"]
@@ -101,3 +102,57 @@ def test_causal_convolution(last: int, dilation: int, window: int, past: bool) -
         "CausalConvWithState", given, constants=constants, inputs=inputs, outputs=["y", "t"], domain=DOMAIN,
         oracle=windowed if window else "onnxruntime", **attributes, **({"state_window": window} if window else {}),
     )  # fmt: skip
+
+
+ATTENDED = [
+    {},
+    {"lengths": True},
+    {"memory_lengths": True},
+    {"layer": False},
+    {"peepholes": True, "input_forget": 1},
+    {"bias": False, "initial": True, "clip": 0.3},
+    {"direction": "reverse", "lengths": True},
+    {"direction": "bidirectional", "lengths": True, "memory_lengths": True, "peepholes": True, "initial": True},
+]
+
+
+@pytest.mark.parametrize("case", ATTENDED)
+def test_attention_lstm(case: dict[str, Any]) -> None:
+    direction = case.get("direction", "forward")
+    ways, size, width, depth, attention, layer = (2 if direction == "bidirectional" else 1), 3, 4, 5, 6, 2
+    attended = layer if case.get("layer", True) else depth
+    constants = {"w": normal(ways, 4 * size, width + attended) * 0.5, "r": normal(ways, 4 * size, size) * 0.5}
+    constants |= {"qw": normal(ways, size, attention), "mw": normal(ways, depth, attention), "v": normal(ways, attention)}
+    constants |= {"b": normal(ways, 8 * size)} if case.get("bias", True) else {}
+    constants |= {"p": normal(ways, 3 * size)} if "peepholes" in case else {}
+    constants |= {"aw": normal(ways, depth + size, layer)} if case.get("layer", True) else {}
+    feeds = []
+    for steps, batch, places in ((4, 2, 3), (1, 1, 5), (6, 3, 2)):
+        given = {"x": normal(steps, batch, width), "m": normal(batch, places, depth)}
+        less = np.arange(batch)
+        given |= {"lengths": np.maximum(steps - less, 1).astype(np.int32)} if "lengths" in case else {}
+        given |= {"places": np.maximum(places - less, 1).astype(np.int32)} if "memory_lengths" in case else {}
+        given |= {n: normal(ways, batch, size, seed=s) for s, n in enumerate("hc", 3)} if "initial" in case else {}
+        feeds.append(given)
+    known = {*constants, *feeds[0]}
+    names = [n if n in known else "" for n in ("x", "w", "r", "b", "lengths", "h", "c", "p", "qw", "mw", "v", "m", "places", "aw")]
+    while not names[-1]:
+        names.pop()
+    attributes = {k: v for k, v in case.items() if k in ("direction", "clip", "input_forget")}
+    check(
+        "AttnLSTM", feeds, outputs=["y", "h1", "c1"], inputs=names, constants=constants, domain=DOMAIN, hidden_size=size, **attributes,
+        rtol=1e-3,
+    )  # fmt: skip
+
+
+def test_attention_lstm_of_any_width() -> None:
+    """How many columns of the weights are the input's is told by the input alone."""
+    constants = {"w": normal(1, 12, 9), "r": normal(1, 12, 3), "qw": normal(1, 3, 2), "mw": normal(1, 5, 2), "v": normal(1, 2)}
+    given = [{"x": normal(t, 2, 4), "m": normal(2, p, 5)} for t, p in ((3, 2), (1, 4))]
+    names = ["x", "w", "r", "", "", "", "", "", "qw", "mw", "v", "m"]
+    data = model("AttnLSTM", given, ["y"], constants, DOMAIN, inputs=names, hidden_size=3)
+    free = onnx.load_from_string(data)
+    free.graph.input[0].type.tensor_type.shape.dim[2].dim_param = "width"
+    for _, session in sessions(free.SerializeToString()):
+        for feed in given:
+            same(session.run(None, feed)[0], outputs_of(data, feed, "onnxruntime")[0], 1e-3, 1e-5)

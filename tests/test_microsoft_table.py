@@ -15,13 +15,10 @@ load_all()
 DOMAIN = "com.microsoft"
 SCHEMAS = {s.name: s for s in state.get_all_operator_schema() if s.domain == DOMAIN}
 REFUSES = [
-    "AttnLSTM",
-    "BifurcationDetector",
     "DecoderAttention",
     "DequantizeBFP",
     "DequantizeWithOrder",
     "DynamicSparseAttention",
-    "DynamicTimeWarping",
     "EPContext",
     "GatedDeltaNet",
     "GemmFloat8",
@@ -29,8 +26,6 @@ REFUSES = [
     "MatMulBlockQuantizedFp4Weight",
     "MatMulBlockQuantizedFp8Weight",
     "MatMulFpQ4",
-    "MaxpoolWithMask",
-    "NGramHashMapping",
     "PackedSparseAttentionIndexer",
     "PagedAttention",
     "QOrderedAttention",
@@ -41,13 +36,9 @@ REFUSES = [
     "QuantizeBFP",
     "QuantizeWithOrder",
     "Snpe",
-    "SparseAttention",
     "SparseAttentionIndexer",
     "SparsePagedAttention",
-    "SparseToDenseMatMul",
     "VarlenCausalConvWithState",
-    "VarlenNGramHashMapping",
-    "WordConvEmbedding",
 ]
 FEWER = {"QMoE": 6}  # the inputs of quant_type other than int, which is refused by name
 

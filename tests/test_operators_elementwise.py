@@ -115,6 +115,21 @@ def test_powers(base: str, exponent: str) -> None:
     check("Pow", [{"x": x}, {"x": x[:0]}, {"x": x[:2]}], constants={"e": y[:1, :1]}, oracle=wanted, **tolerance)
 
 
+@pytest.mark.parametrize("stored", [False, True])
+@pytest.mark.parametrize("dtype", ["int32", "uint32", "int64", "uint64"])
+@pytest.mark.parametrize("base", ["float16", "float32", "float64", "bfloat16"])
+def test_powers_by_integers_that_floats_round(base: str, dtype: str, stored: bool) -> None:
+    """What is odd stays odd: below 2^53 numpy has them exactly."""
+    x = np.array([-1.5, -1, 1, -0.5, 2, np.nan]).astype(np.dtype(base))
+    for exponent in (2**31 - 1, 2**31 - 2, 3, 2, 1, 0, *([2**32 - 1, 2**32 - 2] if dtype != "int32" else [])):
+        y = np.full(x.shape, exponent, dtype)
+        feeds, held = ({"x": x}, {"e": y}) if stored else ({"x": x, "e": y}, {})
+        got = InferenceSession(model("Pow", [feeds], constants=held)).run(None, feeds)[0].view(x.dtype)
+        with np.errstate(over="ignore", invalid="ignore"):
+            want = np.power(x.astype(np.float64), exponent).astype(x.dtype)
+        np.testing.assert_array_equal(got.astype(np.float64), want.astype(np.float64), str(exponent))
+
+
 def test_powers_of_minus_infinity() -> None:
     x = np.float32([-np.inf, np.inf, -0.0, 0.0, 4, np.nan])
     for exponent in (0.5, 2.0, -1.0, 3.0, 1.0, 0.0):

@@ -361,3 +361,21 @@ def test_pads_hold_any_integer(value: int) -> None:
     constants = {"p": np.array([1, 0, 0, 2]), "v": np.array(value)}
     feeds = [{"x": np.arange(n * 3).reshape(n, 3)} for n in (2, 1, 0)]
     check("Pad", feeds, constants=constants, oracle=lambda f: [np.pad(f["x"], ((1, 0), (0, 2)), constant_values=value)])
+
+
+@pytest.mark.parametrize("p", [1, 2])
+@pytest.mark.parametrize("dtype", [np.float32, np.float16, np.float64])
+def test_lp_normalization_of_what_powers_and_sums_leave_their_dtype_for(dtype: Any, p: int) -> None:
+    """The largest numbers and the least, zeros, infinity and NaN, of sizes none as well: as exact as of ordinary numbers."""
+    big, least = np.finfo(dtype).max, np.finfo(dtype).tiny
+    rows = [[big, -big, big / 4], [least, -least, 2 * least], [0, 0, 0], [np.inf, 1, -2], [np.nan, 1, 2], [1e-3, -2, 3]]
+    x = np.array(rows, dtype)
+    feeds = [{"x": x}, {"x": np.zeros((0, 3), dtype)}, {"x": np.zeros((3, 0), dtype)}]
+    wide = x.astype(np.longdouble)
+    with np.errstate(all="ignore"):
+        length = (np.abs(wide) ** p).sum(-1, keepdims=True) ** (np.longdouble(1) / p)
+        want = np.where(length == 0, 0, wide / length)
+    session = InferenceSession(model("LpNormalization", feeds, opset=22, axis=-1, p=p))
+    np.testing.assert_allclose(session.run(None, feeds[0])[0].astype(np.longdouble), want, rtol=4 * np.finfo(dtype).eps)
+    for feed in feeds[1:]:
+        assert session.run(None, feed)[0].shape == feed["x"].shape

@@ -273,7 +273,7 @@ def test_unique_rows() -> None:
 @pytest.mark.parametrize(
     ("mode", "places"),
     [(mode, places) for mode in ("TF", "IDF", "TFIDF") for places in ([2, 0, 1, 4, 3], [0, 1, 2, 3, 4], [7, 0, 3, 1, 5])]
-    + [("TF", [1, 0, 1, 3, 3])],
+    + [(mode, [1, 0, 1, 3, 3]) for mode in ("TF", "IDF", "TFIDF")],
 )
 def test_tfidf(mode: str, places: list[int]) -> None:
     node = helper.make_node(
@@ -286,6 +286,29 @@ def test_tfidf(mode: str, places: list[int]) -> None:
         (want,) = of_onnxruntime(data, {"x": x})
         for session in sessions(data):
             np.testing.assert_allclose(session.run(None, {"x": x})[0], want, rtol=1e-6)
+
+
+@pytest.mark.parametrize("skip", [0, 2])
+@pytest.mark.parametrize("seed", range(4))
+def test_idf_of_one_place_is_that_of_the_latest(seed: int, skip: int) -> None:
+    """N-grams of one to three numbers that share places."""
+    rng = np.random.default_rng(seed)
+    grams = [sorted({tuple(map(int, g)) for g in rng.integers(0, 3, (4, n))}) for n in (1, 2, 3)]
+    lengths = [len(g) * n for n, g in enumerate(grams, 1)]
+    count = sum(map(len, grams))
+    node = helper.make_node(
+        "TfIdfVectorizer", ["x"], ["y"], mode="IDF", min_gram_length=1 + seed % 2, max_gram_length=3, max_skip_count=skip,
+        ngram_counts=[0, lengths[0], lengths[0] + lengths[1]], pool_int64s=[k for part in grams for g in part for k in g],
+        ngram_indexes=rng.integers(0, 5, count).tolist(), weights=[float(w) for w in rng.permutation(count) + 1],
+    )  # fmt: skip
+    x = helper.make_tensor_value_info("x", 7, ["n", "m"])
+    graph = helper.make_graph([node], "g", [x], [helper.make_tensor_value_info("y", 1, None)])
+    data = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9).SerializeToString()
+    for shape in ((2, 6), (1, 1), (3, 15)):
+        given = {"x": rng.integers(0, 3, shape)}
+        (want,) = of_onnxruntime(data, given)
+        for session in sessions(data):
+            np.testing.assert_array_equal(session.run(None, given)[0], want)
 
 
 def test_large_vocabulary_stays_small() -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from onnx import parser
 from operator_case import Array, Feed, check, model, normal, sessions, whole
 
 from pyonnx_wasm import InferenceSession
@@ -82,36 +83,63 @@ def test_convolutions_check_channels() -> None:
     rejects("ConvTranspose", good, [{"x": normal(1, 3, 5, 6)}, {"x": normal(1, 8, 5, 6)}], "channels", **given)
 
 
+def sliced(x: Array, start: int, end: int, step: int) -> Array:
+    """As the standard says: also backwards a start before the first element is the first element, where Python's slices give nothing."""
+    n, back = len(x), step < 0
+    first, last = (v + n if v < 0 else v for v in (start, end))
+    first, last = min(max(first, 0), n - back), min(max(last, -back), n - back)
+    return x[[*range(first, last, step)]]
+
+
 @pytest.mark.parametrize("step", [1, 2, 3, -1, -2, -3, 2**63 - 1, -(2**63), 2**31, -(2**31)])
 def test_slices(step: int) -> None:
     starts = (0, 1, 3, 100, -1, -2, -100, 2**63 - 1, -(2**63))
     for start, end in [(s, e) for s in starts for e in starts]:
         constants = {"s": np.array([start]), "e": np.array([end]), "a": np.array([0]), "t": np.array([step])}
-        stop: int | None = end
-        first: int | None = start
         feeds = [{"x": whole(-99, 99, n, 2)} for n in (5, 0, 1, 8)]
-
-        def sliced(feed: Feed, first: int | None = first, stop: int | None = stop) -> list[Array]:
-            return [feed["x"][first:stop:step]]
-
         data = model("Slice", feeds, constants=constants)
         for _, session in sessions(data):
             for feed in feeds:
-                np.testing.assert_array_equal(session.run(None, feed)[0], sliced(feed)[0], err_msg=f"{start}:{end}:{step}")
+                np.testing.assert_array_equal(
+                    session.run(None, feed)[0], sliced(feed["x"], start, end, step), err_msg=f"{start}:{end}:{step}"
+                )
 
 
 def test_slices_whose_bounds_are_inputs() -> None:
     feeds = [
         {"x": whole(-99, 99, n, 2), "s": np.array([s]), "e": np.array([e])}
-        for n, s, e in [(5, 1, 4), (5, -3, 99), (0, 0, 1), (0, -1, 5), (1, 5, 2), (8, -99, -2), (3, 3, 3), (4, 2**62, -(2**62))]
+        for n, s, e in [
+            (5, 1, 4),
+            (5, -3, 99),
+            (5, -9, -9),
+            (0, 0, 1),
+            (0, -1, 5),
+            (1, 5, 2),
+            (8, -99, -2),
+            (3, 3, 3),
+            (4, 2**62, -(2**62)),
+        ]
     ]
     for step in (1, 2, -1, -3):
         constants = {"a": np.array([0]), "t": np.array([step])}
 
-        def sliced(feed: Feed, step: int = step) -> list[Array]:
-            return [feed["x"][int(feed["s"][0]) : int(feed["e"][0]) : step]]
+        def wanted(feed: Feed, step: int = step) -> list[Array]:
+            return [sliced(feed["x"], int(feed["s"][0]), int(feed["e"][0]), step)]
 
-        check("Slice", feeds, constants=constants, oracle=sliced)
+        check("Slice", feeds, constants=constants, oracle=wanted)
+
+
+@pytest.mark.parametrize("start", [2**63 - 1, -(2**63), 5])
+@pytest.mark.parametrize("end", [2**63 - 1, -(2**63), 0])
+def test_slices_of_axes_that_are_inputs(start: int, end: int) -> None:
+    feeds = [{"x": whole(-99, 99, 4, 3), "a": np.array([a])} for a in (0, 1, -1)]
+
+    def sliced(feed: Feed) -> list[Array]:
+        at = slice(start, end)
+        return [feed["x"][at] if feed["a"][0] == 0 else feed["x"][:, at]]
+
+    constants = {"s": np.array([start]), "e": np.array([end])}
+    check("Slice", feeds, constants=constants, inputs=["x", "s", "e", "a"], oracle=sliced)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 20])
@@ -175,3 +203,23 @@ def test_einsum_broadcasts_symbolic_sizes() -> None:
         check("Einsum", feeds, equation=equation, oracle=summed)
     rejects("Einsum", [feed((3, 2, 4), (3, 2, 4))], [feed((3, 3, 4), (3, 2, 4))], "broadcast", equation="b...,b...->...")
     rejects("Einsum", [{"a": normal(3, 3)}], [{"a": normal(3, 4)}], "differ", equation="ii->i")
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_slice_of_as_many_axes_as_data_tell(dtype: Any) -> None:
+    """How many starts there are differs from run to run: axes behind them stay whole; axes that are told settle it."""
+    x = normal(4, 5, 6)
+    pairs = [([1], [3]), ([1, -2], [9, 5]), ([0, 1, -3], [-1, 4, -1])]
+    feeds = [{"x": x, "s": np.array(s, dtype), "e": np.array(e, dtype)} for s, e in pairs]
+    check("Slice", feeds)
+    one = [{"x": x, "s": np.array([s], dtype), "e": np.array([e], dtype)} for s, e in ((1, 3), (-2, 9), (2, 2))]
+    check("Slice", one, constants={"a": np.array([1], dtype)})
+
+
+def test_what_has_no_elements_needs_no_start() -> None:
+    """The number of starts is data, and the end leaves nothing, wherever it starts."""
+    text = """<ir_version: 10, opset_import: ["" : 21]> g (int32[a,2] x, int64[b] s) => (int32[c,2] y) {
+      e = Constant<value = int64[1] {0}>() axis = Constant<value = int64[1] {0}>() y = Slice(x, s, e, axis) }"""
+    for _, session in sessions(parser.parse_model(text).SerializeToString()):
+        for start in (0, 1, -1):
+            assert session.run(None, {"x": np.ones((3, 2), np.int32), "s": np.array([start])})[0].shape == (0, 2)

@@ -202,7 +202,7 @@ def test_mutations_and_truncations_are_refused_or_read(which: int) -> None:
     rng = random.Random(which)
     survived = 0
     for k, case in enumerate([*cut, *(mutated(data, rng) for _ in range(2000))]):
-        begin = time.perf_counter()
+        begin = time.process_time()
         try:
             touch(read(case).graph)
             survived += 1
@@ -211,5 +211,5 @@ def test_mutations_and_truncations_are_refused_or_read(which: int) -> None:
         except BaseException as error:
             error.add_note(f"mutation {k}: {case.hex()}")
             raise
-        assert time.perf_counter() - begin < 5, k
+        assert time.process_time() - begin < 5, k
     assert survived

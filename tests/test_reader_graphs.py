@@ -264,11 +264,11 @@ def test_large_faults_are_found_fast() -> None:
     inputs = b"".join(part(11, part(1, str(i))) for i in [*range(n), n - 1])
     cycle = b"".join(part(1, part(1, str(i)) + part(2, str((i + 1) % n)) + part(4, "Op")) for i in range(n))
     shape = part(5, part(1, number((1 << 62) - 1) * n) + part(8, "w"))
-    begin = time.perf_counter()
+    begin = time.process_time()
     for graph, message in ((inputs, "2 inputs"), (cycle, "cyclic"), (shape, "30000 axes; 32 are supported")):
         with pytest.raises(ReadError, match=message):
             read(wired(graph))
-    assert time.perf_counter() - begin < 20
+    assert time.process_time() - begin < 20
 
 
 def test_a_reference_outside_a_function() -> None:

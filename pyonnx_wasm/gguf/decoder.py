@@ -3,6 +3,9 @@
 Inputs: ``input_ids`` int64 [1, n], ``num_logits_to_keep`` int64 [] (how many of the last positions get logits; 0: all) and for each
 layer i ``past_key_values.i.key`` and ``.value`` float32 [1, heads, past, size]. Outputs: ``logits`` float32 [1, kept, vocabulary] and
 ``present.i.key`` and ``.value``, longer by n. The architectures' own papers aside, what counts is how llama.cpp computes them.
+
+For several texts at a time (:class:`Several`) the first axis is ``batch``, and there are two more inputs: ``attention_mask`` int64
+[batch, past + n], 0 at the places before a text begins, and ``position_ids`` int64 [batch, n].
 """
 
 from __future__ import annotations
@@ -61,6 +64,16 @@ ARCHITECTURES = {
 }
 
 
+@dataclass(frozen=True)
+class Several(os.PathLike[str]):
+    """The path of a file, to be read as the decoder of several texts at a time."""
+
+    path: str
+
+    def __fspath__(self) -> str:
+        return self.path
+
+
 def read(source: str | os.PathLike[str] | bytes | memoryview) -> Model:
     """Reads a file as the model that it means.
 
@@ -70,7 +83,7 @@ def read(source: str | os.PathLike[str] | bytes | memoryview) -> Model:
     file = gguf.read(source)
     shown = f"{os.fspath(source)}: " if isinstance(source, str | os.PathLike) else ""
     try:
-        graph = _Decoder(file).graph()
+        graph = _Decoder(file, isinstance(source, Several)).graph()
         about = {k: str(file.metadata[k]) for k in ("general.name", "general.architecture") if k in file.metadata}
         opsets = {"": 23, MICROSOFT: 1, GGML: 1}
         return Model(graph, opsets, 12, "llama.cpp", about | generation(file), file.files.paths, file.files)
@@ -81,7 +94,8 @@ def read(source: str | os.PathLike[str] | bytes | memoryview) -> Model:
 
 
 class _Decoder:
-    def __init__(self, file: gguf.File) -> None:
+    def __init__(self, file: gguf.File, several: bool = False) -> None:
+        self.several = several
         self.file, self.nodes, self.constants, self.used = file, list[Node](), dict[str, Tensor](), set[str]()
         name = file.metadata.get("general.architecture")
         if name not in ARCHITECTURES:
@@ -176,12 +190,10 @@ class _Decoder:
             x = self.add("GetRows", "token_embd.weight", ids, domain=GGML, type=table.kind)
         if self.kind.scaled:
             x = self.add("Mul", x, self.constant(np.sqrt(np.float32(self.width)), np.float32))
-        fresh, past = self.add("Shape", ids, start=1, end=2), self.add("Shape", "past_key_values.0.key", start=2, end=3)
-        total = self.add("Add", past, fresh)
-        one = self.constant(1, np.int64)
-        self.ends = self.add("Cast", self.add("Sub", total, one), to=int(DType.int32))
-        self.total = self.add("Cast", self.add("Squeeze", total), to=int(DType.int32))
-        at = self.add("Range", self.add("Squeeze", past), self.add("Squeeze", total), one)
+        at = "position_ids" if self.several else self.places(ids)
+        if self.several:
+            mask = self.add("Cast", "attention_mask", to=int(DType.bool))
+            self.seen = self.add("Unsqueeze", mask, self.constant([1, 2], np.int64))
         if self.kind.rope is None:
             x = self.add("Add", x, self.add("Gather", self.floats("position_embd.weight", self.context(), self.width), at, axis=0))
         else:
@@ -202,6 +214,15 @@ class _Decoder:
         self.unused()
         return self.whole(logits, presents)
 
+    def places(self, ids: str) -> str:
+        """Those of the new tokens, behind the cache's."""
+        fresh, past = self.add("Shape", ids, start=1, end=2), self.add("Shape", "past_key_values.0.key", start=2, end=3)
+        total = self.add("Add", past, fresh)
+        one = self.constant(1, np.int64)
+        self.ends = self.add("Cast", self.add("Sub", total, one), to=int(DType.int32))
+        self.total = self.add("Cast", self.add("Squeeze", total), to=int(DType.int32))
+        return str(self.add("Range", self.add("Squeeze", past), self.add("Squeeze", total), one))
+
     def context(self) -> int:
         return self.count("context_length")
 
@@ -211,11 +232,14 @@ class _Decoder:
             raise ReadError(f"tensor {left[0]!r} has no place in {self.name} as it is known; {len(left)} such tensors")
 
     def whole(self, logits: str, presents: list[str]) -> Graph:
-        cache = [1, self.kv_heads, "past", self.size]
-        given: list[tuple[str, DType, list[Any]]] = [("input_ids", DType.int64, [1, "length"]), ("num_logits_to_keep", DType.int64, [])]
+        batch = "batch" if self.several else 1
+        cache = [batch, self.kv_heads, "past", self.size]
+        given: list[tuple[str, DType, list[Any]]] = [("input_ids", DType.int64, [batch, "length"]), ("num_logits_to_keep", DType.int64, [])]
+        if self.several:
+            given += [("attention_mask", DType.int64, [batch, "total"]), ("position_ids", DType.int64, [batch, "length"])]
         names = [f"{i}.{part}" for i in range(self.layers) for part in ("key", "value")]
         given += [(f"past_key_values.{name}", DType.float32, cache) for name in names]
-        made: list[tuple[str, list[Any]]] = [("logits", [1, "kept", None])] + [
+        made: list[tuple[str, list[Any]]] = [("logits", [batch, "kept", None])] + [
             (f"present.{name}", [*cache[:2], "total", self.size]) for name in names
         ]
         for name, have in zip(("logits", *(f"present.{n}" for n in names)), (logits, *presents), strict=True):
@@ -230,7 +254,7 @@ class _Decoder:
         if self.turned % 2 or self.turned > self.size:
             raise ReadError(f"rotations of {self.turned} of {self.size} features are not supported")
         base = self.number("rope.freq_base", 10000.0)
-        position = self.add("Unsqueeze", self.add("Cast", at, to=int(DType.float32)), self.constant([1], np.int64))
+        position = self.add("Unsqueeze", self.add("Cast", at, to=int(DType.float32)), self.constant([-1], np.int64))
         scaling, factor = self.file.metadata.get(f"{self.name}.rope.scaling.type", "none"), 1.0
         if scaling == "linear":
             factor = self.number("rope.scaling.factor", 1.0)
@@ -246,7 +270,9 @@ class _Decoder:
         for name in ("rope_freqs.weight", "rope_factors_short.weight"):
             if own and self.has(name):
                 angle = self.add("Div", angle, self.floats(name, half))
-        rows = [self.add("Unsqueeze", self.add(f, angle), self.constant([0], np.int64)) for f in ("Cos", "Sin")]
+        rows = [self.add(f, angle) for f in ("Cos", "Sin")]
+        if not self.several:
+            rows = [self.add("Unsqueeze", row, self.constant([0], np.int64)) for row in rows]
         return rows[0], rows[1]
 
     def layer(self, x: str, i: int) -> tuple[str, str, str]:
@@ -273,14 +299,23 @@ class _Decoder:
             how: dict[str, Any] = {"interleaved": int(self.kind.rope == "pairs"), "rotary_embedding_dim": self.turned}
             heads = ((q, self.heads), (k, self.kv_heads))
             q, k = (self.add("RotaryEmbedding", p, *rotation, num_heads=n, **how) for p, n in heads)
-        attrs: dict[str, Any] = {"num_heads": self.heads, "kv_num_heads": self.kv_heads, "scale": self.scale()}
+        y, key, value = self.attended(q, k, v, i, near)
+        return [self.linear(y, f"blk.{i}.attn_output", sizes[0], self.width), key, value]
+
+    def attended(self, q: str, k: str, v: str, i: int, near: bool) -> Any:
+        """What attention makes of queries, and the longer keys and values."""
+        attrs: dict[str, Any] = {"kv_num_heads": self.kv_heads, "scale": self.scale()}
         if cap := self.number("attn_logit_softcapping", 0):
             attrs["softcap"] = float(cap)
+        window = None
         if near or (self.name == "phi3" and f"{self.name}.attention.sliding_window" in self.file.metadata):
-            attrs["local_window_size"] = self.count("attention.sliding_window", 4096, 1 << 30)
+            window = self.count("attention.sliding_window", 4096, 1 << 30)
         past = [f"past_key_values.{i}.{part}" for part in ("key", "value")]
-        y, key, value = self.add("GroupQueryAttention", q, k, v, *past, self.ends, self.total, domain=MICROSOFT, outputs=3, **attrs)
-        return [self.linear(y, f"blk.{i}.attn_output", sizes[0], self.width), key, value]
+        if self.several:
+            attrs |= {"q_num_heads": self.heads, "is_causal": 1} | ({} if window is None else {"left_window_size": window - 1})
+            return self.add("Attention", q, k, v, self.seen, *past, outputs=3, **attrs)
+        attrs |= {"num_heads": self.heads} | ({} if window is None else {"local_window_size": window})
+        return self.add("GroupQueryAttention", q, k, v, *past, self.ends, self.total, domain=MICROSOFT, outputs=3, **attrs)
 
     def scale(self) -> float:
         """Of the scores; the largest model of Gemma 2 (46 layers) and of Gemma 3 (62) divide by the features per head of their width."""

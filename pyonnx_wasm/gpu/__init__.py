@@ -76,11 +76,13 @@ class Case:
         holes: text for the source's ``${name}``.
         uniforms: numbers the source calls ``$name``, integers, floats or sequences; default: the kernel's fixed parameters.
         raw: buffers read and written as bits, whatever their element type.
-        vec4: buffers of float32, or of halves that are read, whose size and offsets are multiples of 4 elements, declared as vectors.
+        vec4: buffers of float32, or of halves or uint32 that are read, whose size and offsets are multiples of 4 elements, declared as
+            vectors.
         words: written buffers of elements under 32 bits whose lanes write whole words, from a word boundary on.
         busy: fits only where its workgroups keep the adapter busy.
         needs: features that the source has a better text for (``#if subgroups``); there is one without them too.
         source: in the place of the kernel's own.
+        again: how often workgroups read the same elements of a buffer, where that is not once; for counting alone.
     """
 
     grid: tuple[DimLike, ...]
@@ -94,6 +96,7 @@ class Case:
     busy: bool = False
     needs: tuple[str, ...] = ()
     source: str | None = None
+    again: Mapping[str, DimLike] = field(default_factory=dict)
 
 
 Cases = Callable[[Call], "list[Case]"]

@@ -18,7 +18,7 @@ from ..registry import Kernel
 from ..tensor import COPY
 from . import Call, Case, cases_of, wgsl
 from .halves import read_halves, reads_halves
-from .shaded import MAX_STORAGE_BUFFERS, on_host, shaded
+from .shaded import MAX_STORAGE_BUFFERS, shaded
 from .split import is_large, split_large
 
 STATE_BITS = 32  # lanes write whole words, which smaller elements would share
@@ -48,7 +48,7 @@ def on_core(graph: Graph) -> str:
     """Why the core runs the whole graph; "" where a GPU can run it, or parts of it."""
     if any(graph.strings) or any("strings" in node.kernel.traits for node in graph.nodes):
         return "it has strings, which the core runs"
-    return next(filter(None, [*map(on_host, graph.nodes), *map(on_core, graph.bodies())]), "")
+    return next(filter(None, map(on_core, graph.bodies())), "")
 
 
 def _assembled(parts: Parts, halves: bool, optimise: bool) -> GpuProgram:

@@ -15,21 +15,13 @@ MAX_OUTPUTS = len(CUSTOM.outputs)
 MAX_STORAGE_BUFFERS = 8  # bindings that every adapter has (WebGPU's default maxStorageBuffersPerShaderStage)
 
 
-def on_host(node: Node) -> str:
-    """Why the host has to run this step; "" where a GPU can, or where it is none of the host's."""
-    callback = node.params.get("callback")
-    if callback is None:
-        return ""
+def _fits(node: Node) -> bool:
+    """Whether a GPU can run a step of the host: it has a shader, and few enough buffers of dtypes that GPUs have."""
     if "shader" not in node.params:
-        return "it has operators that the host runs, between steps of the core"
+        return False
     outs, ins = list(node.outs.values()), _inputs(node)
-    unknown = next((v.dtype for v in (*outs, *ins) if v.dtype not in wgsl.SUPPORTED), None)
-    if unknown is not None:
-        return f"{callback}: GPUs have no {unknown.name}"
-    if len(outs) > MAX_OUTPUTS or len(outs) + len(ins) > MAX_STORAGE_BUFFERS:
-        most = f"at most {MAX_OUTPUTS} and {MAX_STORAGE_BUFFERS} are possible"
-        return f"{callback}: its WGSL has {len(outs)} outputs and {len(outs) + len(ins)} buffers, {most}"
-    return ""
+    few = len(outs) <= MAX_OUTPUTS and len(outs) + len(ins) <= MAX_STORAGE_BUFFERS
+    return few and all(v.dtype in wgsl.SUPPORTED for v in (*outs, *ins))
 
 
 def _inputs(node: Node) -> Sequence[Any]:
@@ -39,10 +31,10 @@ def _inputs(node: Node) -> Sequence[Any]:
 
 
 def shaded(nodes: Sequence[Node]) -> list[Node]:
-    """The nodes, with steps for GPUs in the place of those of the host that have a shader."""
+    """The nodes, with steps for GPUs in the place of those of the host that a GPU can run; the others stay the host's."""
     out: list[Node] = []
     for node in nodes:
-        if "shader" in node.params and node.kernel is not CUSTOM:
+        if node.kernel is not CUSTOM and _fits(node):
             shader: Shader = node.params["shader"]
             callback = node.params["callback"]
             label = f"{callback.domain}.{callback.name}" if callback.domain else callback.name

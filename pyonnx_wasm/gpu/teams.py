@@ -28,8 +28,8 @@ def team_cases(
     """Cases of a source that includes ``team``: one row of ``n`` elements per team, more lanes for long rows."""
     return [
         Case(
-            (dims.ceildiv(rows, LANES // team),), dims.product([guard, fits]), frozenset(defines), {**(holes or {}), "team": str(team)},
-            uniforms, vec4=frozenset(vec4), needs=needs,
+            (dims.ceildiv(rows, LANES // team),), dims.product([guard, fits]), frozenset({*defines, *(["whole"] if team == LANES else [])}),
+            {**(holes or {}), "team": str(team)}, uniforms, vec4=frozenset(vec4), needs=needs,
         )
         for team, fits in ((SMALL, dims.le(n, LONG)), (LANES, 1))
     ]  # fmt: skip

@@ -36,7 +36,6 @@ _COMMENT = re.compile(r"//[^\n]*")
 _FUNCTION = re.compile(r"^fn (\w+)\(", re.M)
 _SWITCH = re.compile(r"^[ \t]*(#if|#elif|#else|#endif)\b(.*)\n?", re.M)
 _LOOP = re.compile(r"^[ \t]*(#for|#end)\b(.*)\n?", re.M)
-_BRACKETS, _BRACES = re.compile(r"[\[\]]"), re.compile(r"[{}]")
 _WORD = re.compile(r"\w+")
 _INCLUDE = re.compile(r"^#include (\S+)$", re.M)
 _NUMBER = re.compile(r"\$(\w+)")
@@ -161,7 +160,7 @@ def _pruned(code: str) -> str:
     functions: dict[str, str] = {}
     outside, at = [], 0
     for match in _FUNCTION.finditer(code):
-        end = _closing(code, code.index("{", match.end()), _BRACES) + 1
+        end = _closing(code, code.index("{", match.end()), "{}") + 1
         functions[match[1]] = code[match.start() : end]
         outside += [code[at : match.start()], match[1]]
         at = end
@@ -308,13 +307,14 @@ def _fixed(word: int) -> str:
     return f"U[{word // 4}].{'xyzw'[word % 4]}"
 
 
-def _closing(code: str, at: int, pair: re.Pattern[str] = _BRACKETS) -> int:
+def _closing(code: str, at: int, pair: str = "[]") -> int:
     """Where the bracket that opens at ``at`` closes."""
-    depth = 0
-    for match in pair.finditer(code, at):
-        depth += 1 if match[0] in "[{" else -1
+    depth, start = 0, at
+    while (end := code.find(pair[1], start)) >= 0:
+        depth += code.count(pair[0], start, end) - 1
         if depth == 0:
-            return match.start()
+            return end
+        start = end + 1
     raise IRError(f"the bracket behind {code[max(0, at - 40) : at + 1]!r} is not closed")
 
 
@@ -325,7 +325,7 @@ def _buffer(name: str, binding: int, dtype: DType, written: bool, raw: bool, vec
     if small:
         element = "vec2<u32>" if vec4 else "atomic<u32>" if written and not words else "u32"
     elif vec4:
-        element = "vec4<f16>" if dtype is HALF else "vec4<f32>"
+        element = {HALF: "vec4<f16>", DType.uint32: "vec4<u32>"}.get(dtype, "vec4<f32>")
     elif bits == 64:
         element = "vec2<u32>"
     else:
@@ -340,8 +340,8 @@ def _buffer(name: str, binding: int, dtype: DType, written: bool, raw: bool, vec
     elif small:
         lines += _small(name, dtype, raw, written, words, at)
     elif vec4:
-        lines.append(f"fn {name}_get(i: u32) -> f32 {{ let j = i + {at}; return f32({name}_data[j >> 2u][j & 3u]); }}")
-        lines.append(f"fn {name}_get4(i: u32) -> vec4<f32> {{ return vec4<f32>({name}_data[i + ({at} >> 2u)]); }}")
+        lines.append(f"fn {name}_get(i: u32) -> {value} {{ let j = i + {at}; return {value}({name}_data[j >> 2u][j & 3u]); }}")
+        lines.append(f"fn {name}_get4(i: u32) -> vec4<{value}> {{ return vec4<{value}>({name}_data[i + ({at} >> 2u)]); }}")
         if written:
             lines.append(f"fn {name}_put(i: u32, v: f32) {{ let j = i + {at}; {name}_data[j >> 2u][j & 3u] = v; }}")
             lines.append(f"fn {name}_put4(i: u32, v: vec4<f32>) {{ {name}_data[i + ({at} >> 2u)] = v; }}")

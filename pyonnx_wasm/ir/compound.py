@@ -44,14 +44,14 @@ class Packed:
         shapes: int64 [length, :data:`ROW`]; a row holds the tensor's rank and its sizes, 1 beyond them.
         ranks: those that the tensors may have; None: any.
         unranked: the input of the model that would have to declare its rank.
-        grew: the sequence that it was made of, and the tensors that were put behind that.
+        grew: the sequence that it was made of, and the tensors, and sequences, that were put behind that.
     """
 
     elements: Value | Strings
     shapes: Value
     ranks: Ranks | None = None
     unranked: str = ""
-    grew: tuple[Packed, tuple[Value | Strings, ...]] | None = None
+    grew: tuple[Packed, tuple[Value | Strings | Packed, ...]] | None = None
 
     @property
     def dtype(self) -> DType:

@@ -53,19 +53,38 @@ class NeedsSizes(IRError):
         super().__init__(f"{why}: give the size on which it depends: {self.option}")
 
 
+class Undecided(IRError):
+    """What a node gives has a rank that is data.
+
+    Attributes:
+        resume: given all that comes behind the node, as a graph of the file, traces that for each rank by itself; the values of that
+            graph's outputs. None: the branch or loop around the node is to.
+    """
+
+    def __init__(self, why: str, resume: Callable[[Any], Sequence[Any]] | None = None) -> None:
+        self.resume = resume
+        super().__init__(why)
+
+
+class TooManyWays(IRError):
+    """More values of ranks that are data, one behind the other, than are compiled for each rank."""
+
+
 class Storage:
     """A flat run of ``size`` elements.
 
     Attributes:
         kind: ``"input"``, ``"const"`` (loaded) or ``"temp"`` (written by ``producer``).
         source: the reader's tensor or the array behind a constant.
+        asked: the model casts to this dtype itself; no pass may compute it in a wider one.
     """
 
-    __slots__ = ("dtype", "id", "kind", "name", "producer", "size", "source")
+    __slots__ = ("asked", "dtype", "id", "kind", "name", "producer", "size", "source")
     _ids = itertools.count()
 
     def __init__(self, dtype: DType, size: DimLike, kind: str, name: str = "", source: Any = None, producer: Node | None = None) -> None:
         self.dtype, self.size, self.kind, self.name, self.source, self.producer = dtype, size, kind, name, source, producer
+        self.asked = False
         self.id = next(Storage._ids)
 
     @property
@@ -74,8 +93,12 @@ class Storage:
         return self.kind == "const" or (self.producer is not None and self.producer.const)
 
 
+def _none_of(shape: Sequence[DimLike]) -> bool:
+    return any(isinstance(n, int) and n == 0 for n in shape)
+
+
 class Value:
-    """A strided view of a storage: element ``index`` lies at ``offset + sum(index[d] * strides[d])``."""
+    """A strided view of a storage: element ``index`` lies at ``offset + sum(index[d] * strides[d])``. One of no elements begins at 0."""
 
     __slots__ = ("_content", "dtype", "offset", "shape", "storage", "strides")
 
@@ -88,7 +111,8 @@ class Value:
         strides: Sequence[DimLike] | None = None,
         content: Content | Callable[[], Content | None] | None = None,
     ) -> None:
-        self.storage, self.dtype, self.shape, self.offset = storage, dtype, tuple(shape), offset
+        self.storage, self.dtype, self.shape = storage, dtype, tuple(shape)
+        self.offset = offset if isinstance(offset, int) or not _none_of(self.shape) else 0
         self.strides: Shape = row_major(self.shape) if strides is None else tuple(strides)
         self._content = content
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -159,6 +159,37 @@ def order(graph: Graph, heights: dict[int, int] | None = None, level: int = 1) -
     graph.captures = {name: reader for name, reader in missing.items() if name not in seen}
     heights[id(graph)] = height
     return height
+
+
+def behind(graph: Graph, node: Node, also: Sequence[Node] = ()) -> Graph:
+    """What depends on a node, or is to go with that, as a graph of its own, which captures the rest."""
+    defined = set(node.outputs) - {""}
+    nodes: list[Node] = []
+    with_it = {id(n) for n in also}
+    place = next(k for k, n in enumerate(graph.nodes) if n is node)
+    for later in graph.nodes[place + 1 :]:
+        if id(later) in with_it or not defined.isdisjoint(_read_by(later)):
+            nodes.append(later)
+            defined.update(later.outputs)
+    outputs = [info for info in graph.outputs if info.name in defined]
+    return captured(Graph(graph.name, nodes, [], outputs, {}, {}))
+
+
+def captured(graph: Graph) -> Graph:
+    """The graph, whose nodes are sorted, with what it captures."""
+    seen, missing = {*graph.initializers, *(i.name for i in graph.inputs)}, dict[str, str]()
+    for node in graph.nodes:
+        missing.update({name: str(node) for name in _read_by(node) if name not in seen})
+        seen.update(node.outputs)
+    missing.update({info.name: f"the output list of graph {graph.name!r}" for info in graph.outputs if info.name not in seen})
+    graph.captures = missing
+    return graph
+
+
+def _read_by(node: Node) -> set[str]:
+    """The names that a node takes, and those that its graphs capture."""
+    names = {name for name in node.inputs if name}
+    return names.union(*(sub.captures or () for sub in node.graphs()))
 
 
 def _sorted(graph: Graph) -> list[Node]:

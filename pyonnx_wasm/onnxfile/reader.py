@@ -10,7 +10,7 @@ import re
 import struct
 import warnings
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -58,12 +58,18 @@ class Model:
         self.close()
 
 
-def read(source: str | os.PathLike[str] | bytes | memoryview, *, external: Mapping[str, bytes] | None = None) -> Model:
+def read(
+    source: str | os.PathLike[str] | bytes | memoryview,
+    *,
+    external: Mapping[str, bytes | memoryview] | None = None,
+    replaced: Collection[str] = (),
+) -> Model:
     """Reads a model.
 
     Args:
         source: path of an ``.onnx`` file, or its bytes, which are kept and not copied.
         external: external data by location, looked up before the model's directory; needed when ``source`` is bytes.
+        replaced: names of tensors that nobody reads: their external data need not be there.
 
     Raises:
         ReadError: the file is damaged, is none of ONNX, or asks for what is not supported.
@@ -71,9 +77,9 @@ def read(source: str | os.PathLike[str] | bytes | memoryview, *, external: Mappi
     """
     if isinstance(source, str | os.PathLike):
         shown = os.fspath(source)
-        files = Files(shown, external)
+        files = Files(shown, external, replaced)
     else:
-        files = Files(source if isinstance(source, bytes) else memoryview(source).cast("B"), external)
+        files = Files(source if isinstance(source, bytes) else memoryview(source).cast("B"), external, replaced)
         shown = f"{len(files.buffers[0])} bytes"
     try:
         files.read_ahead(False)

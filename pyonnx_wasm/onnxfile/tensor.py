@@ -7,7 +7,7 @@ import math
 import os
 import re
 import stat
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -150,7 +150,10 @@ def pack(codes: npt.NDArray[np.uint8], bits: int) -> npt.NDArray[np.uint8]:
 class Files:
     """The model file and the external data files, mapped; file 0 is the model."""
 
-    def __init__(self, source: str | bytes | memoryview, external: Mapping[str, bytes] | None) -> None:
+    def __init__(
+        self, source: str | bytes | memoryview, external: Mapping[str, bytes | memoryview] | None, replaced: Collection[str] = ()
+    ) -> None:
+        self.replaced = replaced
         self.external = {os.path.normpath(k): v for k, v in (external or {}).items()}
         self.path = source if isinstance(source, str) else None
         self.paths = [self.path or ""]
@@ -308,6 +311,8 @@ def _locate_external(tensor: Tensor, files: Files, entries: dict[str, str], show
     try:
         number = files.find(entries["location"])
     except ReadError as error:
+        if tensor.name in files.replaced:
+            return
         raise ReadError(f"{shown}: {error}") from None
     offset, size = int(entries.get("offset") or 0), len(files.buffers[number])
     length = int(entries.get("length") or tensor.nbytes)

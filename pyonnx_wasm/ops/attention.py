@@ -57,7 +57,7 @@ ATTENTION = Kernel(
     "batch heads rep sq sk d dv causal past nan_rows qoff q_b q_h q_s koff k_b k_h k_s k_d voff v_b v_h v_s moff m_b m_h m_q m_k"
     " yoff y_b y_h y_s scale:f softcap:f",
     _params,
-    ("strided",),
+    ("strided", "smooth"),
 )
 
 

@@ -49,7 +49,7 @@ MATMUL_NBITS = Kernel(
     ">y a b scale? shift? bias? residual?",
     "m n k bits block rounded aoff a_rs yoff y_rs bias_ms bias_ns res_off res_rs act alpha:f act_a:f act_b:f",
     _params,
-    ("epilogue", "strided"),
+    ("epilogue", "strided", "smooth"),
     {"act": ACTIVATIONS},
 )
 
@@ -62,7 +62,7 @@ def multiply(
     Args:
         codes: bytes [n, ...]; or halves [n, k], of 16 bits, without ``scale`` and ``shift``.
         scale: [n, blocks], like ``shift``.
-        rounded: x may be taken as int16 per row and block, in units of its largest magnitude there / 32767.
+        rounded: x may be taken as int16 per row and block, in units of its largest magnitude there / 32639.
     """
     wide = DType.float32
     rows = contiguous(cast(reshape(x, [dims.product(x.shape[:-1]), x.shape[-1]]), wide))

@@ -8,7 +8,24 @@ from typing import Any
 import numpy as np
 
 from ..dtypes import DType, to_numpy
-from ..ir import COMPOUND, Form, Graph, IRError, Items, Packed, Shape, Storage, Strings, Value, dims, parts, rebuilt
+from ..ir import (
+    COMPOUND,
+    Form,
+    Graph,
+    IRError,
+    Items,
+    Packed,
+    Shape,
+    Storage,
+    Strings,
+    Value,
+    dims,
+    parts,
+    reachable,
+    rebuilt,
+    symbols_in,
+    symbols_of,
+)
 from ..ir.dims import Dim, DimLike
 from ..registry import Context, Control, Notation
 from ..tensor import constant, content, contiguous, literal, reshape
@@ -27,6 +44,7 @@ class Outline:
 
     Attributes:
         taken: the values around it that its inputs behind the first ``lead`` stand for.
+        packed: the sequences around it, by what the body has in their place.
     """
 
     def __init__(self, ctx: Context, body: Any, lead: int = 0) -> None:
@@ -38,6 +56,7 @@ class Outline:
         self.symbols: dict[DimLike, DimLike] = {}  # of sizes around it
         self.origin_of: dict[str, DimLike] = {}  # and back
         self.taken: list[Value] = []
+        self.packed: list[tuple[Packed, Packed]] = []
 
     def size(self, size: DimLike) -> DimLike:
         """A size around the body as the body knows it."""
@@ -47,6 +66,12 @@ class Outline:
             symbol = self.symbols[size] = self.graph.fresh()
             self.origin_of[symbol.name] = size
         return self.symbols[size]
+
+    def know(self, size: DimLike, inside: DimLike) -> None:
+        """Says what a size around the body is in it, by a symbol."""
+        if not isinstance(size, int) and isinstance(inside, Dim):
+            self.symbols[size] = inside
+            self.origin_of.update(dict.fromkeys(dims.symbols(inside), size))
 
     def back(self, size: DimLike) -> DimLike | None:
         """A size of the body as it is known around it; None where it is not."""
@@ -82,7 +107,27 @@ class Outline:
                 return made[0]
 
             return Items(tuple(rebuilt(v, iter([self.take(part) for part in parts(v)])) for v in x.values), x.dtype, whole)
-        return rebuilt(x, iter([self.take(v) for v in parts(x)]))
+        inner = rebuilt(x, iter([self.take(v) for v in parts(x)]))
+        if isinstance(x, Packed):
+            self.packed.append((inner, x))
+        return inner
+
+    def forget(self, x: Packed) -> None:
+        """Takes no more what nothing that the body computes asks for: neither its elements nor its sizes."""
+        graph = self.graph
+        nodes = reachable(graph)
+        touched = {v.storage for node in nodes for v in node.inputs()} | {r.value.storage for r in graph.reads.values()}
+        touched |= {v.storage for _, v in graph.outputs}
+        asked = {s for node in nodes for s in symbols_of(node)} | symbols_in([v.shape for _, v in graph.outputs])
+        elements = parts(x.elements)
+        hidden = symbols_in([v.shape for v in elements])
+        if not (hidden & asked or touched & {v.storage for v in elements}):  # what was checked of longer ones that nobody makes
+            graph.checks = [c for c in graph.checks if not hidden & symbols_in([c[0]])]
+        asked |= symbols_in([c for c, _ in graph.checks])
+        idle = {v.storage for v in parts(x) if v.storage not in touched and not symbols_in([v.shape]) & asked}
+        keep = [k for k, (_, value) in enumerate(graph.inputs) if value.storage not in idle]
+        self.taken = [self.taken[k - self.lead] for k in keep if k >= self.lead]
+        graph.inputs = [graph.inputs[k] for k in keep]
 
     def _named(self, name: str, x: Value, named: Value) -> Value:
         """An input of the model that only bodies read, with the sizes that its axes' names stand for where the body knows them."""
@@ -95,8 +140,8 @@ class Outline:
                 self.graph.check(dims.eq(have, known), said)
         return Value(x.storage, x.dtype, sizes)
 
-    def trace(self, formal: Sequence[Any]) -> list[Any]:
-        """What the body computes, given values for its own inputs; :meth:`give` makes it outputs."""
+    def trace(self, formal: Sequence[Any], given: Mapping[str, Any] | None = None) -> list[Any]:
+        """What the body computes, given values for its own inputs, and others by name; :meth:`give` makes it outputs."""
         names: dict[str, Any] = {}
         later: list[tuple[str, Value]] = []
         seen: dict[tuple[Storage, Any], Value] = {}
@@ -134,6 +179,7 @@ class Outline:
         if len(formal) != len(self.body.inputs):
             raise IRError(f"the body takes {len(self.body.inputs)} inputs, it is given {len(formal)}")
         names.update({info.name: value for info, value in zip(self.body.inputs, formal, strict=True)})
+        names.update(given or {})
         with self.graph:
             self.graph.origin = self.graph.outer.origin if self.graph.outer else ""
             self.ctx.tracer.run(self.body, names)
@@ -154,7 +200,9 @@ class Outline:
 
     @staticmethod
     def _constant(value: Value) -> Value | None:
-        """A constant as the body has it; None where the init Program computes it and it is large."""
+        """A constant as the body has it; None where the init Program computes it and it is large, or a size of it is none of the body's."""
+        if not all(isinstance(n, int) for n in (*value.shape, *value.strides, value.offset)):
+            return None
         if value.storage.kind == "const":
             return value
         size = value.size

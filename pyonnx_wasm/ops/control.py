@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import Form, Graph, IRError, Items, NeedsSizes, Packed, Single, Strings, Value, dims, form_of, type_text
+from ..ir import (
+    Form,
+    Graph,
+    IRError,
+    Items,
+    NeedsShape,
+    NeedsSizes,
+    Packed,
+    Single,
+    Strings,
+    TooManyWays,
+    Undecided,
+    Value,
+    dims,
+    form_of,
+    parts,
+    rebuilt,
+    type_text,
+)
 from ..ir.dims import DimLike
+from ..onnxfile.graph import captured
 from ..registry import Context, op
 from ..tensor import (
     axis_of,
@@ -30,7 +50,7 @@ from ..tensor import (
 from .bodies import ANY_TRIPS, Outline, emit
 from .gather import Gather
 from .loops import run_loop
-from .ragged import at, flat, pack, row_of, shaped
+from .ragged import at, extend, flat, pack, row_of, run_of, shaped
 
 STEPS = 1024  # most that are settled one after another
 FEW = 8  # settled where they could be run by the core as well
@@ -74,22 +94,127 @@ def _steered(x: Value | Single | None, what: str, default: DimLike) -> DimLike:
 @op()
 def If(cond: Value, *, then_branch: Any, else_branch: Any, ctx: Context) -> tuple[Any, ...]:
     condition = _steered(cond, "the condition of If", 1)
-    if isinstance(condition, int):
-        return tuple(subgraph(ctx, then_branch if condition else else_branch, []))
-    outlines = [Outline(ctx, branch) for branch in (then_branch, else_branch)]
-    found = [outline.trace([]) for outline in outlines]
+
+    def run(branches: Sequence[Any], anyway: bool) -> tuple[Any, ...]:
+        if isinstance(condition, int):
+            return tuple(subgraph(ctx, branches[0 if condition else 1], []))
+        return either(ctx, condition, [(b, None) for b in branches], anyway)
+
+    try:
+        return run([then_branch, else_branch], False)
+    except Undecided as error:
+        why = str(error)
+    raise Undecided(why, lambda rest: run([followed(b, ctx.outputs, rest) for b in (then_branch, else_branch)], True))
+
+
+def followed(branch: Any, names: Sequence[str], rest: Any) -> Any:
+    """A branch with all that comes behind it, where its outputs have other names.
+
+    Raises:
+        IRError: names of the branch stand for something else behind it.
+    """
+    own = {*branch.initializers, *(name for node in branch.nodes for name in node.outputs)}
+    taken = sorted(own & ({*(rest.captures or ())} - {*names}))
+    if taken:
+        raise IRError(f"{taken[0]!r} stands for two values, in a branch and behind it; give one another name")
+    first = branch.nodes[0] if branch.nodes else rest.nodes[0]
+    renamed = [
+        replace(first, op_type="Identity", domain="", name="", inputs=(info.name,), outputs=(name,), attrs={}, opset=None)
+        for info, name in zip(branch.outputs, names, strict=False)
+        if name and name != info.name
+    ]
+    return captured(replace(branch, nodes=[*branch.nodes, *renamed, *rest.nodes], outputs=rest.outputs))
+
+
+Way = tuple[Any, Callable[[Outline], Mapping[str, Any]] | None]  # a body, and what gives further values in it by name
+
+
+def either(ctx: Context, condition: DimLike, ways: Sequence[Way], anyway: bool) -> tuple[Any, ...]:
+    """One of two bodies, as a condition tells that is data.
+
+    Args:
+        anyway: a body that cannot be compiled is an error when it is run, not before.
+    """
+    outlines = [Outline(ctx, body) for body, _ in ways]
+    traced = [_traced(o, given, anyway) for o, (_, given) in zip(outlines, ways, strict=True)]
+    wrong = [t for t in traced if isinstance(t, IRError)]
+    if len(wrong) == len(traced):
+        raise wrong[0]
+    for k, other in enumerate(traced):
+        if isinstance(other, IRError):
+            outlines[k] = Outline(ctx, ways[k][0])
+            traced[k] = _impossible(outlines[k], str(other), outlines[1 - k], traced[1 - k])
+    found = [t for t in traced if not isinstance(t, IRError)]
     if len(found[0]) != len(found[1]):
         raise IRError(f"one branch gives {len(found[0])} values, the other {len(found[1])}")
     _demand_sizes(ctx, condition, found)
+    grown = _pieces(outlines, found)
     forms = [_common(a, b, "the branches give") for a, b in zip(*found, strict=True)]
     given = [outline.give(values, forms) for outline, values in zip(outlines, found, strict=True)]
     outs: list[tuple[DType, list[DimLike | None]]] = []
     for a, b in zip(*given, strict=True):
         sizes = [(outlines[0].back(s), outlines[1].back(t)) for s, t in zip(a.shape, b.shape, strict=True)]
         outs.append((a.dtype, [s if s is not None and t is not None and dims.same(s, t) else None for s, t in sizes]))
+    for outline in outlines:
+        for inner, around in outline.packed:
+            if any(around is whole for whole in grown.values()):
+                outline.forget(inner)
     first = len(outlines[0].taken)
     made = emit("if", outlines, [*outlines[0].taken, *outlines[1].taken], outs, first=first, condition=condition) if outs else []
-    return tuple(_like(found[0], forms, iter(made)))
+    return tuple(extend(grown[k], v) if k in grown else v for k, v in enumerate(_like(found[0], forms, iter(made))))
+
+
+def _pieces(outlines: Sequence[Outline], found: Sequence[list[Any]]) -> dict[int, Packed]:
+    """The results in which both branches put something, or nothing, behind one sequence around them: by number, that sequence.
+
+    There the branches give what they put, so that a branch copies no sequence, and a loop around it carries none.
+    """
+    grown: dict[int, Packed] = {}
+    for k, both in enumerate(zip(*found, strict=True)):
+        (one, puts), (other, others) = (_behind(outline, v) for outline, v in zip(outlines, both, strict=True))
+        if one is None or one is not other or not (puts or others):
+            continue
+        grown[k] = one
+        for outline, values, put in zip(outlines, found, (puts, others), strict=True):
+            with outline.graph:
+                values[k] = run_of(put, one.dtype)
+    return grown
+
+
+def _behind(outline: Outline, value: Any) -> tuple[Packed | None, tuple[Any, ...]]:
+    """The sequence around a branch that a value of it begins with, and what the branch put behind it."""
+    root, put = (value.grew or (value, ())) if isinstance(value, Packed) else (None, ())
+    return next((around for inner, around in outline.packed if inner is root), None), put
+
+
+def _traced(outline: Outline, given: Callable[[Outline], Mapping[str, Any]] | None, anyway: bool) -> list[Any] | IRError:
+    try:
+        return outline.trace([], None if given is None else given(outline))
+    except (Undecided, TooManyWays, NeedsShape, NeedsSizes):
+        raise
+    except IRError as error:
+        if not anyway:
+            raise
+        return error
+
+
+def _impossible(outline: Outline, why: str, other: Outline, values: Any) -> list[Any]:
+    """What a body gives in the place of values of another one: nothing, as it is an error to run it."""
+    around = {s: other.back(s) for v in values if v is not None for part in parts(v) for s in part.shape}
+    known = [s for s in dict.fromkeys(around.values()) if s is not None]
+    told = outline.take(literal([0, *known]))
+    with outline.graph:
+        never, *sizes = dims_of(told, "what cannot be run")
+        outline.graph.check(dims.eq(never, 1), why)
+        inside: dict[DimLike | None, DimLike] = {}
+        for size, read in zip(known, sizes, strict=True):
+            inside[size] = read
+            outline.know(size, read)
+
+        def blank(part: Value) -> Value:
+            return fill([inside.get(around[s], 0) for s in part.shape], 0, part.dtype)
+
+        return [None if v is None else rebuilt(v, iter([blank(part) for part in parts(v)])) for v in values]
 
 
 def _demand_sizes(ctx: Context, condition: DimLike, found: Sequence[Sequence[Any]]) -> None:
@@ -110,7 +235,8 @@ def _common(a: Any, b: Any, what: str) -> Form | None:
     single = isinstance(a, Value) and isinstance(b, Value) and all(size == 1 for size in (*a.shape, *b.shape))
     if told and (a.dtype is not b.dtype or (a.rank != b.rank and not single)):
         both = " and ".join(type_text(v.dtype, v.shape) for v in (a, b))
-        raise IRError(f"{what} {both}: dtype and rank must agree where the condition is data")
+        text = f"{what} {both}: dtype and rank must agree where the condition is data"
+        raise Undecided(f"{text}; Reshape both to one rank") if a.dtype is b.dtype else IRError(text)
     return form_of(a) | form_of(b)
 
 

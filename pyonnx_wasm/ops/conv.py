@@ -44,10 +44,12 @@ CONV = Kernel(
     ">y x w bias? residual?",
     "n c m group in[3] kernel[3] stride[3] dilation[3] pad[3] out[3] act act_a:f act_b:f",
     _params,
-    ("epilogue", "channels"),
+    ("epilogue", "channels", "smooth"),
     {"act": ACTIVATIONS},
 )
-CONV_TRANSPOSE = Kernel("conv_transpose", ">y x w bias?", "n c m group in[3] kernel[3] stride[3] dilation[3] pad[3] out[3]", window_params)
+CONV_TRANSPOSE = Kernel(
+    "conv_transpose", ">y x w bias?", "n c m group in[3] kernel[3] stride[3] dilation[3] pad[3] out[3]", window_params, ("smooth",)
+)
 
 
 def window(

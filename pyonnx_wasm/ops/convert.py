@@ -44,7 +44,9 @@ def convert(x: Value, to: DType, saturate: bool = True, round_mode: str = "up") 
     if to in SMALL:
         mask = (1 << to.bits) - 1
         return pack(cast(map_("bitand", cast(x, DType.int32), constant(np.int32(mask))), DType.uint8), to)
-    return cast(x, to, int(not saturate) | ROUNDING.index(round_mode) << 1 if to in FLOAT8 else 0)
+    y = cast(x, to, int(not saturate) | ROUNDING.index(round_mode) << 1 if to in FLOAT8 else 0)
+    y.storage.asked = True
+    return y
 
 
 def _widened(x: Value) -> Value:

@@ -117,8 +117,19 @@ def Pow(X: Value, Y: Value) -> Value:
     if X.dtype.is_float and exponent == 1:
         return _shaped(X, Y)
     if X.dtype in (DType.float16, DType.bfloat16):
-        return cast(map_("pow", cast(X, DType.float32), _exponent(Y)), X.dtype)
-    return map_("pow", X, _exponent(Y))
+        return cast(_power(cast(X, DType.float32), _exponent(Y)), X.dtype)
+    return _power(X, _exponent(Y))
+
+
+def _power(X: Value, Y: Value) -> Value:
+    """Integers that a float holds only rounded are odd or even all the same."""
+    y, exponent = map_("pow", X, Y), single(Y)
+    exact = isinstance(exponent, int) and abs(exponent) <= 1 << 24
+    if not X.dtype.is_float or Y.dtype.is_float or Y.dtype.bits < 32 or exact:
+        return y
+    low = cast(Y, DType.int32)
+    odd = cast(map_("bitand", low, like(low, 1)), DType.bool)
+    return map_("where", map_("and", odd, map_("lt", X, like(X, 0))), map_("neg", map_("abs", y)), y)
 
 
 def _exponent(Y: Value) -> Value:

@@ -26,7 +26,7 @@ WIDE = DType.float32
 
 @dataclass(frozen=True)
 class Codes:
-    """Weights [n, k] as ``matmul_nbits`` takes them: codes uint8 [n, k * bits / 8], scale and shift float32 [n, k / group]."""
+    """Weights [n, k] as ``matmul_nbits`` takes them: codes uint8 [n, k * bits / 8], scale and shift float32 or float16 [n, k / group]."""
 
     bits: int
     group: int
@@ -40,11 +40,16 @@ def _bytes(x: Value, start: int, count: int) -> Value:
     return slice_(x, 2, start, count)
 
 
-def _half(x: Value, at: int) -> Value:
-    """The float16 at byte ``at`` of each block, as float32 [n, blocks]."""
+def _stored(x: Value, at: int) -> Value:
+    """The float16 at byte ``at`` of each block, [n, blocks]."""
     n, blocks, size = x.shape
     halves = Value(x.storage, DType.float16, [n, blocks, size // 2])
-    return reshape(cast(slice_(halves, 2, at // 2, 1), WIDE), [n, blocks])
+    return reshape(contiguous(slice_(halves, 2, at // 2, 1)), [n, blocks])
+
+
+def _half(x: Value, at: int) -> Value:
+    """The same as float32."""
+    return cast(_stored(x, at), WIDE)
 
 
 def _and(x: Value, mask: int) -> Value:
@@ -104,24 +109,24 @@ def _fifth(q: Value) -> Value:
 
 
 def _q4_0(x: Value) -> Codes:
-    return Codes(4, 32, _pairs(_bytes(x, 2, 16)), _half(x, 0))
+    return Codes(4, 32, _pairs(_bytes(x, 2, 16)), _stored(x, 0))
 
 
 def _q4_1(x: Value) -> Codes:
-    return Codes(4, 32, _pairs(_bytes(x, 4, 16)), _half(x, 0), map_("neg", _half(x, 2)))
+    return Codes(4, 32, _pairs(_bytes(x, 4, 16)), _stored(x, 0), map_("neg", _half(x, 2)))
 
 
 def _q5_0(x: Value) -> Codes:
     codes = _or(_halves(_bytes(x, 6, 16)), _fifth(_bytes(x, 2, 4)))
-    return Codes(8, 32, _rows(map_("add", codes, like(codes, 128 - 16))), _half(x, 0))
+    return Codes(8, 32, _rows(map_("add", codes, like(codes, 128 - 16))), _stored(x, 0))
 
 
 def _q5_1(x: Value) -> Codes:
-    return Codes(8, 32, _rows(_or(_halves(_bytes(x, 8, 16)), _fifth(_bytes(x, 4, 4)))), _half(x, 0), map_("neg", _half(x, 2)))
+    return Codes(8, 32, _rows(_or(_halves(_bytes(x, 8, 16)), _fifth(_bytes(x, 4, 4)))), _stored(x, 0), map_("neg", _half(x, 2)))
 
 
 def _q8_0(x: Value) -> Codes:
-    return Codes(8, 32, _rows(map_("bitxor", (q := _bytes(x, 2, 32)), like(q, 128))), _half(x, 0))
+    return Codes(8, 32, _rows(map_("bitxor", (q := _bytes(x, 2, 32)), like(q, 128))), _stored(x, 0))
 
 
 def _six_bits(x: Value) -> list[Value]:
@@ -162,7 +167,7 @@ _IQ4_NL = np.array([-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53,
 
 def _iq4_nl(x: Value) -> Codes:
     table = constant((_IQ4_NL + 128).astype(np.uint8))
-    return Codes(8, 32, _rows(Gather(table, cast(_halves(_bytes(x, 2, 16)), DType.int32))), _half(x, 0))
+    return Codes(8, 32, _rows(Gather(table, cast(_halves(_bytes(x, 2, 16)), DType.int32))), _stored(x, 0))
 
 
 _TYPES: dict[str, tuple[int, Callable[[Value], Codes]]] = {
@@ -199,7 +204,7 @@ def _widened(x: Codes) -> Value:
     n, groups = x.scale.shape
     k = x.codes.shape[1] * (8 // x.bits)
     codes = reshape(cast(unpacked(x.codes, x.bits, k), WIDE), [n, groups, x.group])
-    scale = unsqueeze(x.scale, [2])
+    scale = unsqueeze(cast(x.scale, WIDE), [2])
     if x.shift is None:
         return reshape(map_("mul", map_("sub", codes, like(codes, 1 << (x.bits - 1))), scale), [n, k])
     return reshape(map_("sub", map_("mul", codes, scale), unsqueeze(x.shift, [2])), [n, k])
@@ -222,9 +227,9 @@ def GetRows(blocks: Value, indices: Value, *, type: str) -> Value:
 
 @op(domain=GGML)
 def MatMul(A: Value, blocks: Value, *, type: str) -> Value:
-    """A [..., columns] times the transpose of the weights [rows, columns], in float32."""
+    """A [..., columns] times the transpose of the weights [rows, columns], in float32; A may be rounded to 16 bits per row and group."""
     x = _opened(blocks, type)
     k = x.codes.shape[1] * (8 // x.bits)
     if A.shape[-1] != k:
         raise IRError(f"A has {A.shape[-1]} columns, the weights {k}")
-    return multiply(A, x.codes, x.scale, x.shift, k, x.bits, x.group, rounded=False)
+    return multiply(A, x.codes, x.scale, x.shift, k, x.bits, x.group, rounded=True)

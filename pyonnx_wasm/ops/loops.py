@@ -17,7 +17,7 @@ from ..ir import ROW, Form, IRError, Packed, Storage, Strings, Value, dims, form
 from ..ir.dims import DimLike
 from ..tensor import concat, constant, dims_of, literal, reshape, strings
 from .bodies import Outline, emit
-from .ragged import flat, formed, laid, row_of, shaped, side_by_side
+from .ragged import flat, formed, laid, row_of, run_of, shaped, side_by_side
 
 Trace = Callable[[Outline, Value, Value, Sequence[Any]], Sequence[Any]]
 
@@ -147,6 +147,10 @@ class _Loop:
         with self.outline.graph:
             further = []
             for values in put:
+                if any(isinstance(v, Packed) for v in values):
+                    piece = run_of(values, values[0].dtype)
+                    further += [piece.elements, piece.shapes]
+                    continue
                 rows = literal([n for v in values for n in row_of(v)])
                 further += [side_by_side(*map(flat, values)), reshape(rows, [len(values), ROW])]
             self.tail = [strings.join(v) if isinstance(v, Strings) else v for v in (*tail, *further)]
@@ -181,6 +185,8 @@ class _Loop:
         for k, root in roots.items():
             growing = self.growing[k]
             counted, count = growing.counted or bool(root.length & asked), len(put[k])
+            if counted and any(isinstance(v, Packed) for v in put[k]):
+                return self._again([k])  # of so many tensors that none knows how many there are
             right = right and counted == growing.counted and (count == growing.count or not counted)
             growing.counted, growing.count = counted, count
         return right

@@ -35,6 +35,7 @@ def _params(node: Node) -> dict[str, Any]:
         "m": y.shape[-2], "n": y.shape[-1], "k": a.shape[-1], "aoff": a.offset, "a_rs": a.strides[-2], "a_cs": a.strides[-1],
         "boff": b.offset, "b_rs": b.strides[-2], "b_cs": b.strides[-1], "yoff": y.offset, "y_rs": y.strides[-2],
         "bias_ms": bias.strides[0] if bias is not None else 0, "bias_ns": bias.strides[1] if bias is not None else 0,
+        "band": node.params.get("band", 0),
         "res_off": residual.offset if residual is not None else 0, "res_rs": residual.strides[-2] if residual is not None else 0,
         "resbatch": strides[3] if residual is not None else 0, "alpha": node.params.get("alpha", 1.0), **activation_params(node),
     }  # fmt: skip
@@ -65,11 +66,15 @@ MATMUL = Kernel(
     "matmul",
     ">y a b bias? residual?",
     "nb batch[6] abatch[6] bbatch[6] ybatch[6] m n k aoff a_rs a_cs boff b_rs b_cs yoff y_rs bias_ms bias_ns"
-    " res_off res_rs resbatch[6] act alpha:f act_a:f act_b:f",
+    " res_off res_rs resbatch[6] act alpha:f act_a:f act_b:f band",
     _params,
-    ("epilogue", "strided"),
+    ("epilogue", "strided", "smooth"),
     {"act": ACTIVATIONS},
 )
+
+#: Weights [k, n], or [n, k] where ``transposed``, both row-major, in the order in which the machine that runs this reads them, ``band``
+#: rows of k together.
+PACK = Kernel("pack", ">y w", "k n band transposed", None, ("inplace",))
 
 
 def matmul(a: Value, b: Value, alpha: float = 1.0) -> Value:

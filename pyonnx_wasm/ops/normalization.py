@@ -11,8 +11,8 @@ from ..ir.dims import DimLike
 from ..registry import Context, Kernel, Step, adjoint, op
 from ..tensor import axis_of, broadcast_to, cast, contiguous, like, map_, reduce, reshape, sized, squeeze, unsqueeze
 
-SOFTMAX = Kernel("softmax", ">y x", "outer n inner log")
-NORM = Kernel("norm", ">y >mean? >inv_std? x scale? bias?", "rows n rms row_mod row_mul inner eps:f")
+SOFTMAX = Kernel("softmax", ">y x", "outer n inner log", traits=("smooth",))
+NORM = Kernel("norm", ">y >mean? >inv_std? x scale? bias?", "rows n rms row_mod row_mul inner eps:f", traits=("smooth",))
 
 
 def softmax(x: Value, axis: int, log: bool = False) -> Value:
@@ -252,10 +252,14 @@ def BatchNormalization_1(
 
 @op()
 def LpNormalization(input: Value, *, axis: int = -1, p: int = 2) -> Value:
+    """Of what is divided by its largest element first: the squares and sums of any numbers then stay in their dtype."""
     at = axis_of(axis, input.rank)
-    length = map_("sqrt", reduce("sumsq", input, [at], True)) if p == 2 else reduce("sumabs", input, [at], True)
-    zero = map_("eq", length, like(length, 0))
-    return map_("where", zero, like(input, 0), map_("div", input, map_("where", zero, like(length, 1), length)))
+    largest = reduce("max", map_("abs", input), [at], True)
+    zero = map_("eq", largest, like(largest, 0))
+    plain = map_("or", zero, map_("eq", largest, like(largest, float("inf"))))
+    scaled = map_("div", input, map_("where", plain, like(largest, 1), largest))
+    length = map_("sqrt", reduce("sumsq", scaled, [at], True)) if p == 2 else reduce("sumabs", scaled, [at], True)
+    return map_("where", zero, like(input, 0), map_("div", scaled, map_("where", zero, like(length, 1), length)))
 
 
 @adjoint("Softmax", "LogSoftmax")

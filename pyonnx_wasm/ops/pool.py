@@ -37,7 +37,8 @@ POOL = Kernel(
     ">y >indices? x",
     "op planes in[3] kernel[3] stride[3] dilation[3] pad[3] pad_end[3] out[3] count_include_pad p storage_order",
     _params,
-    enums={"op": POOLS},
+    ("smooth",),
+    {"op": POOLS},
 )
 
 

@@ -130,9 +130,19 @@ def the_rank(x: Packed) -> int:
     if x.ranks is None and x.unranked:
         raise NeedsShape([x.unranked])
     if x.ranks is None or len(x.ranks) > 1:
-        have = "any rank" if x.ranks is None else f"ranks {' and '.join(map(str, sorted(x.ranks)))}"
-        raise IRError(f"the sequence holds tensors of {have}: of which it gives one is data; declare the shape of its elements")
+        raise IRError(mixed(x))
     return next(iter(x.ranks), 0)
+
+
+def mixed(x: Packed) -> str:
+    """What is wrong where a tensor is taken out of a sequence of many ranks."""
+    have = "any rank" if x.ranks is None else f"ranks {' and '.join(map(str, sorted(x.ranks)))}"
+    return f"the sequence holds tensors of {have}: of which it gives one is data; declare the shape of its elements"
+
+
+def rank_at(x: Packed, position: DimLike) -> DimLike:
+    """The rank of the tensor at a position."""
+    return _told(x, position)[0]
 
 
 def _told(x: Packed, position: DimLike) -> list[DimLike]:
@@ -166,6 +176,21 @@ def insert(x: Packed, value: Value | Strings, position: DimLike | None) -> Packe
     head, tail = _halves(x.elements, _start(x, position), 0)
     above, below = _halves(x.shapes, position, 0)
     return replace(x, elements=side_by_side(head, run, tail), shapes=concat([above, row, below], 0), ranks=ranks, grew=None)
+
+
+def run_of(values: Sequence[Value | Strings | Packed], dtype: DType) -> Packed:
+    """Tensors, and sequences of them, one behind the other."""
+    made = [v if isinstance(v, Packed) else pack(Items((v,), dtype)) for v in values] or [pack(Items((), dtype))]
+    known = [v.ranks for v in made if v.ranks is not None]
+    ranks = frozenset[int]().union(*known) if len(known) == len(made) else None
+    return Packed(side_by_side(*(v.elements for v in made)), concat([v.shapes for v in made], 0), ranks)
+
+
+def extend(x: Packed, more: Packed) -> Packed:
+    """With the tensors of another sequence behind it."""
+    root, put = x.grew or (x, ())
+    both = run_of([x, more], x.dtype)
+    return replace(x, elements=both.elements, shapes=both.shapes, ranks=both.ranks, grew=(root, (*put, more)))
 
 
 def erase(x: Packed, position: DimLike) -> Packed:

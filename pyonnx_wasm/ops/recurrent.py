@@ -72,7 +72,7 @@ def _gru(x: Value, h: Sequence[Value], r: Value, bias: Value | None, act: list[G
     return [map_("add", map_("mul", map_("sub", like(z, 1), z), new), map_("mul", z, h[0]))]
 
 
-def _lstm(
+def lstm_cell(
     x: Value, state: Sequence[Value], r: Value, bias: Value | None, act: list[Gate], peep: Value | None, coupled: bool
 ) -> list[Value]:
     h, c = state
@@ -226,6 +226,6 @@ def LSTM(
 
     return _recurrent(
         X, W, R, B, sequence_lens, [initial_h, initial_c],
-        lambda x, s, fixed, act: _lstm(x, s, _there(fixed[0]), fixed[1], act, fixed[2], bool(input_forget)), 4,
+        lambda x, s, fixed, act: lstm_cell(x, s, _there(fixed[0]), fixed[1], act, fixed[2], bool(input_forget)), 4,
         names, activation_alpha, activation_beta, clip, direction, layout, ctx, P,
     )  # fmt: skip

@@ -19,6 +19,7 @@ from ..tensor import (
     broadcast_to,
     cast,
     chosen,
+    concat,
     contiguous,
     dims_of,
     like,
@@ -195,6 +196,14 @@ def topk(x: Value, k: Any, axis: int, largest: int) -> tuple[Value, Value]:
         largest=largest,
     )
     return values, indices
+
+
+def choice(logits: Value) -> Value:
+    """Of logits [..., vocabulary] the place of the largest, the largest, and the logarithm of the sum of their powers: float32 [..., 3]."""
+    wide = cast(logits, DType.float32)
+    most, place = topk(wide, 1, -1, 1)
+    total = _log_sum_exp(wide, lambda name, x, keep=True: reduce(name, x, [x.rank - 1], True))
+    return concat([cast(place, DType.float32), most, total], wide.rank - 1)
 
 
 @op(since=10)

@@ -38,6 +38,7 @@ RESIZE = Kernel(
     "resize",
     ">y x",
     "rank mode coord nearest exclude_outside antialias in[8] out[8] cubic_a:f extrapolation:f scale[8]:f roi_start[8]:f roi_end[8]:f",
+    traits=("smooth",),
     enums={"mode": MODES, "coord": COORDINATES, "nearest": NEAREST},
 )
 

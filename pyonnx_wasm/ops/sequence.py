@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 from ..dtypes import DType
-from ..ir import Graph, IRError, Items, Maybe, Packed, Strings, Value, dims
+from ..ir import Graph, IRError, Items, Maybe, Packed, Strings, Undecided, Value, dims
+from ..ir.dims import DimLike
+from ..onnxfile.graph import Node, captured
 from ..registry import Context, op
 from ..tensor import axis_of, cast, concat, constant, content, dims_of, literal, reshape, slice_, squeeze, strings, unsqueeze
 from ..tensor import split as pieces_of
 from . import ragged
-from .control import map_sequences, subgraph
+from .bodies import Outline
+from .control import either, map_sequences, subgraph
 
 MANY = 64  # pieces of an axis that are told apart when the model is compiled
 
@@ -34,12 +38,31 @@ def SequenceLength(input_sequence: Items | Packed) -> Value:
 
 
 @op()
-def SequenceAt(input_sequence: Items | Packed, position: Value) -> Value | Strings:
+def SequenceAt(input_sequence: Items | Packed, position: Value, *, ctx: Context) -> Value | Strings:
     sequence = _sequence(input_sequence)
     index = ragged.place(position, ragged.length(sequence))
     if isinstance(sequence, Items) and isinstance(index, int):
         return sequence.values[index]
-    return ragged.at(ragged.pack(sequence), index)
+    packed = ragged.pack(sequence)
+    if packed.ranks is None or len(packed.ranks) < 2:
+        return ragged.at(packed, index)
+    raise Undecided(ragged.mixed(packed), lambda rest: _by_rank(ctx, packed, index, rest))
+
+
+def _by_rank(ctx: Context, x: Packed, position: DimLike, rest: Any) -> Sequence[Any]:
+    """All that comes behind a node which takes a tensor out of a sequence: for the least rank that it may have, or for the others."""
+    assert x.ranks is not None
+    least = min(x.ranks)
+    names = [f"{ctx.outputs[0]}/{what}" for what in ("sequence", "position")]
+    node = Node("SequenceAt", "", ctx.node, "", tuple(names), ctx.outputs, {}, 0)
+    body = captured(replace(rest, nodes=[node, *rest.nodes]))
+    where = literal([position])
+
+    def way(ranks: frozenset[int]) -> Callable[[Outline], Mapping[str, Any]]:
+        return lambda o: dict(zip(names, (o.take_whole(replace(x, ranks=ranks, grew=None)), o.take(where)), strict=True))
+
+    ways = [(body, way(ranks)) for ranks in (frozenset([least]), x.ranks - {least})]
+    return either(ctx, dims.eq(ragged.rank_at(x, position), least), ways, True)
 
 
 @op()

@@ -30,6 +30,7 @@ from ..tensor import (
     literal,
     map_,
     reshape,
+    sized,
     slice_,
     split,
     squeeze,
@@ -207,6 +208,8 @@ def Unsqueeze_1(data: Moved, *, axes: Sequence[int]) -> Moved:
 
 @op(since=10)
 def Slice(data: Moved, starts: Value, ends: Value, axes: Value | None = None, steps: Value | None = None) -> Moved:
+    if not all(isinstance(v.size, int) for v in (starts, ends)):
+        starts, ends, axes, steps = _of_all_axes(data, starts, ends, axes, steps)
     first, last = dims_of(starts, "starts"), dims_of(ends, "ends")
     which: list[DimLike] = list(range(len(first))) if axes is None else axes_of(axes, data.rank)
     stride: list[DimLike] = [1] * len(first) if steps is None else dims_of(steps, "steps")
@@ -216,9 +219,26 @@ def Slice(data: Moved, starts: Value, ends: Value, axes: Value | None = None, st
     return _slice_data(data, first, last, which, stride)
 
 
+def _of_all_axes(
+    x: Value, starts: Value, ends: Value, axes: Value | None, steps: Value | None
+) -> tuple[Value, Value, Value | None, Value | None]:
+    """What says of how many axes is data: of as many as the axes or steps that are told; without them of all, the others whole."""
+    told = axes if axes is not None else steps
+    if told is not None and isinstance(told.size, int):
+        return sized(starts, [told.size], "starts"), sized(ends, [told.size], "ends"), axes, steps
+    if told is not None:
+        raise IRError("how many axes are given must be known when the model is compiled")
+    rank, count = x.rank, starts.shape[0]
+    Graph.current().check(dims.le(count, rank), f"there are more starts than the {rank} axes of the value")
+    ends = sized(ends, [count], "ends")
+    begins, stops = (slice_(concat([v, fill([rank], n, v.dtype)], 0), 0, 0, rank) for v, n in ((starts, 0), (ends, 2**31 - 1)))
+    return begins, stops, None, None
+
+
 def _slice_data(x: Value, starts: Sequence[DimLike], ends: Sequence[DimLike], axes: Sequence[DimLike], steps: Sequence[DimLike]) -> Value:
     """Slices whose axes or steps are data: per axis of the value what is said of it, else all of it."""
     marks = chosen(axes, x.rank)
+    starts, ends, steps = ([_within(v) for v in values] for values in (starts, ends, steps))
     for step in steps:
         Graph.current().check(dims.ne(step, 0), "a step is 0")
     for axis, mark in enumerate(marks):
@@ -227,6 +247,11 @@ def _slice_data(x: Value, starts: Sequence[DimLike], ends: Sequence[DimLike], ax
         size = x.shape[axis]
         x = between_data(x, axis, start, dims.select(mark, end, size), dims.select(mark, step, 1))
     return x
+
+
+def _within(position: DimLike) -> DimLike:
+    """A position that is known, no further out than any axis is long."""
+    return max(-dims.MAX_SIZE, min(position, dims.MAX_SIZE)) if isinstance(position, int) else position
 
 
 @op("Slice", since=1, until=9)

@@ -3,7 +3,7 @@
 A pass takes a graph and rewrites it; :func:`run` verifies the graph after each. The graph that they leave is what every target
 lowers (``program.partition``). What is said of nodes when they are lowered takes them and gives others, and leaves the graph alone:
 ``keep_state`` for all targets; what suits one alone, for the core
-``channels_last``, ``pack_weights``, ``combine_bytes`` and ``write_through``, for GPUs ``gpu.halves.read_halves`` and
+``channels_last``, ``pack_products``, ``pack_weights``, ``combine_bytes`` and ``write_through``, for GPUs ``gpu.halves.read_halves`` and
 ``gpu.split.split_large``.
 
 A new pass is a function of a graph, in a file of its own, that replaces nodes through :class:`~.rewrite.Rewriter` and gives the same
@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 from ..ir import Graph, Node
 from .attention import fuse_attention
+from .bands import pack_products
 from .bytes import combine_bytes
 from .channels_last import channels_last
 from .concat import write_through
@@ -30,6 +31,7 @@ from .pack import pack_weights
 from .simplify import simplify
 from .state import Kept, Pair, keep_state
 from .verify import verify
+from .wide import keep_wide
 
 __all__ = [
     "PIPELINE",
@@ -40,6 +42,7 @@ __all__ = [
     "channels_last",
     "combine_bytes",
     "keep_state",
+    "pack_products",
     "pack_weights",
     "run",
     "verify",
@@ -50,6 +53,7 @@ Pass = Callable[[Graph], None]
 
 PIPELINE: list[Pass] = [
     remove_dead_code,
+    keep_wide,
     fuse_maps,
     simplify,
     scale_products,

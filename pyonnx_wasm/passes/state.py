@@ -70,12 +70,15 @@ def keep_state(graph: Graph, nodes: Sequence[Node], inner: set[Storage], bits: i
             readers.setdefault(storage, []).append(node)
     read = inner | {r.value.storage for r in graph.reads.values()}
     inputs = {value.storage: name for name, value in graph.inputs if value.storage not in read}
-    outputs = {value.storage for _, value in graph.outputs} - read
+    outputs: dict[Storage, list[Value]] = {}
+    for _, value in graph.outputs:
+        outputs.setdefault(value.storage, []).append(value)
     pairs: dict[Storage, Pair] = {}
     for node in nodes:
         if (
             node.kernel is CONCAT
-            and node.out.storage in outputs
+            and node.out.storage not in read
+            and _plain(node.out, outputs.get(node.out.storage, ()))
             and node.out.dtype.bits >= bits
             and _fits(node, inputs, readers, graph.reads)
         ):
@@ -115,6 +118,12 @@ def _fits(node: Node, inputs: Mapping[Storage, str], readers: Mapping[Storage, l
             if v.storage is out.storage
         )
     )
+
+
+def _plain(out: Value, outputs: Collection[Value]) -> bool:
+    """Whether a result is given back, and in its own shape alone."""
+    same = (v.rank == out.rank and all(map(dims.same, v.shape, out.shape)) for v in outputs)
+    return bool(outputs) and all(same)
 
 
 def _pair(graph: Graph, node: Node, inputs: Mapping[Storage, str]) -> Pair:

@@ -111,7 +111,8 @@ class Assembler:
             for name, how, buffer, index in places:
                 self.registers[dims.sym(name)] = self.emit(how, buffer, index)
         output_rows = [[int(v.dtype), v.rank, self.buffers[v.storage], *map(self.register, v.shape)] for _, v in self.outputs]
-        return Program(self.name, self.pack(input_rows, output_rows, steps), self.messages, self.origins, list(self.nodes), self.callbacks)
+        code, told = self.pack(input_rows, output_rows, steps), [v for _, v in self.inputs[plain:]]
+        return Program(self.name, code, self.messages, self.origins, list(self.nodes), self.callbacks, told)
 
     def bind_symbols(self) -> None:
         """The first input axis that names a symbol defines it; every other axis is checked."""

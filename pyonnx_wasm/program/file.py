@@ -53,6 +53,9 @@ class Layout:
 def layout(compiled: Compiled, *, thin: bool = False) -> Layout:
     """Lays out the compiled file; ``thin`` as in :func:`save`."""
     programs = [p for p in (compiled.main, compiled.init) if p is not None]
+    before_gpu = None if compiled.gpu is None else compiled.gpu.init
+    if before_gpu is not None and before_gpu is not compiled.init:
+        programs.append(before_gpu)
     blobs: list[tuple[int, Any]] = []
     at = 0
 
@@ -66,6 +69,8 @@ def layout(compiled: Compiled, *, thin: bool = False) -> Layout:
     codes = [[place(p.code.nbytes, p.code), p.code.nbytes] for p in programs]
     modules: list[bytes] = []
     callbacks = [[c.json(modules) for c in p.callbacks] for p in programs]
+    if compiled.gpu is not None:
+        callbacks.append([c.json(modules) for c in compiled.gpu.program.callbacks])
     wasm = [[place(len(m), np.frombuffer(m, np.uint8)), len(m)] for m in modules]
     gpu: dict[str, Any] = {}
     if compiled.gpu is not None:
@@ -74,8 +79,8 @@ def layout(compiled: Compiled, *, thin: bool = False) -> Layout:
         words = compiled.gpu.program.code
         programs.append(compiled.gpu.program)
         codes.append([place(words.nbytes, words), words.nbytes])
-        callbacks.append([])
-        gpu["gpu"] = {"program": len(programs) - 1, "section": [place(section.nbytes, section), section.nbytes]}
+        first = {} if before_gpu is compiled.init else {"init": None if before_gpu is None else len(programs) - 2}
+        gpu["gpu"] = {"program": len(programs) - 1, "section": [place(section.nbytes, section), section.nbytes], **first}
     weights = []
     for w in compiled.weights:
         row: dict[str, Any] = {"name": w.name, "dtype": w.dtype.name, "shape": list(w.shape), "bytes": w.nbytes}
@@ -298,9 +303,7 @@ def _build(name: str, source: Any, header: dict[str, Any], body: memoryview) -> 
         return sources[file][offset : offset + row["bytes"]]
 
     weights = list(_weights(name, header["weights"], weight))
-    init = header["init"]
-    if init is not None and not (isinstance(init, int) and 0 <= init < len(programs)):
-        raise FileError(f"{name}: init program {init} does not exist")
+    init = _init(name, header["init"], programs)
     run = header["script"][0]["run"]
     if len(header["script"]) != 1 or not 0 <= run < len(programs):
         raise FileError(f"{name}: the host script is malformed")
@@ -309,7 +312,7 @@ def _build(name: str, source: Any, header: dict[str, Any], body: memoryview) -> 
         inputs,
         outputs,
         programs[run],
-        None if init is None else programs[init],
+        init,
         weights,
         dict(header["provenance"]),
         [],
@@ -320,15 +323,21 @@ def _build(name: str, source: Any, header: dict[str, Any], body: memoryview) -> 
     )
 
 
+def _init(name: str, number: Any, programs: list[Program]) -> Program | None:
+    if number is not None and not (isinstance(number, int) and 0 <= number < len(programs)):
+        raise FileError(f"{name}: init program {number} does not exist")
+    return None if number is None else programs[number]
+
+
 def _gpu(name: str, header: dict[str, Any], programs: list[Program], take: Callable[[str, int, int], memoryview]) -> GpuProgram | None:
     found = header.get("gpu")
     if found is None:
         return None
     if not (isinstance(found["program"], int) and 0 <= found["program"] < len(programs)):
         raise FileError(f"{name}: GPU program {found['program']!r} does not exist")
-    program = programs[found["program"]]
+    program, init = programs[found["program"]], _init(name, found.get("init", header["init"]), programs)
     try:
-        return GpuProgram(program, GpuSection.read(json.loads(bytes(take("the GPU section", *found["section"]))), program))
+        return GpuProgram(program, GpuSection.read(json.loads(bytes(take("the GPU section", *found["section"]))), program), init)
     except (ValueError, KeyError, TypeError, IndexError) as error:
         raise FileError(f"{name}: the GPU section is malformed: {error}") from None
 

@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..ir import Graph, IRError, Node, Storage, Value, reachable
-from ..passes import Pair, channels_last, combine_bytes, keep_state, pack_weights, write_through
+from ..passes import Pair, channels_last, combine_bytes, keep_state, pack_products, pack_weights, write_through
 from ..tensor import COPY
 from ..tensor.packed import bytes_of
 from .assemble import Assembler
 from .model import Program, Weight
+
+LEAST_BYTES = 4096  # of a weight whose memory is worth having
 
 
 @dataclass
@@ -34,9 +36,16 @@ class Parts:
 
 @dataclass
 class Lowered:
+    """The Programs of the core.
+
+    Attributes:
+        shared: of ``init`` what every target needs, the Program that runs before one for GPUs; ``init`` itself where there is no more.
+    """
+
     main: Program
     init: Program | None
     weights: list[Weight]
+    shared: Program | None
 
 
 def partition(graph: Graph) -> Parts:
@@ -79,7 +88,7 @@ def _weight(storage: Storage, index: int) -> Weight:
 
 def lower(parts: Parts, optimise: bool = True) -> Lowered:
     """Assembles the Programs of the core; with ``optimise`` memory is used in place."""
-    graph, main, init = parts.graph, parts.main, list(parts.init)
+    graph, main, init = parts.graph, parts.main, list[Node]()
     bodies, outputs, pairs, checks = parts.bodies, graph.outputs, list[Pair](), list(graph.checks)
     if optimise:
         inner = {v.storage for nodes in bodies.values() for node in nodes for v in node.inputs()}
@@ -87,14 +96,25 @@ def lower(parts: Parts, optimise: bool = True) -> Lowered:
         main, outputs, pairs, checks = kept.nodes, kept.outputs, kept.pairs, [*checks, *kept.checks]
         main = channels_last(main, inner | graph.output_storages() | {r.value.storage for r in graph.reads.values()}, init)
         main = combine_bytes(pack_weights(main, init))
+        read = {r.value.storage for g in (graph, *bodies) for r in g.reads.values()}
         bodies = {body: pack_weights(nodes, init) for body, nodes in bodies.items()}
-        _enlist(parts, init[len(parts.init) :])
+        main, *rest = pack_products([main, *bodies.values()], init, read)
+        bodies = dict(zip(bodies, rest, strict=True))
+        _enlist(parts, init)
         bodies = {body: write_through(nodes, body.output_storages(), body.reads) for body, nodes in bodies.items()}
         main = write_through(main, graph.output_storages(), graph.reads)
-        _take_over(init, main, inner | {r.value.storage for r in graph.reads.values()}, parts.weights, parts.table)
-    first = Assembler("init", init, [], [], parts.weights, False).assemble() if init else None
+        plain = [*parts.main, *(node for nodes in (*parts.bodies.values(), *bodies.values()) for node in nodes)]
+        _take_over(parts.init, [*init, *main, *plain], read, parts.weights, parts.table)
+        inner = {v.storage for nodes in bodies.values() for node in nodes for v in node.inputs()}
+        _take_over(init, main, inner | read, parts.weights, parts.table)
+    shared = _init(parts.init, parts.weights)
+    first = _init([*parts.init, *init], parts.weights) if init else shared
     second = Assembler("main", main, graph.inputs, outputs, parts.weights, optimise, checks, graph.reads, bodies, pairs).assemble()
-    return Lowered(second, first, parts.table)
+    return Lowered(second, first, parts.table, shared)
+
+
+def _init(nodes: Sequence[Node], weights: dict[Storage, int]) -> Program | None:
+    return Assembler("init", nodes, [], [], weights, False).assemble() if nodes else None
 
 
 def _enlist(parts: Parts, nodes: Sequence[Node]) -> None:
@@ -151,7 +171,7 @@ def _take_over(init: Sequence[Node], main: Sequence[Node], read: set[Storage], w
                 and out.whole
                 and v.dtype is out.dtype
                 and v.shape == out.shape
-                and table[k].nbytes >= 4096
+                and table[k].nbytes >= LEAST_BYTES
             ):
                 table[weights[out.storage]].over = k
                 break

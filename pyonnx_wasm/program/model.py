@@ -11,7 +11,7 @@ import numpy as np
 
 from ..callbacks import Callback
 from ..dtypes import DType
-from ..ir import Face, Graph, Node
+from ..ir import Face, Graph, Node, Value
 
 if TYPE_CHECKING:
     from .section import GpuProgram
@@ -63,6 +63,7 @@ class Program:
     origins: list[str]
     nodes: list[Node] = field(default_factory=list)
     callbacks: list[Callback] = field(default_factory=list)
+    told: list[Value] = field(default_factory=list)  # inputs of two dims each, that tell of each state's room and rows in place
 
 
 def homes(weights: Sequence[Weight]) -> list[int]:

@@ -101,8 +101,8 @@ class GpuPlan:
         return sum(isinstance(step, list) for plan in self.plans() for step in plan.steps)
 
     def kernels_on_core(self, view: ProgramView) -> set[str]:
-        """The kernels without a shader for their call, those of the Programs within too."""
-        found = {row.kernel for row, step in zip(view.steps, self.steps, strict=True) if step is None}
+        """The kernels without a shader for their call, the host's among them, those of the Programs within too."""
+        found = {row.kernel for row, step in zip(view.steps, self.steps, strict=True) if step is None or row.kernel == "host"}
         return found.union(*(body.kernels_on_core(ProgramView(words)) for body, words in zip(self.bodies, view.programs, strict=True)))
 
 
@@ -139,7 +139,12 @@ class GpuSection(GpuPlan):
 
 @dataclass
 class GpuProgram:
-    """A Program whose steps never write what they read, and how a GPU runs them."""
+    """A Program whose steps never write what they read, and how a GPU runs them.
+
+    Attributes:
+        init: computes derived weights before it.
+    """
 
     program: Program
     section: GpuSection
+    init: Program | None = None

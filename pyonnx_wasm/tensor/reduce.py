@@ -41,6 +41,6 @@ REDUCE = Kernel(
     ">y x",
     "op rank_keep rank_red xoff keep_shape[8] keep_stride[8] red_shape[8] red_stride[8]",
     _reduce_params,
-    ("strided",),
+    ("strided", "smooth"),
     {"op": REDUCTIONS},
 )

@@ -85,9 +85,23 @@ def _quotient(a: int, b: int) -> int:
     return q if (a < 0) == (b < 0) else -q
 
 
+def _by_data(of_sizes: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """A division whose divisor may be 0 where data say it: it gives 0 then, as integers do; a size of 0 is an error of the core."""
+
+    def call(a: Any, b: Any) -> Any:
+        if isinstance(b, int):
+            return of_sizes(a, b) if b else 0
+        least, most = dims.bounds(b)
+        if not dims.told_by_data(b) or (least or 0) > 0 or (most or 0) < 0:
+            return of_sizes(a, b)
+        none = dims.eq(b, 0)
+        return dims.select(none, 0, of_sizes(a, dims.select(none, 1, b)))
+
+    return call
+
+
+@_by_data
 def _size_quotient(a: Any, b: Any) -> Any:
-    if isinstance(b, int) and b == 0:
-        return 0
     (low, _), (least, _) = dims.bounds(a), dims.bounds(b)
     if low is not None and low >= 0 and least is not None and least >= 0:
         return a // b
@@ -177,7 +191,7 @@ _TABLE = [
     Instruction("mul", 2, "fi", lambda a, b: a * b, lambda a, b: a * b),
     Instruction("div", 2, "fi", _of_floats(_divided, _quotient), _size_quotient),
     Instruction("pow", 2, "fi", _power),
-    Instruction("mod", 2, "fi", _of_floats(_mod, lambda a, b: a % b if b else 0), lambda a, b: a % b if b != 0 else 0),
+    Instruction("mod", 2, "fi", _of_floats(_mod, lambda a, b: a % b if b else 0), _by_data(lambda a, b: a % b)),
     Instruction("fmod", 2, "fi", _of_floats(_fmod, lambda a, b: a - b * _quotient(a, b) if b else 0)),
     Instruction("min", 2, "fi", lambda a, b: a if a <= b or a != a else b, dims.dmin),
     Instruction("max", 2, "fi", lambda a, b: a if a >= b or a != a else b, dims.dmax),

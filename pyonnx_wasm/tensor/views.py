@@ -129,10 +129,13 @@ def slice_(x: Value, axis: int, start: DimLike, size: DimLike, step: DimLike = 1
 
 
 def between(x: Value, axis: int, start: DimLike, end: DimLike, step: int = 1) -> Value:
-    """``x[start:end:step]`` along an axis, as Python slices: positions below 0 count from the end, those outside are clamped."""
+    """``x[start:end:step]`` along an axis, as ONNX's Slice: positions below 0 count from the end, those outside are clamped.
+
+    Unlike Python, a start before the first element is the first element in steps backwards, too.
+    """
     size = x.shape[axis]
     low, high = (0, size) if step > 0 else (-1, size - 1)
-    first, stop = _position(start, size, low, high), _position(end, size, low, high)
+    first, stop = _position(start, size, 0, high), _position(end, size, low, high)
     span = dims.dmax(stop - first if step > 0 else first - stop, 0)
     one = abs(step) >= dims.MAX_SIZE
     count = dims.dmin(span, 1) if one else dims.ceildiv(span, abs(step))
@@ -148,7 +151,7 @@ def between_data(x: Value, axis: int, start: DimLike, end: DimLike, step: DimLik
     size, up = x.shape[axis], dims.gt(step, 0)
     step = dims.dmin(dims.dmax(step, -dims.MAX_SIZE), dims.MAX_SIZE)  # no axis is longer, and a step has a negative of its own
     low, high = dims.select(up, 0, -1), dims.select(up, size, size - 1)
-    first, stop = _position(start, size, low, high), _position(end, size, low, high)
+    first, stop = _position(start, size, 0, high), _position(end, size, low, high)
     span = dims.dmax(dims.select(up, stop - first, first - stop), 0)
     count = dims.ceildiv(span, dims.dmax(dims.select(up, step, 0 - step), 1))
     return _taken(x, axis, dims.dmin(dims.dmax(first, 0), dims.dmax(size - 1, 0)), count, dims.select(dims.le(count, 1), 1, step))
@@ -160,7 +163,7 @@ def _position(at: DimLike, size: DimLike, low: DimLike, high: DimLike) -> DimLik
         if at >= dims.MAX_SIZE:
             return high
         if at <= -dims.MAX_SIZE:
-            return low
+            return dims.dmin(low, high)
         at = at + size if at < 0 else at
     elif dims.bounds(at)[0] is None or dims.bounds(at)[0] < 0:  # type: ignore[operator]
         at = dims.select(dims.lt(at, 0), at + size, at)

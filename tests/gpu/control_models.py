@@ -212,6 +212,18 @@ def small_values() -> Model:
     ]
 
 
+def constant_table() -> Model:
+    """Sizes from a table of shapes that is a constant and that no step on the GPU touches."""
+    nodes = [
+        node("SequenceConstruct", ["x", "x2"], ["s"]),
+        node("SequenceAt", ["s", "at"], ["t"]),
+        node("Neg", ["t"], ["y0"]),
+    ]
+    fixed = {"x": X[:2, :3].copy(), "x2": X[:1, :2].copy()}
+    feeds = [fixed | {"at": np.array(i, np.int64)} for i in (0, 1, -1, -2)]
+    return graph(nodes, feeds[0], symbolic=False), feeds
+
+
 MODELS: list[Callable[[], Model]] = [
     positions,
     computed_shape,
@@ -224,4 +236,5 @@ MODELS: list[Callable[[], Model]] = [
     on_the_core,
     no_trips,
     small_values,
+    constant_table,
 ]

@@ -62,6 +62,19 @@ def test_division_by_a_zero_that_is_written_down(zero: float) -> None:
         assert_same(pairs)
 
 
+@pytest.mark.parametrize("zero", [0.0, -0.0])
+@pytest.mark.parametrize("operands", [["a", "z"], ["z", "a"]])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_product_with_a_zero_that_is_written_down(zero: float, operands: list[str], dtype: str) -> None:
+    """NaN for what is not finite, and the sign of both."""
+    with np.errstate(over="ignore"):
+        feeds = {"a": SPECIAL.astype(dtype)}
+    for pairs in both(graph([helper.make_node("Mul", operands, ["y0"])], feeds, weights={"z": np.array([zero], dtype)}), feeds):
+        assert_same(pairs)
+        for want, got in pairs:
+            assert np.array_equal(np.signbit(want) & (want == 0), np.signbit(got) & (got == 0))
+
+
 @pytest.mark.parametrize("op", ["Max", "Min", "Less", "LessOrEqual", "Equal", "Greater", "PRelu"])
 def test_special_operands(op: str) -> None:
     """What WGSL leaves open is said: a NaN wins over every number, and compares with none."""
@@ -94,4 +107,15 @@ def test_remainders_of_negative_numbers(dtype: str, fmod: int) -> None:
     for pairs in both(node("Mod", feeds, fmod=fmod), feeds):
         assert_same(pairs)
     for pairs in both(node("Div", feeds), feeds):
+        assert_same(pairs)
+
+
+@pytest.mark.parametrize("far", [(7.9e-31, 8.7e-19), (1.3e30, 1.1e9), (1e-30, -1e-20, 1e38), (3.4e38, 1e-38, 1e30), (1e-18, 1e9)])
+def test_numbers_far_from_1_are_multiplied_in_their_order(far: tuple[float, ...]) -> None:
+    """Drivers may multiply what is written in a shader beforehand: that leaves float32."""
+    x = np.float32([1.65e38, -1, 1e-3, 1e-37, 0, -0.0])
+    names = ["x", *(f"v{k}" for k in range(len(far) - 1)), "y0"]
+    nodes = [helper.make_node("Mul", [names[k], f"c{k}"], [names[k + 1]]) for k in range(len(far))]
+    model = graph(nodes, {"x": x}, weights={f"c{k}": np.float32(c) for k, c in enumerate(far)})
+    for pairs in both(model, {"x": x}, {"x": x[:2]}):
         assert_same(pairs)

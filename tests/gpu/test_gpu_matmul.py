@@ -7,6 +7,8 @@ import onnx
 import pytest
 from gpu_model import assert_same, both, graph, node, section
 
+from pyonnx_wasm.runtimes import wgpu_device
+
 
 def draw(*shape: int, dtype: str = "float32") -> np.ndarray:
     rng = np.random.default_rng(sum(shape))
@@ -135,4 +137,23 @@ def test_nan_and_infinity_stay_in_their_rows() -> None:
         a, b = draw(m, 21), draw(21, 40)
         a[1, 3], a[2, 5], b[4, 7] = np.nan, np.inf, -np.inf
         for pairs in both(node("MatMul", {"a": a, "b": b}), {"a": a, "b": b}):
+            assert_same(pairs, rtol=1e-3)
+
+
+def test_one_row_on_adapters_that_want_many_workgroups(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each number of columns takes another shader there than on one that is the processor."""
+    monkeypatch.setattr(wgpu_device, "_workgroups", lambda info: 128)
+    feeds = [pair((1, k), (k, n)) for k, n in ((64, 8), (99, 33), (260, 700), (24, 4200), (3, 4099))]
+    for symbolic in (True, False):
+        for feed in feeds:
+            for pairs in both(node("MatMul", feed, symbolic=symbolic), feed):
+                assert_same(pairs, rtol=1e-3)
+    for k, n in ((64, 40), (96, 2100), (128, 17000)):
+        rng = np.random.default_rng(n)
+        weights = {"b": rng.integers(0, 256, (n, k // 32, 16)).astype(np.uint8), "s": rng.random(n * (k // 32)).astype(np.float32)}
+        attributes = {"K": k, "N": n, "bits": 4, "block_size": 32}
+        product = onnx.helper.make_node("MatMulNBits", ["a", "b", "s"], ["y0"], domain="com.microsoft", **attributes)
+        model = onnx.load_from_string(graph([product], {"a": draw(1, k)}, weights=weights))
+        model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+        for pairs in both(model.SerializeToString(), {"a": draw(1, k)}, {"a": draw(3, k)}):
             assert_same(pairs, rtol=1e-3)

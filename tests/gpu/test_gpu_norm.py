@@ -68,3 +68,32 @@ def test_nan_and_infinity_stay_in_their_rows() -> None:
     feed = {"x": x, "s": draw(50)}
     for pairs in both(node("LayerNormalization", feed), feed):
         assert_same(pairs)
+
+
+@pytest.mark.parametrize("n", [2, 77, 300, 1028])
+@pytest.mark.parametrize("op", ["LayerNormalization", "RMSNormalization"])
+def test_rows_whose_squares_are_beyond_float32(op: str, n: int) -> None:
+    """Each row at another end of float32, among rows of usual size; without an epsilon, and with one that tiny rows are lost in."""
+    sizes = np.array([1, 1e38, 1e19, 3e18, 1e-13, 1e-18, 1e-25, 1e-36, 1, 1e30])[:, None]
+    x = (np.random.default_rng(n).uniform(0.5, 1, (len(sizes), n)) * sizes * np.where(np.arange(n) % 3, 1, -3)).astype(np.float32)
+    feed = {"x": x, "s": draw(n)} | ({"b": draw(n + 1)[:n].copy()} if op == "LayerNormalization" else {})
+    for epsilon in (0.0, 1e-30, 1e-5):
+        for outputs in (1, 3) if op == "LayerNormalization" else (1,):
+            for pairs in both(node(op, feed, outputs, opset=23, epsilon=epsilon), feed):
+                for want, got in pairs:
+                    assert np.isfinite(want).all()
+                    for a, b in zip(want, got, strict=True):
+                        assert_same([(a / np.abs(a).max(), b / np.abs(a).max())])
+
+
+@pytest.mark.parametrize("op", ["InstanceNormalization", "GroupNormalization"])
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_groups_at_the_ends(op: str, dtype: str) -> None:
+    info = np.finfo(dtype)
+    sizes = np.array([1, float(info.max) / 2, float(info.max) ** 0.5, float(info.tiny) ** 0.5, float(info.tiny) * 64, 1])
+    x = (np.random.default_rng(3).uniform(-1, 1, (2, 6, 9, 4)) * sizes[:, None, None]).astype(dtype)
+    feed = {"x": x, "s": np.ones(6, dtype), "b": np.zeros(6, dtype)}
+    attributes = {"num_groups": 3} if op == "GroupNormalization" else {}
+    for pairs in both(node(op, feed, symbolic=False, epsilon=0.0, **attributes), feed):
+        assert all(np.isfinite(want).all() for want, _ in pairs)
+        assert_same(pairs)

@@ -36,5 +36,6 @@ def cases(call: Call) -> list[Case]:
         chunks = 1 if size is None else max(1, min(CHUNKS * 32 // width, -(-size // width)))
         grid = (dims.ceildiv(call.dv, width * chunks), call.sq if single else dims.ceildiv(call.sq, 32), heads)
         switches = frozenset(defines | ({"single"} if single else set()))
-        found.append(Case(grid, dims.le(call.sq, FEW) if single else 1, switches, {"chunks": str(chunks)}, vec4=vec4))
+        again = {"q": grid[0], "k": grid[0] * grid[1] * call.rep, "v": grid[1] * call.rep}
+        found.append(Case(grid, dims.le(call.sq, FEW) if single else 1, switches, {"chunks": str(chunks)}, vec4=vec4, again=again))
     return found

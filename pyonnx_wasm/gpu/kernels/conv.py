@@ -90,6 +90,7 @@ def _tiled(call: Call, numbers: dict[str, Any], defines: set[str]) -> list[Case]
                     numbers | {"k_step": steps},
                     vec4=frozenset(vectors),
                     busy=busy,
+                    again={"w": grid[0], "x": grid[1]},
                 )
             )
     return found

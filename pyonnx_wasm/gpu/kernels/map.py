@@ -16,6 +16,10 @@ from ..elements import address, coordinates, elements, linear
 FLOATS = {DType.float32, DType.float16, DType.bfloat16}
 WIDE = {DType.int64, DType.uint64}
 WORD = 1 << 32
+#: WGSL lets implementations change the order of products. A driver that multiplies written numbers with one another first may leave
+#: float32; where a number is further from 1 than this, all come from the uniforms, where none sees them.
+FAR = float(1 << 30)
+LARGEST = 3.4028234663852886e38
 
 
 class Unsupported(Exception):
@@ -39,6 +43,7 @@ def _cases(call: Call) -> list[Case]:
         y, xs = coalesced(y, xs)
     code = call.node.params["code"]
     writer = Writer(y, xs)
+    writer.far = any(name == "const" and dtype in FLOATS and _far(a) for name, dtype, _, a, *_ in code)
     for instruction in code:
         writer.add(*instruction)
     last = code[-1][2] if code else 0
@@ -57,9 +62,10 @@ class Writer:
         self.lines: list[str] = []
         self.numbers: dict[str, Any] = {}
         self.types: dict[int, DType] = {}
-        self.zeros: dict[int, bool] = {}  # registers that are 0 whatever the inputs, and whether it is -0
+        self.zeros: dict[int, str] = {}  # registers that are 0 whatever the inputs, and the bit of its sign
         self.symbols: list[DimLike] = []
         self.coordinates = False
+        self.far = False
         self.wide = any(v.dtype in WIDE for v in (y, *xs))
         for k, x in enumerate(xs):
             self.types[k] = x.dtype
@@ -92,7 +98,7 @@ class Writer:
         if name == "const":
             text = self.constant(dtype, a)
             if not isinstance(a, Dim) and a == 0:
-                self.zeros[dst] = math.copysign(1, a) < 0
+                self.zeros[dst] = f"{0x80000000 if math.copysign(1, a) < 0 else 0}u"
         elif name == "index":
             self.coordinates = True
             text = _converted(f"c{a}", DType.int32, dtype)
@@ -115,6 +121,10 @@ class Writer:
         if isinstance(value, Dim):
             self.symbols.append(value)
             return _converted(f"$symbols[{len(self.symbols) - 1}]", DType.int32, dtype)
+        if dtype in FLOATS and self.far and value and abs(value) <= LARGEST:
+            bits = struct.unpack("<I", struct.pack("<f", float(value)))[0]
+            self.symbols.append(bits - WORD if bits >> 31 else bits)
+            return f"bitcast<f32>($symbols[{len(self.symbols) - 1}])"
         if dtype in FLOATS:
             return real(float(value))
         if dtype is DType.bool:
@@ -161,9 +171,15 @@ class Writer:
         if name == "sub" and dtype in FLOATS and a == b:
             form = "nothing_of({x})"
         if name == "div" and dtype in FLOATS and b in self.zeros:
-            form = f"over_zero({{x}}, {0x80000000 if self.zeros[b] else 0}u)"
+            form = f"over_zero({{x}}, {self.zeros[b]})"
+        if name == "mul" and dtype in FLOATS and {a, b} & self.zeros.keys():
+            form = f"times_zero({{x}}, {self.zeros[b]})" if b in self.zeros else f"times_zero({{y}}, {self.zeros[a]})"
         text = form.format(x=x, y=y, z=z, bits=f"{dtype.bits}u")
         return (_wrapped(text, dtype) if result is dtype and _word(dtype) and dtype.bits < 32 else text), result
+
+
+def _far(value: Any) -> bool:
+    return not isinstance(value, Dim) and (0.0 < abs(value) < 1 / FAR or FAR < abs(value) <= LARGEST)
 
 
 def real(value: float) -> str:

@@ -14,6 +14,7 @@ from ..split import is_large, pieces
 from ..tiles import tiles
 
 THIN = 8  # rows or columns up to which a product is a sweep over the other operand
+SPAN = 32  # neighbours of a large operand that a workgroup sums; half as many of a single line where that leaves too few workgroups
 SHORT = 64  # sums up to this length of thin products take one lane per output
 INTEGERS = (DType.int32, DType.uint32, DType.int64, DType.uint64)
 READS_HALVES = True
@@ -80,10 +81,18 @@ def _sweep(call: Call, numbers: dict[str, Any], defines: set[str], holes: dict[s
     defines = defines | {"sweep"} | ({"rows"} if rows else set()) | ({"across"} if across else set())
     defines |= ({"wide"} if wide else set()) | ({"thin4"} if thin in vec4 else set())
     found = []
-    for block, fits in ((1, dims.eq(lines, 1)), (4, guard)):
-        text = {"lines": block, "large": large, "thin": thin, "wide": 4 if wide else 1, "part": "vec4<f32>" if wide else "f32"}
-        grid = (dims.ceildiv(length, 32 if across else 8), dims.ceildiv(lines, block), dims.product(call.batch[: call.nb]))
-        found.append(Case(grid, fits, frozenset(defines), holes | {n: str(v) for n, v in text.items()}, numbers, vec4=frozenset(vec4)))
+    for block, fits, span in ((1, dims.eq(lines, 1), SPAN), (1, dims.eq(lines, 1), SPAN // 2), (4, guard, SPAN)):
+        if span < SPAN and not across:
+            continue
+        part = "vec4<f32>" if wide else "f32"
+        text = {"lines": block, "large": large, "thin": thin, "wide": 4 if wide else 1, "part": part, "span": span}
+        grid = (dims.ceildiv(length, span if across else 8), dims.ceildiv(lines, block), dims.product(call.batch[: call.nb]))
+        found.append(
+            Case(
+                grid, fits, frozenset(defines), holes | {n: str(v) for n, v in text.items()}, numbers, vec4=frozenset(vec4),
+                busy=across and block == 1 and span == SPAN, again={thin: grid[0], large: grid[1]},
+            )
+        )  # fmt: skip
     return found
 
 
@@ -101,7 +110,8 @@ def _tiled(call: Call, numbers: dict[str, Any], defines: set[str], holes: dict[s
     for tile, busy in tiles():
         grid = (dims.ceildiv(call.n, tile.bn), dims.ceildiv(call.m, tile.bm), dims.product(call.batch[: call.nb]))
         switches = defines | ({"sliced"} if tile.slices > 1 else set())
-        found.append(Case(grid, 1, frozenset(switches), holes | tile.holes, numbers, vec4=vec4, busy=busy))
+        again = {"a": grid[0], "b": grid[1]}
+        found.append(Case(grid, 1, frozenset(switches), holes | tile.holes, numbers, vec4=vec4, busy=busy, again=again))
     return found
 
 

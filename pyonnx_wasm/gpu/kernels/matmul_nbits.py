@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from typing import Any
 
 from ...ir import dims
 from .. import Call, Case
 from ..epilogue import epilogue
+from ..teams import LANES as WORKGROUP
+from ..teams import fours
 from ..tiles import tiles
 
 FEW = 8
+VECTOR_BITS = 128
+#: Lanes that share a column, columns of a lane (as many as leave workgroups enough for all of an adapter), rows.
+SWEEPS = ((8, 4, 1), (32, 2, 1), (32, 1, 1), (32, 1, 4))
 
 
 def cases(call: Call) -> list[Case]:
@@ -20,12 +26,30 @@ def cases(call: Call) -> list[Case]:
     switches, activation = epilogue(call)
     numbers |= activation | {"alpha": float(call.alpha)}
     holes = {"bits": str(call.bits)}
-    found = []
+    found = list(_packs(call, numbers, switches, holes))
     for lines, fits in ((1, dims.eq(call.m, 1)), (4, dims.le(call.m, FEW))):
         grid = (dims.ceildiv(call.n, 8), dims.ceildiv(call.m, lines), 1)
-        found.append(Case(grid, fits, frozenset(switches), holes | {"lines": str(lines)}, numbers))
+        again = {"a": grid[0], "b": grid[1]}
+        found.append(Case(grid, fits, frozenset(switches), holes | {"lines": str(lines)}, numbers, again=again))
     for tile, busy in tiles():
         grid = (dims.ceildiv(call.n, tile.bn), dims.ceildiv(call.m, tile.bm), 1)
         defines = switches | {"tiled", "b_columns"} | ({"sliced"} if tile.slices > 1 else set())
-        found.append(Case(grid, 1, frozenset(defines), holes | tile.holes, numbers, busy=busy))
+        again = {"a": grid[0], "b": grid[1]}
+        found.append(Case(grid, 1, frozenset(defines), holes | tile.holes, numbers, busy=busy, again=again))
     return found
+
+
+def _packs(call: Call, numbers: dict[str, Any], defines: Collection[str], holes: dict[str, str]) -> Iterator[Case]:
+    """Few rows, where vectors of words lie within blocks and rows of ``a`` are vectors."""
+    if call.bits > 8 or not fours(call.k, call.a_rs, call.aoff, call.starts["a"]):
+        return
+    if not isinstance(call.block, int) or call.block * call.bits % VECTOR_BITS:
+        return
+    for team, columns, lines in SWEEPS:
+        grid = (dims.ceildiv(call.n, WORKGROUP // team * columns), dims.ceildiv(call.m, lines), 1)
+        text = {"team": team, "columns": columns, "lines": lines, "vectors": VECTOR_BITS // call.bits // 4}
+        fits = dims.eq(call.m, 1) if lines == 1 else dims.le(call.m, FEW)
+        yield Case(
+            grid, fits, frozenset({*defines, "packs"}), holes | {n: str(v) for n, v in text.items()}, numbers,
+            vec4=frozenset({"a", "b"}), busy=columns > 1, again={"a": grid[0], "b": grid[1]},
+        )  # fmt: skip

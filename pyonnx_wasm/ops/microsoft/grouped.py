@@ -23,7 +23,7 @@ def _heads(x: Value, heads: int) -> Value:
     return transpose(reshape(x, [x.shape[0], x.shape[1], heads, x.shape[2] // heads]), [0, 2, 1, 3])
 
 
-def _projected(query: Value, key: Value | None, value: Value | None, heads: int, kv_heads: int) -> list[Value]:
+def projected(query: Value, key: Value | None, value: Value | None, heads: int, kv_heads: int) -> list[Value]:
     """Queries, keys and values [batch, heads, length, size]; without key and value they lie in ``query``, one behind the other."""
     if key is not None and value is not None:
         return [_heads(query, heads), _heads(key, kv_heads), _heads(value, kv_heads)]
@@ -83,7 +83,7 @@ def _normed(x: Value, weight: Value, epsilon: float) -> Value:
     return cast(rms_norm(cast(x, WIDE), 3, epsilon, cast(weight, WIDE)), x.dtype)
 
 
-def _rotated(x: Value, cos: Value | None, sin: Value | None, at: Value, interleaved: bool) -> Value:
+def turned(x: Value, cos: Value | None, sin: Value | None, at: Value, interleaved: bool) -> Value:
     if cos is None or sin is None:
         raise IRError("do_rotary needs the inputs cos_cache and sin_cache")
     angles = [cast(Gather(c, at), WIDE) for c in (cos, sin)]
@@ -96,7 +96,7 @@ def _sink(head_sink: Value | None, smooth: int, heads: int) -> Value | None:
     return fill([heads], 0, WIDE) if smooth == 1 else None
 
 
-def _repeat(heads: int, kv_heads: int) -> int:
+def shared_by(heads: int, kv_heads: int) -> int:
     if kv_heads < 1 or heads % kv_heads:
         raise IRError(f"num_heads {heads} must be a multiple of kv_num_heads {kv_heads}")
     return heads // kv_heads
@@ -122,8 +122,8 @@ def GroupQueryAttention(
         raise IRError("the inputs seqlens_k and total_sequence_length are needed")
     if sliding_window_cache:
         raise IRError("sliding_window_cache is not supported; export the model with a cache of the whole sequence")
-    rep = _repeat(num_heads, kv_num_heads)
-    q, k, v = _projected(query, key, value, num_heads, kv_num_heads)
+    rep = shared_by(num_heads, kv_num_heads)
+    q, k, v = projected(query, key, value, num_heads, kv_num_heads)
     batch, _, length, _ = q.shape
     if q_norm_weight is not None and k_norm_weight is not None:
         q, k = _normed(q, q_norm_weight, qk_norm_epsilon), _normed(k, k_norm_weight, qk_norm_epsilon)
@@ -132,7 +132,7 @@ def GroupQueryAttention(
         at = position_ids
         if at is None:
             at = map_("add", index(1, [1, length]), reshape(cache.before, [batch, 1]))
-        q, k = (_rotated(x, cos_cache, sin_cache, at, bool(rotary_interleaved)) for x in (q, k))
+        q, k = (turned(x, cos_cache, sin_cache, at, bool(rotary_interleaved)) for x in (q, k))
     quantised = past_key is not None and past_key.dtype.bits == 8
     stores = [
         Store(past_key, k_scale, k_quant_type, kv_cache_bit_width, k), Store(past_value, v_scale, v_quant_type, kv_cache_bit_width, v)

@@ -23,11 +23,11 @@ from .quantized import DynamicQuantizeMatMul
 Floats = Sequence[float] | None
 
 
-def _pick(x: Value, direction: int) -> Value:
+def picked(x: Value, direction: int) -> Value:
     return reshape(slice_(x, 0, direction, 1), x.shape[1:])
 
 
-def _reversed(x: Value, lengths: Value | None) -> Value:
+def reversed_(x: Value, lengths: Value | None) -> Value:
     if lengths is None:
         return slice_(x, 0, x.shape[0] - 1, x.shape[0], -1)
     return ReverseSequence(x, lengths, batch_axis=1, time_axis=0)  # type: ignore[no-any-return]
@@ -81,22 +81,22 @@ def DynamicQuantizeLSTM(
     batch, size = X.shape[1], R.shape[1]
     outputs, finals = [], []
     for d, way in enumerate(ways):
-        weights = [_pick(p, d) for p in (W, W_scale, W_zero_point, R, R_scale, R_zero_point)]
-        halves = None if B is None else split(_pick(B, d), 0, [size * 4] * 2)
+        weights = [picked(p, d) for p in (W, W_scale, W_zero_point, R, R_scale, R_zero_point)]
+        halves = None if B is None else split(picked(B, d), 0, [size * 4] * 2)
         bias = None if halves is None else map_("add", *halves)
-        state = [fill([batch, size], 0, X.dtype) if s is None else _pick(s, d) for s in (initial_h, initial_c)]
-        x = X if way == "forward" else _reversed(X, sequence_lens)
+        state = [fill([batch, size], 0, X.dtype) if s is None else picked(s, d) for s in (initial_h, initial_c)]
+        x = X if way == "forward" else reversed_(X, sequence_lens)
         y, state = _direction(
-            x, weights, bias, None if P is None else _pick(P, d), state, sequence_lens, gates[3 * d : 3 * d + 3], bool(input_forget), ctx
+            x, weights, bias, None if P is None else picked(P, d), state, sequence_lens, gates[3 * d : 3 * d + 3], bool(input_forget), ctx
         )
-        outputs.append(unsqueeze(y if way == "forward" else _reversed(y, sequence_lens), [1]))
+        outputs.append(unsqueeze(y if way == "forward" else reversed_(y, sequence_lens), [1]))
         finals.append([unsqueeze(s, [0]) for s in state])
     return (concat(outputs, 1), *(concat(list(parts), 0) for parts in zip(*finals, strict=True)))
 
 
 def _last(past: Value | None, window: int) -> Value | None:
     """The newest state of a window of them."""
-    return past if past is None or not window else _pick(past, window - 1)
+    return past if past is None or not window else picked(past, window - 1)
 
 
 @op("LinearAttention", domain=MICROSOFT)

@@ -10,16 +10,12 @@ SPARSE = "onnxruntime's CUDA provider alone has it; export the model with dense 
 SERVED = "onnxruntime's CUDA provider has it for servers of many requests; export the model for generation with GroupQueryAttention"
 FLOAT8 = "the genai builder writes it for CUDA; build the model with int4 or int8 weights (MatMulNBits)"
 BLOCKS = "it packs block floating point for one accelerator; export the model in float16 or quantise it with quantize_static"
-NGRAMS = "the genai builder writes it for models with n-gram memories; compute the hashes outside and feed them"
 
 REASONS = {
-    "AttnLSTM": "exporters of the past wrote it for recurrent attention; export the model with LSTM and MatMul of the standard",
-    "BifurcationDetector": "fairseq's aggressive decoding writes it; decode outside the model",
     "DecoderAttention": "an optimiser of the past wrote it for fairseq; optimise the model with today's onnxruntime, or not at all",
     "DequantizeBFP": BLOCKS,
     "DequantizeWithOrder": ORDERED,
     "DynamicSparseAttention": SPARSE,
-    "DynamicTimeWarping": "Whisper's exports with timestamps write it; take cross_qk as an output and align outside the model",
     "EPContext": "it holds a binary for one device (QNN, OpenVINO, TensorRT); save the model without ep.context_enable",
     "GatedDeltaNet": "onnxruntime's CUDA provider fuses it; save the model before that, with LinearAttention",
     "GemmFloat8": "onnxruntime's CUDA provider alone has it; export the model in float16",
@@ -27,8 +23,6 @@ REASONS = {
     "MatMulBlockQuantizedFp4Weight": FLOAT8,
     "MatMulBlockQuantizedFp8Weight": FLOAT8,
     "MatMulFpQ4": "its weights lie as one version of onnxruntime packs them; quantise the model with MatMulNBits instead",
-    "MaxpoolWithMask": "onnxruntime keeps it for itself; export the model with Where and MaxPool",
-    "NGramHashMapping": NGRAMS,
     "PackedSparseAttentionIndexer": SPARSE,
     "PagedAttention": SERVED,
     "QOrderedAttention": ORDERED,
@@ -39,12 +33,8 @@ REASONS = {
     "QuantizeBFP": BLOCKS,
     "QuantizeWithOrder": ORDERED,
     "Snpe": "it holds a binary for Qualcomm's SNPE; export the model without it",
-    "SparseAttention": "the genai builder writes it for Phi-3-small; build the model with dense attention (GroupQueryAttention)",
     "SparseAttentionIndexer": SPARSE,
     "SparsePagedAttention": SPARSE,
-    "SparseToDenseMatMul": "sparse tensors are not supported; make the matrix dense, an initializer may stay sparse",
     "VarlenCausalConvWithState": SERVED,
-    "VarlenNGramHashMapping": NGRAMS,
-    "WordConvEmbedding": "exporters of the past wrote it; export the model with Gather and Conv of the standard",
 }
 REFUSED.update({(MICROSOFT, name): reason for name, reason in REASONS.items()})
