@@ -9,9 +9,12 @@ import numpy as np
 import pytest
 
 from pyonnx_wasm import toolchain
+from pyonnx_wasm.dtypes import DType
+from pyonnx_wasm.program.view import ProgramView
+from pyonnx_wasm.registry import KERNELS
 from pyonnx_wasm.runtimes import core
 from pyonnx_wasm.runtimes.core import CoreError
-from pyonnx_wasm.testing import damage
+from pyonnx_wasm.testing import damage, damage_modules
 from tests.assembler import ARENA, BOOL, F32, I64, INPUT, OUTPUT, SLOT, WEIGHT, Asm, call, chain, start
 
 N = 1000
@@ -187,6 +190,25 @@ def test_bodies_write_no_weights() -> None:
         start(looping(body, 3), [np.zeros(N, np.float32)])
 
 
+@pytest.mark.parametrize("read", ["storage", "element"])
+def test_what_tells_of_state_is_no_tensor(read: str) -> None:
+    """A host gives no memory for it."""
+    a = Asm()
+    a.input(I64, 1), a.input(I64, 2)
+    a.inputs[0][2] = a.buffer(a.storage(INPUT, 8 * N), I64)
+    a.inputs[1][2] = -2
+    if read == "element":
+        a.emit("elem", 1, 0)
+    out = a.buffer(a.storage(OUTPUT, 16 * N), I64)
+    a.storages[-1][5] = 16 * (1 + 1)
+    a.copy(out, a.buffer(a.storage(INPUT, 8 * N, 1), I64) if read == "storage" else a.inputs[0][2], N)
+    a.output([N], out, I64)
+    c = start(a)
+    assert len(c.states) == 1
+    with pytest.raises(CoreError, match="there are 0" if read == "storage" else "input 1 has no element 0"):
+        c.bind([N], [np.zeros(N, np.int64)], [2 * N, N])
+
+
 def test_a_cancelled_run_ends_between_steps() -> None:
     c = start(chain(N))
     c.cancel()
@@ -212,6 +234,21 @@ def test_the_seeds_use_every_kernel(tmp_path: Path) -> None:
     assert len(damage.write(tmp_path)) >= 8
 
 
+def test_the_seeds_hold_small_weights_and_state() -> None:
+    """Forms that no kernel's name tells: codes of 2, 4 and 8 bits, halves of both kinds, sums of integers, outputs that stay."""
+    views = {name: ProgramView(c.main.code) for name, c in damage.models().items()}
+    names = [p.name for p in KERNELS["matmul_nbits"].params]
+    products = [(view, step) for view in views.values() for step in view.steps if step.kernel == "matmul_nbits"]
+
+    def numbers(name: str) -> set[int]:
+        return {view.registers[step.params[names.index(name)]].a for view, step in products}
+
+    assert numbers("bits") == {2, 4, 8, 16}
+    assert numbers("rounded") == {0, 1}
+    assert {view.buffers[step.buffers[2]].dtype for view, step in products} == {DType.float16, DType.bfloat16, DType.uint32}
+    assert len(views["cache"].states) == 3
+
+
 @pytest.mark.skipif(not any(map(shutil.which, ("clang++", "clang++-19"))), reason="needs clang++: zig has no AddressSanitizer")
 def test_damaged_programs_under_sanitizers(tmp_path: Path) -> None:
     done = damage.fuzz(20260101, 0, 2000, tmp_path, toolchain.sanitize(lambda line: None))
@@ -225,3 +262,9 @@ def test_damaged_programs_beside_other_sessions(file: str, tmp_path: Path) -> No
     done = damage.fuzz_wasm(20260101, 0, 3000, tmp_path, toolchain.LIB / file)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "ran " in done.stdout
+
+
+def test_damaged_modules_of_operators_end_in_errors_that_name_them() -> None:
+    found = damage_modules.run(20260102, 0, 300)
+    assert sum(found.values()) == 300
+    assert {"ran", "compile"} < set(found)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import helper
+from onnx import TensorProto, helper
 
 from pyonnx_wasm import compiler
 from pyonnx_wasm.registry import OPERATORS
@@ -104,6 +104,18 @@ def test_refusals_are_findings_only_where_an_oracle_runs_the_model() -> None:
 def test_what_rounding_decides_is_unstable() -> None:
     case = one_node("Floor", np.float32, [3.0])
     assert judge.judge(case, answer(np.asarray([2.0], np.float32))).status == "unstable"
+    assert judge.judge(case, answer(np.asarray([0.0], np.float32))).status == "wrong"
+
+
+def test_what_rounding_decides_is_unstable_where_nodes_alone_have_an_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
+    ask = judge._Oracles.__call__
+    monkeypatch.setattr(judge._Oracles, "__call__", lambda self, name: ask(self, name) if name == "mixed" else None)
+    nodes = [helper.make_node("Neg", ["x"], ["t"]), helper.make_node("Floor", ["t"], ["y"])]
+    x, y = (helper.make_tensor_value_info(n, TensorProto.FLOAT, [1]) for n in "xy")
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [y]), opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    case = Case("graph", model, ({"x": np.asarray([3.0], np.float32)},), 1.0)
+    assert judge.judge(case, answer(np.asarray([-3.0], np.float32))).status == "agrees"
+    assert judge.judge(case, answer(np.asarray([-4.0], np.float32))).status == "unstable"
     assert judge.judge(case, answer(np.asarray([0.0], np.float32))).status == "wrong"
 
 

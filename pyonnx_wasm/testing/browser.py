@@ -52,9 +52,10 @@ const run = async (session, feeds) => {
   const results = await session.run(Object.fromEntries(feeds.map(([name, given]) => [name, value(given)])));
   return session.outputNames.map((n) => shown(results[n]));
 };
-const one = async ({ model, feeds, more, executionProviders, profiled }) => {
+const one = async ({ model, feeds, more, executionProviders, profiled, memory64 }) => {
   let session;
   try {
+    env.wasm.memory64 = memory64;
     session = await InferenceSession.create(bytes(model), { executionProviders });
     const outputs = await run(session, feeds);
     const later = [];
@@ -105,10 +106,11 @@ def run_browser(
     watch: Callable[[Case, Exception | None], None],
     providers: Sequence[str] = ("wasm",),
     notes: Notes | None = None,
+    memory64: bool = False,
 ) -> None:
     """Compiles cases here, runs them in one page; tells ``watch`` each outcome, and ``notes`` the rest."""
     with player_page("webgpu" in providers) as page:
-        run_in(page, chosen, optimise, watch, providers, notes)
+        run_in(page, chosen, optimise, watch, providers, notes, memory64)
 
 
 def run_in(
@@ -118,8 +120,9 @@ def run_in(
     watch: Callable[[Case, Exception | None], None],
     providers: Sequence[str] = ("wasm",),
     notes: Notes | None = None,
+    memory64: bool = False,
 ) -> None:
-    """Like :func:`run_browser`, in a page that has :data:`PAGE` loaded, of whatever browser."""
+    """Like :func:`run_browser`, in a page that has :data:`PAGE` loaded, of whatever browser. ``memory64``: on 64-bit addresses."""
     gpu = "webgpu" in providers
     batch: list[tuple[Case, dict[str, Any]]] = []
     size = 0
@@ -128,6 +131,7 @@ def run_in(
             one = job(case, optimise, gpu) | {
                 "executionProviders": list(providers),
                 "profiled": gpu and notes is not None,
+                "memory64": memory64 or None,
             }
         except Exception as error:
             watch(case, error)

@@ -141,21 +141,29 @@ class Session {
     let at = words[6];
     const dims = [];
     const addresses = [];
+    const sizes = [];
+    const told = new Map();
     for (let i = 0; i < words[5]; i++, at += 3) {
-      const [dtype, rank] = words.subarray(at, at + 2);
+      const [dtype, rank, buffer] = words.subarray(at, at + 3);
       const shape = Array.from({ length: rank }, (_, d) => given[dims.length + d] ?? 2n);
+      if (buffer < -1) told.set(i, [-2 - buffer, ...shape]);
       dims.push(...shape);
-      const bytes = tensorBytes(dtype, shape);
+      const bytes = buffer < -1 ? 0n : tensorBytes(dtype, shape);
       if (bytes > LARGEST) throw new TooMuch();
       addresses.push(this.#blocks.take(Number(bytes)));
+      sizes.push(Number(bytes));
       fill(addresses[i], Number(bytes), dtype, content + BigInt(i));
     }
     this.dims = this.#blocks.put(BigInt64Array.from(dims));
     this.inputs = this.#blocks.put(Uint32Array.from(addresses));
+    this.sizes = sizes;
     at = words[8];
     for (let i = 0, first = 0; i < words[7]; i++) {
       const [dtype, rank] = words.subarray(at, at + 2);
-      this.#outputs.push({ dtype, rank, first, place: undefined });
+      const flags = words[words[12] + 6 * words[words[14] + 4 * words[at + 2]] + 5];
+      const [past, room, rows] = told.get((flags >> 4) - 1) ?? [];
+      const kept = (room || rows) && { axis: flags & 15, room, past: rows ? past : -1 };
+      this.#outputs.push({ dtype, rank, first, kept, place: undefined });
       first += rank;
       at += 3 + rank;
     }
@@ -168,15 +176,17 @@ class Session {
       return code;
     };
     check(core.pwx_bind(this.#session, this.dims, this.inputs, this.error));
-    const bytesOf = ({ dtype, rank, first }) => {
+    const bytesOf = ({ dtype, rank, first, kept }) => {
       const told = viewAt(core.pwx_output_dims(this.#session) >>> 0, 8 * (first + rank));
       const dims = Array.from({ length: rank }, (_, d) => told.getBigInt64(8 * (first + d), true));
-      return dims.some((dim) => dim < 0n) ? undefined : Number(tensorBytes(dtype, dims));
+      if (dims.some((dim) => dim < 0n)) return undefined;
+      if (kept && kept.room > dims[kept.axis]) dims[kept.axis] = kept.room;
+      return Number(tensorBytes(dtype, dims));
     };
     for (;;) {
       for (const [i, output] of this.#outputs.entries()) {
         const bytes = bytesOf(output);
-        if (bytes !== undefined && !output.place) output.place = { bytes, at: this.#blocks.take(bytes) };
+        if (bytes !== undefined && !output.place) this.#give(output, bytes);
         viewAt(this.places, 4 * i + 4).setUint32(4 * i, output.place?.at ?? 0, true);
       }
       const code = check(core.pwx_run(this.#session, this.inputs, this.places, this.error));
@@ -184,6 +194,18 @@ class Session {
       else if (code !== MORE) break;
     }
     return Buffer.concat(this.#outputs.map(({ place }) => (place ? bytesAt(place.at, place.bytes) : Buffer.alloc(0))));
+  }
+  /** Memory for an output: one that is kept has zeros at first, and rows of an input may lie there already. */
+  #give(output, bytes) {
+    if (bytes > 16 * Number(LARGEST)) throw new TooMuch();
+    output.place = { bytes, at: this.#blocks.take(bytes) };
+    const { kept, place } = output;
+    if (!kept) return;
+    bytesAt(place.at, bytes).fill(0);
+    const past = Number(kept.past);
+    if (bytes >= this.sizes[past]) {
+      viewAt(this.inputs + 4 * past, 4).setUint32(0, place.at, true);
+    }
   }
   /** What a host does: gives the outputs that a step asks for, of some size. */
   #answer() {
@@ -229,12 +251,17 @@ class Neighbour {
 }
 
 /** What a case ends in. */
-function outcome(seed, { words, dims, content }) {
+function outcome(seed, { words, dims, content, edits }) {
   const results = [];
+  const weights = edits.length ? seed.weights.map((weight) => Uint8Array.from(weight)) : seed.weights;
+  for (let i = 0; i < edits.length; i += 4) {
+    const [weight, place, size] = edits.subarray(i, i + 3);
+    weights[weight].set(new Uint8Array(edits.buffer, 8 * i + 24, Number(size)), Number(place));
+  }
   for (let round = 0; round < 2; round++) {
     let session;
     try {
-      session = new Session({ words, weights: seed.weights }, dims, content);
+      session = new Session({ words, weights }, dims, content);
       results.push(session.run());
     } catch (error) {
       if (error instanceof TooMuch) return "too large";
@@ -260,7 +287,7 @@ const counts = {};
 let at = Number(firstCase);
 try {
   for (let words; (words = cases.words()); at++) {
-    const one = { words, dims: cases.numbers(), content: BigInt(cases.number()) };
+    const one = { words, dims: cases.numbers(), content: BigInt(cases.number()), edits: cases.numbers() };
     const ended = outcome(seeds[at % seeds.length], one);
     counts[ended] = (counts[ended] ?? 0) + 1;
     for (const neighbour of neighbours) {

@@ -28,11 +28,17 @@ from ..program import Compiled, Signature
 from ..program.view import ProgramView
 from ..registry import KERNELS
 from ..runtimes.cpu import load_weights
+from . import damage_modules
 
 FUZZER = Path(__file__).parents[2] / "build" / "sanitize" / "fuzz"
 
 HEAD = '<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1, "ai.onnx.ml" : 3, "damage" : 1]> g '
-SIZES = {"N": (2, 3), "M": (3, 1), "K": (5, 4)}
+SIZES = {"N": (2, 3), "M": (3, 1), "K": (5, 4), "P": (2, 3)}
+
+HALVES = """(float[M,40] x, int64[M] i, float[6,24] many) => (float[M,24] y, float[6,16] z, float[M,40] g)
+    { y = MatMul(x, a) z = MatMul(many, b) g = Gather(t, i) }"""
+#: Models whose weights are held as halves.
+WEIGHTS = {"halves": "f16", "brains": "bf16"}
 
 #: name: opset, body, and constants by name as (dtype, shape).
 MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
@@ -43,6 +49,12 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
         = Transpose(i) iy = MatMul(i, it) vy = Gemm<transB=1, alpha=0.5>(v, g, h) p = MatMul(x, wide) q = Sigmoid(p) w = Mul(q,
         p) }""",
         {"a": ("f4", (5, 6)), "b": ("f4", (6,)), "g": ("f4", (7, 5)), "h": ("f4", (7,)), "wide": ("f4", (5, 40))},
+    ),
+    "packed": (
+        20,
+        """(float[M,64] x, float[N,M,40] u) => (float[M,100] y, float[N,M,110] z) { y = MatMul(x, a) c = Transpose(b)
+        t = MatMul(u, c) z = Relu(t) }""",
+        {"a": ("f4", (64, 100)), "b": ("f4", (110, 40))},
     ),
     "convolutions": (
         20,
@@ -96,6 +108,31 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
         {"b4": ("f4", (4,)), "wb": ("i1", (5, 6)), "az": ("u1", ()), "wz": ("i1", ()), "sc": ("scale", ()), "wc": ("i1", (8, 4, 3, 3)),
             "wd": ("i1", (4, 1, 3, 3)),
             "packed": ("u1", (6, 1, 8)), "per_block": ("f4", (6,))},
+    ),
+    "codes": (
+        21,
+        """(float[M,64] x, float[6,40] many, float[M,40] odd, int64[M] i) => (float[M,6] two, float[M,6] four, float[6,6] eight, float[M,6]
+        near, float[M,7] short, float[6,6] panels, float[M,64] picked) {
+        two = com.microsoft.MatMulNBits<K=64, N=6, bits=2, block_size=64>(x, c2, s1)
+        four = com.microsoft.MatMulNBits<K=64, N=6, bits=4, block_size=32, accuracy_level=4>(x, c4, s2, z2)
+        eight = com.microsoft.MatMulNBits<K=40, N=6, bits=8, block_size=16>(many, c8, s3, z3, , b6)
+        near = com.microsoft.MatMulNBits<K=64, N=6, bits=8, block_size=64, accuracy_level=4>(x, d8, s1)
+        short = com.microsoft.MatMulNBits<K=40, N=7, bits=2, block_size=16>(odd, c7, s7)
+        wide = com.microsoft.MatMulNBits<K=40, N=6, bits=4, block_size=32>(many, e4, s2) panels = Relu(wide)
+        picked = com.microsoft.GatherBlockQuantized<bits=4, block_size=16, gather_axis=0, quantize_axis=1>(table, i, scales) }""",
+        {"c2": ("u1", (6, 1, 16)), "c4": ("u1", (6, 2, 16)), "c8": ("u1", (6, 3, 16)), "d8": ("u1", (6, 1, 64)), "c7": ("u1", (7, 3, 4)),
+         "e4": ("u1", (6, 2, 16)), "s1": ("f4", (6,)), "s2": ("f4", (12,)), "s3": ("f4", (18,)), "s7": ("f4", (21,)),
+         "z2": ("u1", (6,)), "z3": ("f4", (18,)), "b6": ("f4", (6,)), "table": ("u1", (5, 32)), "scales": ("f4", (5, 4))},
+    ),
+    "halves": (20, HALVES, {"a": ("f4", (40, 24)), "b": ("f4", (24, 16)), "t": ("f4", (7, 40))}),
+    "brains": (20, HALVES, {"a": ("f4", (40, 24)), "b": ("f4", (24, 16)), "t": ("f4", (7, 40))}),
+    "cache": (
+        23,
+        """(float[N,2,P,4] past, float[N,2,M,4] new, float[N,2,M,4] q, float[N,2,P,4] k, float[N,2,P,6] v, float[N,2,M,6] w) =>
+        (float[N,2,T,4] present, float[N,2,M,T] scores, float[N,2,M,6] y, float[N,2,U,4] pk, float[N,2,U,6] pv) {
+        present = Concat<axis=2>(past, new) turned = Transpose<perm=[0,1,3,2]>(present) scores = MatMul(q, turned)
+        y, pk, pv = Attention<is_causal=1>(q, new, w, , k, v) }""",
+        {},
     ),
     "contents": (
         20,
@@ -233,7 +270,7 @@ def models() -> dict[str, Compiled]:
         model = parser.parse_model(HEAD.format(opset=opset) + body)
         model.graph.initializer.extend(numpy_helper.from_array(constant(k, v, rng), c) for c, (k, v) in constants.items())
         onnx.checker.check_model(model)
-        made[name] = compile(model.SerializeToString(), gpu=name == "shader")
+        made[name] = compile(model.SerializeToString(), gpu=name == "shader", weights=WEIGHTS.get(name))
     return made
 
 
@@ -252,6 +289,7 @@ def write(folder: Path) -> list[Path]:
         for title, program, dims in programs:
             used |= {step.kernel for step in ProgramView(program.code).steps}
             paths.append(folder / f"{title}.seed")
+            dims = told(ProgramView(program.code), dims)
             blocks = [struct.pack("<q", program.code.size), program.code.astype("<i4").tobytes(), struct.pack("<q", len(weights))]
             for w in weights:
                 blocks += [struct.pack("<q", w.nbytes), w.tobytes()]
@@ -263,6 +301,18 @@ def write(folder: Path) -> list[Path]:
     if unused:
         raise ValueError(f"no seed uses {', '.join(sorted(unused))}: add it to MODELS")
     return paths
+
+
+def told(view: ProgramView, dims: list[list[int]]) -> list[list[int]]:
+    """Sets of input dims with those of the Program's state: nothing is kept, then with rooms, empty and with all of the past in place."""
+    states, ranks = view.states, [row.rank for row in view.inputs]
+    if not states:
+        return dims
+    kept = []
+    for given in dims:
+        rows = [given[sum(ranks[: s.past]) + s.axis] for s in states]
+        kept += [given + [n for r in rows for n in (room, r * held)] for room, held in ((0, 0), (12, 0), (12, 1))]
+    return kept
 
 
 def parts(s: Signature) -> list[int | str]:
@@ -296,7 +346,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--seed", type=int, default=0)
     options.add_argument("--folder", type=Path, default=FUZZER.parent / "seeds", help="where the Programs are written")
     options.add_argument("--wasm", type=Path, help="a core of WebAssembly to run them on, in Node.js")
+    options.add_argument("--modules", action="store_true", help="damage the WebAssembly of a custom operator instead, in wasmtime")
     args = options.parse_args(argv)
+    if args.modules:
+        print(dict(damage_modules.run(args.seed, args.first, args.count)))
+        return 0
     given = args.seed, args.first, args.count, args.folder
     done = fuzz_wasm(*given, args.wasm) if args.wasm else fuzz(*given)
     print(done.stdout, end="")

@@ -1,9 +1,9 @@
 """Fuzzes compiled models: ``python -m pyonnx_wasm.testing.fuzz model.ponnx ... --count 10000 --seed 0``.
 
-Each case is one mutation of one file, decided by (seed, case): words of a Program, tokens of the header, bytes anywhere, or
-a cut. A case must end in a result or in an exception. It runs in a child process, on the guard build of the core where
-there is one (every buffer beside an unmapped page, inputs read-only), so that a read or write outside a buffer is a signal,
-and the parent names the case that caused it.
+Each case is one mutation of one file, decided by (seed, case): words of a Program, tokens of the header, bytes anywhere or
+of the file's own WebAssembly modules, or a cut. A case must end in a result or in an exception. It runs in a child process,
+on the guard build of the core where there is one (every buffer beside an unmapped page, inputs read-only), so that a read or
+write outside a buffer is a signal, and the parent names the case that caused it.
 """
 
 from __future__ import annotations
@@ -28,16 +28,18 @@ from typing import IO, Any
 import numpy as np
 from tqdm import tqdm
 
+from ..callbacks import CallbackError
 from ..dtypes import to_numpy
 from ..program import Compiled
 from ..program import file as ponnx
-from ..runtimes import call
+from ..runtimes import UNLIMITED, Limits, call
 from ..runtimes.core import CoreError, load, open_library
 from ..runtimes.cpu import Executor
 
 GUARD = Path(__file__).parents[2] / "build" / "guard"
 PATIENCE = 20.0  # seconds; a case that runs longer is ended and counted as "long": sizes may ask for any amount of work
 LARGEST = 1 << 24  # elements of an output that is still allocated
+WITH_MODULES = Limits(1 << 28, 1 << 22)  # a module may do anything, and loops without end as well
 EXTREMES = (0, 1, -1, 2, 7, 255, 256, 65535, 1 << 20, (1 << 31) - 1, -(1 << 31), 1 << 30, 15)
 
 
@@ -60,6 +62,8 @@ def mutate(data: bytes, rng: np.random.Generator) -> bytes:
         return _bytes(data, rng)
     if kind < 0.35:
         return _header(data, rng)
+    if kind < 0.65 and (modules := _parsed(data).get("wasm")):
+        return _module(data, modules, rng)
     return _words(data, rng)
 
 
@@ -82,10 +86,29 @@ def _header(data: bytes, rng: np.random.Generator) -> bytes:
     return len(changed).to_bytes(8, "little") + changed + data[8 + length :]
 
 
+def _parsed(data: bytes) -> dict[str, Any]:
+    length = int.from_bytes(data[:8], "little")
+    header: dict[str, Any] = json.loads(data[8 : 8 + length])
+    return header
+
+
+def _module(data: bytes, modules: list[list[int]], rng: np.random.Generator) -> bytes:
+    """Bytes of a WebAssembly module replaced, by others of it or by any."""
+    offset, nbytes = modules[int(rng.integers(0, len(modules)))]
+    first = 8 + int.from_bytes(data[:8], "little") + offset
+    out = bytearray(data)
+    for _ in range(1 + int(rng.exponential(1.0))):
+        at, other, count = (int(rng.integers(0, nbytes)) for _ in range(3))
+        count = min(count % 8 + 1, nbytes - at, nbytes - other)
+        piece = rng.integers(0, 256, 1, np.uint8).tobytes() if rng.random() < 0.6 else data[first + other : first + other + count]
+        out[first + at : first + at + len(piece)] = piece
+    return bytes(out)
+
+
 def _words(data: bytes, rng: np.random.Generator) -> bytes:
     """Words of a Program replaced by extremes, neighbours or each other."""
     length = int.from_bytes(data[:8], "little")
-    programs = json.loads(data[8 : 8 + length])["programs"]
+    programs = _parsed(data)["programs"]
     offset, nbytes = programs[int(rng.integers(0, len(programs)))]["code"]
     out = bytearray(data)
     words = np.frombuffer(out, np.int32, nbytes // 4, 8 + length + offset)
@@ -113,7 +136,8 @@ def run_case(data: bytes, rng: np.random.Generator, library: ctypes.CDLL | None 
         compiled = ponnx.load(data)
         if sum(w.nbytes for w in compiled.weights) > 1 << 28:
             return "too large"
-        executor = Executor(compiled.main, compiled.init, compiled.weights, library=library)
+        limits = WITH_MODULES if any(c.wasm for c in compiled.main.callbacks) else UNLIMITED
+        executor = Executor(compiled.main, compiled.init, compiled.weights, library=library, limits=limits)
         for size in (2, 3):
             shapes = [tuple(d if isinstance(d, int) else size for d in s.shape) for s in compiled.inputs]
             if any(int(np.prod(np.array(s, dtype=object), initial=1)) > LARGEST or min(s, default=0) < 0 for s in shapes):
@@ -130,7 +154,7 @@ def run_case(data: bytes, rng: np.random.Generator, library: ctypes.CDLL | None 
         return "too large"
     except CoreError as error:
         return f"core error {error.code}"
-    except (ValueError, TypeError, MemoryError, OverflowError) as error:
+    except (ValueError, TypeError, MemoryError, OverflowError, CallbackError) as error:
         return type(error).__name__
     return "ran"
 

@@ -22,6 +22,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.error
 import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 QUIET = {"checkForUpdates": False, "fetchNews": "false", "doNotDisturbMode": True}
 CURRENT = "jupyterapp.shell.currentWidget"
+START_SECONDS = 180  # of a machine with much else to do
 
 
 class Lab:
@@ -59,8 +61,7 @@ class Lab:
         _write_settings(settings, "notification", QUIET)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
-        self.url = f"http://127.0.0.1:{self.port}/"
+            self.port = free.getsockname()[1]  # another program may take it first: then the server takes one beside it
         self.settings = settings
         path = [*map(str, pythonpath), str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])]  # the package, if it is not installed
         self._environment = {
@@ -79,11 +80,11 @@ class Lab:
 
     def __enter__(self) -> Lab:
         command = [sys.executable, "-m", "jupyterlab", "--no-browser", "--allow-root", "--expose-app-in-browser"]
-        command += [f"--ServerApp.port={self.port}", "--ServerApp.port_retries=0", "--ServerApp.ip=127.0.0.1"]
+        command += [f"--ServerApp.port={self.port}", "--ServerApp.port_retries=50", "--ServerApp.ip=127.0.0.1"]
         command += [f"--IdentityProvider.token={self.token}", f"--ServerApp.root_dir={self.folder}", *self._options]
         with self.log.open("wb") as log:
             self._process = subprocess.Popen(command, env=self._environment, cwd=self.folder, stdout=log, stderr=log)
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + START_SECONDS
         while not self._answers():
             if self._process.poll() is not None or time.monotonic() > deadline:
                 self.close()
@@ -95,10 +96,16 @@ class Lab:
         self.close()
 
     def _answers(self) -> bool:
+        about = self.home / "runtime" / f"jpserver-{self._process.pid}.json"
         try:
+            self.port = json.loads(about.read_text())["port"]
             return "started" in self._api("status")
-        except OSError:
+        except (OSError, ValueError):  # not written yet, or not to its end
             return False
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/"
 
     def close(self) -> None:
         """Ends the server and its kernels."""
@@ -111,8 +118,12 @@ class Lab:
 
     def end_kernels(self) -> None:
         """Shuts down every kernel."""
-        for session in self.sessions():
-            self._api(f"sessions/{session['id']}", "DELETE")
+        for kernel in {session["kernel"]["id"] for session in self.sessions()}:
+            try:
+                self._api(f"kernels/{kernel}", "DELETE")
+            except urllib.error.HTTPError as error:
+                if error.code != 404:  # it ended meanwhile
+                    raise
 
     def sessions(self) -> list[dict[str, Any]]:
         """The open notebooks with their kernels, as Jupyter's REST interface gives them."""
@@ -121,7 +132,7 @@ class Lab:
 
     def _api(self, path: str, method: str = "GET") -> Any:
         request = urllib.request.Request(f"{self.url}api/{path}", method=method, headers={"Authorization": f"token {self.token}"})
-        with urllib.request.urlopen(request, timeout=30) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             return json.loads(answer.read() or "null")
 
     def write(self, name: str, cells: Sequence[str]) -> Path:
@@ -143,9 +154,9 @@ class Lab:
         if page is None:
             page = browser.new_page()
             page.set_viewport_size({"width": 1100, "height": 800})
-        page.set_default_timeout(30_000)
+        page.set_default_timeout(60_000)
         workspace = secrets.token_hex(4)
-        page.goto(f"{self.url}lab/workspaces/{workspace}/tree/{name}?token={self.token}")
+        page.goto(f"{self.url}lab/workspaces/{workspace}/tree/{name}?token={self.token}", timeout=START_SECONDS * 1000)
         notebook = Notebook(page, name)
         notebook.ready()
         return notebook
@@ -164,7 +175,7 @@ class Notebook:
             && {CURRENT}.content?.widgets?.length > 0 && {CURRENT}.sessionContext.isReady
             && ['idle', 'busy'].includes({CURRENT}.sessionContext.session?.kernel?.status)""",
             arg=self.name,
-            timeout=60_000,
+            timeout=START_SECONDS * 1000,
         )
 
     def start(self, command: str = "notebook:run-all-cells") -> None:
@@ -174,16 +185,16 @@ class Notebook:
             command,
         )
 
-    def finish(self, timeout: float = 60) -> None:
+    def finish(self, timeout: float = 120) -> None:
         """Waits for the end of what ``start`` began."""
         self.page.wait_for_function("() => window.running === ''", timeout=timeout * 1000)
 
-    def run_all(self, timeout: float = 60) -> None:
+    def run_all(self, timeout: float = 120) -> None:
         """Runs all cells, as Run > Run All Cells does."""
         self.start()
         self.finish(timeout)
 
-    def run(self, cell: int, timeout: float = 60, wait: bool = True) -> str:
+    def run(self, cell: int, timeout: float = 120, wait: bool = True) -> str:
         """Runs one cell; returns its text."""
         self.page.evaluate(f"cell => {{ {CURRENT}.content.deselectAll(); {CURRENT}.content.activeCellIndex = cell; }}", cell)
         self.start("notebook:run-cell")
@@ -233,7 +244,7 @@ class Notebook:
         self.page.evaluate(f"{CURRENT}.sessionContext.session.kernel.restart()")
         self.page.wait_for_function(f"() => {CURRENT}.sessionContext.session?.kernel?.status === 'idle'")
 
-    def idle(self, timeout: float = 60) -> None:
+    def idle(self, timeout: float = 120) -> None:
         """Waits until the kernel has nothing to do."""
         self.page.wait_for_function(f"() => {CURRENT}.sessionContext.session?.kernel?.status === 'idle'", timeout=timeout * 1000)
 

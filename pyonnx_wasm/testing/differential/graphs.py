@@ -205,6 +205,20 @@ def where(g: Graph, x: Value) -> list[Value]:
     return [g.node("Where", cond, x.name, other.name, dims=x.dims)]
 
 
+@step(1)
+def wide_product(g: Graph, x: Value) -> list[Value]:
+    """Weights that the core packs, as wide as that asks for; a few of the columns go on."""
+    m, left = g.m, 5
+    if x.rank < 2 or not x.dims[-1].fixed or not x.dims[-1].size:
+        raise Impossible
+    k = x.dims[-1].size
+    n = 4096 // k + m.integer(1, 100)
+    wide = m.node("MatMul", x.name, m.const(m.array(g.dtype, (k, n), "plain", constant=True)))
+    first = m.integer(0, n - left)
+    ends = [m.const(np.asarray([end], np.int64)) for end in (first, first + left, -1)]
+    return [g.node("Slice", wide, *ends, dims=(*x.dims[:-1], static(left)))]
+
+
 @step(6)
 def product(g: Graph, x: Value) -> list[Value]:
     m = g.m

@@ -168,6 +168,13 @@ KNOWN: tuple[Known, ...] = (
         '<ir_version: 10, opset_import: ["" : 20]> g (float[1,none] x) => (y) <int64[1] rest = {-1}> { '
         "s = Shape<start = 1>(x) t = Concat<axis = 0>(s, rest) y = Reshape(x, t) }",
     ),
+    Known(
+        "GridSample",
+        "failed",
+        r"gather_nd\): index out of range",
+        "a picture without pixels has none to take, an error as in onnxruntime",
+        '<ir_version: 10, opset_import: ["" : 20]> g (float[1,1,none,2] x, float[1,1,1,2] g) => (y) { y = GridSample(x, g) }',
+    ),
 )
 
 

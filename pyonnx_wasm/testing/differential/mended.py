@@ -166,6 +166,22 @@ def operators() -> tuple[Any, ...]:
                 return super()._run(*inputs, **given)
             return (resized(x, roi, scales, sizes, given).astype(x.dtype),)
 
+    class Slice(OpRun):
+        """numpy takes a start before the first element for none in steps backwards; the standard takes the first element."""
+
+        op_domain = ""
+
+        def _run(self, x: Array, *given: Any, starts: Any = None, ends: Any = None, axes: Any = None) -> tuple[Array]:
+            begins, stops, which, steps = [*(given or (starts, ends, axes)), None, None][:4]
+            which = range(len(begins)) if which is None else which
+            steps = [1] * len(begins) if steps is None else steps
+            for start, end, axis, step in zip(*(map(int, v) for v in (begins, stops, which, steps)), strict=True):
+                size, back = x.shape[axis], step < 0
+                first, last = (v + size if v < 0 else v for v in (start, end))
+                first, last = min(max(first, 0), size - back), min(max(last, -back), size - back)
+                x = x.take(np.asarray(range(first, last, step), np.int64), axis)
+            return (x,)
+
     class MatMulNBits(OpRun):
         op_domain = "com.microsoft"
 
@@ -187,4 +203,4 @@ def operators() -> tuple[Any, ...]:
             y = a @ weights.T
             return ((y if bias is None else y + bias).astype(a.dtype),)
 
-    return Erf, Flatten, RNN, GRU, LSTM, Resize, MatMulNBits
+    return Erf, Flatten, RNN, GRU, LSTM, Resize, Slice, MatMulNBits

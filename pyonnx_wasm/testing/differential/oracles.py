@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 import os
@@ -16,13 +17,17 @@ import onnx.shape_inference
 from onnx import TensorProto, helper, numpy_helper
 
 from . import mended
-from .sketch import Case
+from .sketch import Case, every
 from .values import HALVES, Array, code_of, is_exotic, is_float
 
 os.environ.setdefault("ALLOW_RELEASED_ONNX_OPSET_ONLY", "0")  # read when onnxruntime creates a session
 
 Run = list[Array]
 WIDENED = {TensorProto.FLOAT, TensorProto.FLOAT16, TensorProto.BFLOAT16}
+BYTE_PRODUCTS = {
+    "MatMulInteger", "ConvInteger", "QLinearMatMul", "QLinearConv", "QGemm", "QAttention", "DynamicQuantizeLSTM", "DynamicQuantizeMatMul",
+    "MatMulIntegerToFloat",
+}  # fmt: skip
 _TYPE_ATTRIBUTES = {"to", "dtype", "output_dtype", "output_datatype", "stash_type", "softmax_precision", "precision"}
 
 
@@ -61,6 +66,17 @@ def onnxruntime(case: Case) -> list[Run]:
         raise Refused(f"onnxruntime: {_first(error)}") from None
 
 
+@functools.cache
+def saturates() -> bool:
+    """True where onnxruntime adds products of uint8 by int8 in pairs of 16 bits: on x86-64 without VNNI."""
+    import onnxruntime as ort
+
+    text = '<ir_version: 8, opset_import: ["": 17]> g (uint8[1, 2] a, int8[2, 1] b) => (int32[1, 1] y) { y = MatMulInteger(a, b) }'
+    session = ort.InferenceSession(onnx.parser.parse_model(text).SerializeToString(), providers=["CPUExecutionProvider"])
+    (y,) = session.run(None, {"a": np.full((1, 2), 255, np.uint8), "b": np.full((2, 1), 127, np.int8)})
+    return int(y[0, 0]) != 2 * 255 * 127
+
+
 def _of_zeros(model: onnx.ModelProto, arrays: Iterable[Array]) -> str | None:
     """Why nothing is to be believed that divides by a maximum or minimum of 0 and -0: which it is nobody says."""
     kinds = {node.op_type for node in model.graph.node}
@@ -70,10 +86,25 @@ def _of_zeros(model: onnx.ModelProto, arrays: Iterable[Array]) -> str | None:
     return "Max and Min of 0 and -0 are either" if zeros else None
 
 
+def _of_order(arrays: Iterable[Array]) -> str | None:
+    """Why nobody is to be believed on a product: what underflows before it meets an infinity makes NaN of it, in some orders."""
+    held = [a.astype(np.float64) for a in arrays if is_float(a.dtype)]
+    tiny = any(((a != 0) & (np.abs(a) < 1e-18)).any() for a in held)
+    return "ReduceProd of infinities and of what is near 0 depends on the order" if tiny and any(np.isinf(a).any() for a in held) else None
+
+
 def _astray(case: Case) -> str | None:
     """Why onnxruntime 1.31 is not to be believed on a model."""
     stored = {t.name: numpy_helper.to_array(t) for t in case.model.graph.initializer}
     if why := _of_zeros(case.model, [*stored.values(), *(a for feeds in case.runs for a in feeds.values())]):
+        return why
+    held = [*stored.values(), *(a for feeds in case.runs for a in feeds.values())]
+    if case.operators() & BYTE_PRODUCTS and any(a.dtype == np.int8 for a in held) and saturates():
+        return "products of uint8 by int8 saturate on this chip"
+    for body in (a.g for node in every(case.model.graph) if node.op_type in ("Loop", "Scan") for a in node.attribute if a.HasField("g")):
+        if any(node.op_type in ("Sigmoid", "Tanh") for node in every(body)):
+            return "Sigmoid and Tanh are approximations, whose errors loops amplify"
+    if "ReduceProd" in case.operators() and (why := _of_order([*stored.values(), *(a for feeds in case.runs for a in feeds.values())])):
         return why
     for feeds, node in itertools.product(case.runs, case.model.graph.node):
         given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
@@ -81,20 +112,30 @@ def _astray(case: Case) -> str | None:
         if x is None:
             continue
         scales = rest[-1].astype(float) if node.op_type == "Resize" and rest and rest[-1] is not None else np.ones(0)
-        sizes = [x.shape[a] for a in given.get("axes", range(x.ndim))]
+        sizes = [x.shape[a] for a in given.get("axes", range(x.ndim))] if node.op_type == "Resize" else []
         if len(scales) == len(sizes) and any(f != 1 and int(n * f) == n for n, f in zip(sizes, scales, strict=True)):
             return "Resize copies where the size stays, whatever the scale"
         if given.get("coordinate_transformation_mode") == b"tf_crop_and_resize" and (
             given.get("mode", b"nearest") != b"nearest" or _keeps(x, given, rest)
         ):
             return "Resize leaves axes whole that it does not scale"
+        if node.op_type == "FusedMatMul" and not all(a.size for a in (x, *rest) if a is not None):
+            return "FusedMatMul over an axis of nothing gives memory as it was"
+        if node.op_type == "PRelu" and _zero_times_infinity(x, rest):
+            return "PRelu multiplies zeros by the slope"
         if node.op_type == "ReduceLogSumExp" and is_float(x.dtype) and np.isneginf(x.astype(np.float64)).any():
             return "ReduceLogSumExp subtracts -inf from -inf"
+        if node.op_type in ("MaxPool", "GlobalMaxPool") and is_float(x.dtype) and np.isnan(x.astype(np.float64)).any():
+            return f"{node.op_type} keeps or skips NaN by where it lies; numpy's maximum, and PyTorch's, of a window with one is NaN"
         if node.op_type == "MaxPool" and given.get("auto_pad") == b"VALID":
             reach = [(k - 1) * d + 1 for k, d in zip(given["kernel_shape"], given.get("dilations", itertools.repeat(1)), strict=False)]
             if any(n < r for n, r in zip(x.shape[2:], reach, strict=True)):
                 return "MaxPool finds a window in an axis that is shorter than one"
     return None
+
+
+def _zero_times_infinity(x: Array, rest: Iterable[Array | None]) -> bool:
+    return bool((x == 0).any()) and any(a is not None and not np.isfinite(a.astype(np.float64)).all() for a in rest)
 
 
 def _keeps(x: Array, given: Mapping[str, Any], rest: list[Array | None]) -> bool:
@@ -166,12 +207,25 @@ def mixed(case: Case) -> list[Run]:
     Raises:
         Refused: there are not several nodes, one has a subgraph, or one is run by neither.
     """
+    return _by_node(case, False)
+
+
+def stepwise(case: Case) -> list[Run]:
+    """As :func:`mixed`, each value rounded to its own type: what underflows in one node is zero in the next, as a step function may show.
+
+    Raises:
+        Refused: as there.
+    """
+    return _by_node(case, True)
+
+
+def _by_node(case: Case, rounding: bool) -> list[Run]:
     graph = case.model.graph
     if len(graph.node) < 2 or any(a.HasField("g") for node in graph.node for a in node.attribute):
-        raise Refused("mixed: needs several nodes without subgraphs")
+        raise Refused("node by node: needs several nodes without subgraphs")
     stored = {t.name: numpy_helper.to_array(t) for t in graph.initializer}
     if why := _of_zeros(case.model, [*stored.values(), *(a for feeds in case.runs for a in feeds.values())]):
-        raise Refused(f"mixed: {why}")
+        raise Refused(f"node by node: {why}")
     narrow = {n: np.dtype(helper.tensor_dtype_to_np_dtype(code)) for n, code in float_values(case.model).items()}
     results = []
     for feeds in case.runs:
@@ -185,7 +239,9 @@ def mixed(case: Case) -> list[Run]:
                 made = _evaluated(alone, wide)
             except Refused:
                 made = onnxruntime(alone)
-            held.update(zip((n for n in node.output if n), map(_wide, made[0]), strict=True))
+            for name, array in zip((n for n in node.output if n), made[0], strict=True):
+                with np.errstate(all="ignore"):
+                    held[name] = _wide(array.astype(narrow.get(name, array.dtype)) if rounding else array)
         results.append([held[name] for name in _names(case.model)])
     return results
 
@@ -212,7 +268,7 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
     whole = {n for feeds in runs for n, a in feeds.items() if not is_float(a.dtype)}
     ranks = {t.name: len(t.dims) for t in model.graph.initializer} | {n: a.ndim for feeds in runs for n, a in feeds.items()}
     whole |= {t.name for t in model.graph.initializer if not is_float(numpy_helper.to_array(t).dtype)}
-    for node in model.graph.node:
+    for node in every(model.graph):
         given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
         kind = node.op_type
         if kind in ("Softmax", "LogSoftmax", "Hardmax") and opset < 13:
@@ -237,8 +293,8 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
             return f"{kind} of nothing has a size of its own"
         if kind in ("Conv", "ConvTranspose") and "dilations" in given and infinite:
             return f"{kind} multiplies what a dilated kernel leaves out by 0"
-        if kind in ("GridSample", "DeformConv") and any(a.dtype == np.float64 for a in arrays):
-            return f"{kind} rounds coordinates to float32"
+        if kind in ("GridSample", "DeformConv") and any(is_float(a.dtype) and a.dtype.itemsize != 4 for a in arrays):
+            return f"{kind} rounds coordinates to float32, and narrow ones after each step"
         if kind == "GridSample" and node.input[0] in whole:
             return "GridSample of integers interpolates in integers"
         if kind == "ReduceLogSumExp" and any(np.isneginf(a).any() for a in floats):
@@ -249,8 +305,16 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
             return "MelWeightMatrix computes frequencies in the dtype of their bounds"
         if kind == "Shape" and given.get("end", 0) < -ranks.get(node.input[0], math.inf):
             return "Shape counts an end before the first axis from the last"
+        if kind == "PRelu" and any((a == 0).any() for a in floats) and infinite:
+            return "PRelu multiplies zeros by the slope"
         if kind == "Clip" and nan:
             return "Clip lets bounds that are NaN win, which onnxruntime leaves out"
+        if kind == "Pad" and any(a.dtype.name == "float8_e8m0fnu" for a in arrays):
+            return "Pad fills numbers of powers of two alone, which have no zero, with NaN"
+        if kind == "ReduceProd" and (why := _of_order(floats)):
+            return why
+        if kind == "Einsum" and len(node.input) > 2 and infinite:
+            return "Einsum multiplies all operands before it adds, which infinities tell from pairs"
         if kind == "OneHot" and node.input[2] not in whole:
             return "OneHot adds and multiplies"
         if kind == "TfIdfVectorizer" and "weights" in given:

@@ -11,7 +11,7 @@ import onnx
 from onnx import helper, numpy_helper
 
 from . import oracles
-from .sketch import Case
+from .sketch import Case, every
 from .values import Array, code_of, is_float
 
 Fails = Callable[[Case], bool]
@@ -41,8 +41,8 @@ def _cost(case: Case) -> tuple[float, ...]:
     arrays = [*(a for feeds in case.runs for a in feeds.values()), *map(numpy_helper.to_array, case.model.graph.initializer)]
     size = sum(a.size for a in arrays)
     digits = sum(_digits(a) for a in arrays)
-    nodes = sum(1 for _ in _nodes(case.model.graph))
-    attributes = sum(len(n.attribute) for n in _nodes(case.model.graph))
+    nodes = sum(1 for _ in every(case.model.graph))
+    attributes = sum(len(n.attribute) for n in every(case.model.graph))
     symbols = sum(d.HasField("dim_param") for i in case.model.graph.input for d in i.type.tensor_type.shape.dim)
     return (nodes, len(case.runs), len(case.model.graph.output), attributes, size, len(arrays), symbols + digits)
 
@@ -55,14 +55,6 @@ def _digits(array: Array) -> int:
         return sum(0 if v == 0 else min(len(repr(float(v))), 12) for v in flat[:200].astype(np.float64))
 
 
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
-    for node in graph.node:
-        yield node
-        for attribute in node.attribute:
-            if attribute.HasField("g"):
-                yield from _nodes(attribute.g)
-
-
 def _copy(case: Case) -> tuple[onnx.ModelProto, list[dict[str, Array]]]:
     model = onnx.ModelProto()
     model.CopyFrom(case.model)
@@ -70,7 +62,7 @@ def _copy(case: Case) -> tuple[onnx.ModelProto, list[dict[str, Array]]]:
 
 
 def _reads(graph: onnx.GraphProto) -> set[str]:
-    return {name for node in _nodes(graph) for name in node.input} | {o.name for o in graph.output}
+    return {name for node in every(graph) for name in node.input} | {o.name for o in graph.output}
 
 
 def _tidied(case: Case) -> Case | None:
@@ -174,7 +166,7 @@ def _bypasses(case: Case) -> Iterator[Case]:
             continue
         for source in dict.fromkeys(n for n in node.input if n):
             model, _ = _copy(case)
-            for other in _nodes(model.graph):
+            for other in every(model.graph):
                 for at, name in enumerate(other.input):
                     if name == node.output[0]:
                         other.input[at] = source

@@ -7,7 +7,7 @@ stream gives the same model at other shapes: :func:`draw` does that, and what co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -50,16 +50,16 @@ class Case:
 
     def operators(self) -> set[str]:
         """Of the graph and of its subgraphs."""
+        return {node.op_type for node in every(self.model.graph)}
 
-        def each(graph: onnx.GraphProto) -> set[str]:
-            found = {n.op_type for n in graph.node}
-            for node in graph.node:
-                for attribute in node.attribute:
-                    if attribute.HasField("g"):
-                        found |= each(attribute.g)
-            return found
 
-        return each(self.model.graph)
+def every(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """The nodes of a graph, and of those within them."""
+    for node in graph.node:
+        yield node
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                yield from every(attribute.g)
 
 
 @dataclass

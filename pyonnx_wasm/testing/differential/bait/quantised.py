@@ -90,3 +90,48 @@ def quantised_networks(m: Sketch) -> None:
     m.result(x)
     if m.chance(0.2):
         m.result(m.node("Transpose", x, perm=[0, 2, 3, 1]))
+
+
+@bait
+def integer_products(m: Sketch) -> None:
+    """Products of bytes by weights of one size, with some at the ends of their range, long enough for sums to pass int16; then scaled."""
+    m.opset = max(m.opset, 13)
+    m.special = False
+    rows, depth, columns = (
+        m.choice((1, 2, 3, 4, 7, 13, 40)),
+        m.choice((4, 7, 16, 33, 64, 130, 300)),
+        m.choice((1, 4, 5, 8, 12, 13, 24, 29, 50)),
+    )
+    dtype = m.choice((INT8, INT8, UINT8))
+    most = m.choice((1, 3, 12, 40, 100, 127))
+    middle = 0 if dtype == INT8 else 128
+    w = m.whole_numbers(-most, most + 1, (depth, columns), np.int64, True)
+    far = m.whole_numbers(0, m.choice((2, 9, 60, 1000)), (depth, columns), np.int64, True) == 0
+    w = np.clip(np.where(far, np.where(w < 0, -128, 127), w) + middle, *((-128, 127) if dtype == INT8 else (0, 255))).astype(dtype)
+    weights = m.const(w) if m.chance(0.85) else m.input(w)
+    point = m.const(np.array(middle if m.chance(0.7) else m.integer(0, 100), dtype))
+    first = m.choice((UINT8, UINT8, INT8))
+    low = -128 if first == INT8 else 0
+    if m.chance(0.3):
+        ends = np.where(m.whole_numbers(0, 2, (rows, depth)) == 0, low, low + 255).astype(first)
+        a, zero, scale = m.input(ends), m.const(np.array(m.integer(low, low + 255), first)), m.const(np.float32(0.5))
+    elif m.chance(0.5):
+        whole = m.whole_numbers(low, low + 255, (rows, depth)).astype(first)
+        a, zero, scale = m.input(whole), m.const(np.array(m.integer(low, low + 255), first)), m.const(np.float32(0.25))
+    else:
+        # Multiples of a power of two from 0 to 255 of them: scale and zero point are exact.
+        codes = np.minimum(m.whole_numbers(0, 256, (rows, depth)), 255)
+        codes.flat[0], codes.flat[-1] = 0, 255
+        x = m.input(((codes - m.integer(0, 255)) * 0.125).astype(np.float32))
+        a, scale, zero = m.add("DynamicQuantizeLinear", [x], 3)
+    y = m.node("MatMulInteger", a, weights, zero, point)
+    if m.chance(0.3):
+        m.result(y)
+        return
+    y = m.node("Mul", m.node("Cast", y, to=1), m.node("Mul", scale, m.const(power(m, -9, -6, m.choice(((), (columns,)))))))
+    y = m.node("Add", y, m.const(m.array(FLOAT, (columns,), "plain", constant=True))) if m.chance(0.6) else y
+    if m.chance(0.4):
+        y = m.node(m.choice(("Relu", "Tanh", "Sigmoid")), y)
+    if m.chance(0.3):
+        y = m.node("Add", y, m.input(m.array(FLOAT, (rows, columns), "plain")))
+    m.result(y)
