@@ -11,7 +11,7 @@ import numpy as np
 import onnx
 import pytest
 import tokenizers
-from gguf_models import Tiny
+from gguf_models import Tiny, talking
 from onnx import TensorProto, helper
 
 import pyonnx_wasm
@@ -102,17 +102,7 @@ def test_text_is_told_in_whole_characters_and_before_a_stop() -> None:
 @pytest.fixture(scope="module")
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A GGUF file with a byte-level tokenizer and a template."""
-    alphabet = [*"abcdefghijklmnopqrstuvwxyz.:", "Ġ"]
-    extra: dict[str, Any] = {
-        "tokenizer.ggml.model": "gpt2",
-        "tokenizer.ggml.pre": "gpt-2",
-        "tokenizer.ggml.tokens": ["<s>", "</s>", *alphabet, "th", "the"],
-        "tokenizer.ggml.merges": ["t h", "th e"], "tokenizer.ggml.token_type": [3, 3] + [1] * (len(alphabet) + 2),
-        "tokenizer.chat_template": "{{ raise_exception('no') if not messages }}"
-        "{% for m in messages %}{{ m.role }}: {{ m.content }} {% endfor %}",
-    }  # fmt: skip
-    made = Tiny("Q8_0", words=len(extra["tokenizer.ggml.tokens"]))
-    return made.write(tmp_path_factory.mktemp("tiny") / "tiny.gguf", extra)
+    return talking(tmp_path_factory.mktemp("tiny") / "tiny.gguf")
 
 
 PROMPT = "the cat sat."

@@ -1,19 +1,25 @@
 /** pyonnx-wasm/generate: text from decoders with a cache. The same tokens for a seed as `pyonnx_wasm.generate` in Python. */
-import { InferenceSession } from "./index.js";
+import { InferenceSession, Tensor } from "./index.js";
 import type { SessionOptions } from "./types.js";
-import { Decoder } from "./generate/cache.js";
+import { draft, lookup } from "./generate/ahead.js";
+import { beams, type Beams, type BeamSettings } from "./generate/beams.js";
+import { Decoder, type Parts, type Reopen } from "./generate/cache.js";
 import {
   fitted,
   Progress,
   run,
   type Feed,
+  type Foretell,
   type Plan,
   type Reason,
+  type Sent,
   type Statistics,
   type Token,
 } from "./generate/loop.js";
-import { checked, seedOf, type Sampling } from "./generate/sampling.js";
+import { checked, seedOf, type Choice, type Sampling } from "./generate/sampling.js";
+import { Together } from "./generate/several.js";
 
+export type { Beams, BeamSettings } from "./generate/beams.js";
 export { ContextError, type Reason, type Statistics, type Token } from "./generate/loop.js";
 export { choose, probabilities, uniform, type Sampling } from "./generate/sampling.js";
 
@@ -22,6 +28,9 @@ export interface Tokenizer {
   encode(text: string): { ids: number[] };
   decode(ids: number[], options?: { skip_special_tokens?: boolean }): string;
 }
+
+/** What a text goes on from; behind an encoder, what that reads: a text, token ids, or a tensor, as features of sound are. */
+export type Prompt = string | readonly number[] | Tensor;
 
 export interface GeneratorOptions {
   /** Undefined: prompts are token ids. */
@@ -34,9 +43,36 @@ export interface GeneratorOptions {
   begin?: number;
   /** `"error"` (default): a longer text is a ContextError; `"slide"`: the model reads its last part, half a context long. */
   overflow?: "error" | "slide";
+  /** The session's kind of tensor, where it comes from another copy of this package. */
+  tensor?: typeof Tensor;
+  /**
+   * Opens the model anew when a run failed, as after the loss of a GPU's device: the text goes on from its tokens, as if nothing
+   * had been. A second failure at the same place ends it. `create` has one of its own
+   * for addresses.
+   */
+  reopen?: Reopen;
+  /** Reads what the model writes of, once (T5, BART, Whisper): a session, or for `create` an address or bytes. */
+  encoder?: Model | undefined;
+  /** Reads the beginning of a text, of exports in two files: the one without a past. */
+  first?: Model | undefined;
+  /** What texts begin with behind an encoder: a start, a language, a task (`decoder_start_token_id`, `forced_decoder_ids`). */
+  decoderInputIds?: readonly number[];
+  /** Tokens that are not chosen. */
+  suppressTokens?: readonly number[];
+  /** Tokens that are not chosen as the first. */
+  beginSuppressTokens?: readonly number[];
   /** Tokens of a prompt that are read at once. */
   chunk?: number;
+  /**
+   * Foretells tokens, which the model reads together; the text stays what it is: `"prompt"` looks for what followed the last words
+   * before, a smaller model with the same tokens writes them. Undefined: one by one.
+   */
+  draft?: "prompt" | Generator;
+  /** How many tokens are foretold at most. */
+  ahead?: number;
 }
+
+type Model = InferenceSession | string | URL | ArrayBuffer;
 
 export interface Settings extends Partial<Sampling> {
   maxNewTokens?: number;
@@ -45,6 +81,8 @@ export interface Settings extends Partial<Sampling> {
   /** Tells the probabilities of so many tokens at each place. */
   likely?: number;
   signal?: AbortSignal;
+  /** What the text begins with behind an encoder; undefined: as the Generator says. */
+  decoderInputIds?: readonly number[];
 }
 
 /** What a compiled model says of how text is made with it. */
@@ -66,15 +104,22 @@ export class Generator {
   private readonly ends: ReadonlySet<number>;
   private readonly begin: number | undefined;
   private running: Generation | undefined;
+  private joint: Together | undefined;
 
   constructor(
     session: InferenceSession,
     readonly options: GeneratorOptions = {},
-    hints: Hints = {},
   ) {
-    const { chunk = 128, context = hints.context_length ?? Infinity } = options;
-    if (!(chunk >= 1)) throw new RangeError(`chunk is ${chunk}; it must be 1 or more`);
-    this.decoder = new Decoder(session);
+    const hints = hintsOf(session);
+    const { chunk = 128, ahead = 4, context = hints.context_length ?? Infinity } = options;
+    for (const [name, number] of Object.entries({ chunk, ahead }))
+      if (!(number >= 1)) throw new RangeError(`${name} is ${number}; it must be 1 or more`);
+    const part = (model: Model | undefined, name: string): InferenceSession | undefined => {
+      if (model === undefined || (typeof model === "object" && "run" in model)) return model;
+      throw new TypeError(`${name} is no session: Generator.create opens addresses`);
+    };
+    const parts = { session, first: part(options.first, "first"), encoder: part(options.encoder, "encoder") };
+    this.decoder = new Decoder(parts, options.tensor);
     this.context = context;
     this.ends = new Set(options.ends ?? [hints.eos, hints.eot].filter((id) => id !== undefined));
     this.begin = options.begin ?? (hints.add_bos_token ? hints.bos : undefined);
@@ -86,9 +131,21 @@ export class Generator {
     options: GeneratorOptions = {},
     session: SessionOptions = {},
   ): Promise<Generator> {
-    const bytes = model instanceof ArrayBuffer ? model : await fetched(model);
-    const hints = hintsOf(bytes);
-    return new Generator(await InferenceSession.create(bytes, session), options, hints);
+    const [first] = session.executionProviders ?? [];
+    const gpu = (typeof first === "object" ? first.name : first) === "webgpu";
+    const kept: SessionOptions = { preferredOutputLocation: gpu ? "gpu-buffer" : "cpu-pinned", ...session };
+    const open = async (given: Model | undefined): Promise<InferenceSession | undefined> =>
+      given === undefined || (typeof given === "object" && "run" in given)
+        ? given
+        : InferenceSession.create(given as string, kept);
+    const parts = async (): Promise<Parts> => {
+      const [opened, first, encoder] = await Promise.all([model, options.first, options.encoder].map(open));
+      return { session: opened!, first, encoder };
+    };
+    const { session: opened, ...others } = await parts();
+    // Bytes are not kept for it.
+    const again = [model, options.first, options.encoder].some((given) => given instanceof ArrayBuffer);
+    return new Generator(opened, { ...(again ? {} : { reopen: parts }), ...options, ...others });
   }
 
   get session(): InferenceSession {
@@ -99,7 +156,7 @@ export class Generator {
     const { tokenizer } = this.options;
     if (!tokenizer) throw new Error("the model has no tokenizer: give one, or prompts as token ids");
     const { ids } = tokenizer.encode(text);
-    return this.begin !== undefined && ids[0] !== this.begin ? [this.begin, ...ids] : ids;
+    return !this.decoder.encoder && this.begin !== undefined && ids[0] !== this.begin ? [this.begin, ...ids] : ids;
   }
 
   decode(ids: number[]): string {
@@ -108,51 +165,128 @@ export class Generator {
   }
 
   /** Begins a text; nothing is computed before it is asked for tokens. */
-  generate(prompt: string | readonly number[], settings: Settings = {}): Generation {
-    const { maxNewTokens = 128, stop = [], likely = 0, signal, ...sampling } = settings;
+  generate(prompt: Prompt, settings: Settings = {}): Generation {
+    const { maxNewTokens = 128, stop = [], likely = 0, signal, decoderInputIds, ...sampling } = settings;
     const how = checked(sampling);
     if (!(maxNewTokens >= 1)) throw new RangeError(`maxNewTokens is ${maxNewTokens}; it must be 1 or more`);
-    const ids = typeof prompt === "string" ? this.encode(prompt) : [...prompt];
-    if (!ids.length) throw new RangeError("the prompt is empty: give at least one token");
-    const wrong = ids.find((id) => !(id >= 0 && Number.isInteger(id)));
-    if (wrong !== undefined) throw new RangeError(`token ${wrong} is none of the model's`);
-    const head = this.options.overflow === "slide" ? Number(ids[0] === this.begin) : undefined;
+    const { ids, source } = this.read(prompt, decoderInputIds);
+    const stays = source ? ids.length : Number(ids[0] === this.begin);
+    const head = this.options.overflow === "slide" ? stays : undefined;
     fitted(ids, this.context, head);
+    const seed = seedOf(how.seed);
     const plan: Plan = {
+      ...this.manner,
       limit: maxNewTokens,
       sampling: how,
-      seed: seedOf(how.seed),
-      ends: this.ends,
+      seed,
       stop: stop.filter(Boolean),
-      decode: (part) => this.decode(part),
       context: this.context,
       head,
-      chunk: this.options.chunk ?? 128,
       likely,
+      ahead: this.foretold(how, seed),
     };
-    return new Generation(this.decoder, plan, ids, signal, (begun) => {
+    const starts = (begun: Generation): void => {
       this.running?.cancel();
       this.running = begun;
-    });
+    };
+    return new Generation(this.decoder, plan, ids, source, signal, starts, this.options.reopen);
+  }
+
+  private get manner(): Pick<Plan, "ends" | "decode" | "chunk" | "never" | "neverFirst"> {
+    const { chunk = 128, suppressTokens: never = [], beginSuppressTokens: neverFirst = [] } = this.options;
+    return { ends: this.ends, decode: (part) => this.decode(part), chunk, never, neverFirst };
+  }
+
+  /** The tokens that a text begins with, and what it is about where an encoder reads that. */
+  private read(prompt: Prompt, begins: readonly number[] | undefined): { ids: number[]; source: Tensor | undefined } {
+    const { encoder } = this.decoder;
+    if (!encoder) {
+      if (begins) throw new Error("decoderInputIds are for models with an encoder: this one has none");
+      return { ids: this.ids(prompt), source: undefined };
+    }
+    const starts = begins ?? this.options.decoderInputIds;
+    if (!starts) throw new Error("nothing says what the decoder's texts begin with: give decoderInputIds");
+    const input = encoder.inputMetadata.find(({ name }) => name !== "attention_mask")!;
+    const tensor = this.options.tensor ?? Tensor;
+    let source: Tensor;
+    if (input.name === "input_ids") {
+      const ids = this.ids(prompt);
+      source = new tensor("int64", BigInt64Array.from(ids, BigInt), [1, ids.length]);
+    } else {
+      if (typeof prompt === "string" || !("dims" in prompt))
+        throw new TypeError(`the encoder reads ${input.name}: give a tensor`);
+      source = prompt.dims.length < input.shape.length ? (prompt.reshape([1, ...prompt.dims]) as Tensor) : prompt;
+    }
+    return { ids: this.ids(starts), source };
+  }
+
+  /**
+   * Begins several texts, which are written at the same time, each the one that it would be alone; more than `atOnce` wait.
+   *
+   * `settings` are those of all, or of each.
+   */
+  generateMany(prompts: readonly Prompt[], settings: Settings | readonly Settings[] = {}, atOnce = 8): Generations {
+    const of = (k: number): Settings => ("length" in settings ? settings[k] : settings) ?? {};
+    const texts = prompts.map((prompt, k) => this.generate(prompt, of(k)));
+    if (this.joint?.atOnce !== atOnce) this.joint = new Together(this.decoder, atOnce, this.options.reopen);
+    return new Generations(texts, this.joint);
+  }
+
+  /**
+   * The most likely texts that beam search finds, the best first (as transformers' `generate` with `num_beams`).
+   *
+   * Rejects with a RangeError where a setting is out of range, and with the signal's reason.
+   */
+  async search(prompt: Prompt, { decoderInputIds, ...settings }: BeamSettings = {}): Promise<Beams[]> {
+    const { ids, source } = this.read(prompt, decoderInputIds);
+    fitted(ids, this.context, undefined);
+    const how = { ...settings, maxNewTokens: Math.min(settings.maxNewTokens ?? 128, this.context - ids.length) };
+    return beams(this.decoder, ids, source, this.manner, how, this.options.reopen);
+  }
+
+  /** Token ids of a prompt, checked. */
+  private ids(prompt: Prompt): number[] {
+    if (typeof prompt !== "string" && "dims" in prompt) throw new TypeError("the model reads tokens, not a tensor");
+    const ids = typeof prompt === "string" ? this.encode(prompt) : [...prompt];
+    if (!ids.length) throw new RangeError("the prompt is empty: give at least one token");
+    const { words } = this.decoder;
+    const wrong = ids.find((id) => !(id >= 0 && id < words && Number.isInteger(id)));
+    if (wrong !== undefined)
+      throw new RangeError(`token ${wrong} is none of the model's${words < Infinity ? ` ${words}` : ""}`);
+    return ids;
+  }
+
+  private foretold(how: Sampling, seed: bigint): Foretell | undefined {
+    const { draft: writer, ahead = 4 } = this.options;
+    if (!writer) return undefined;
+    return writer === "prompt" ? lookup(ahead) : draft(writer.decoder, how, seed, ahead, writer.context);
   }
 
   async release(): Promise<void> {
     this.running?.cancel();
-    await this.session.release();
+    const { session, first, encoder } = this.decoder;
+    await Promise.all([session, first, encoder].map((part) => part?.release()));
   }
 }
 
 /** One text as it comes: `for await` gives its tokens. */
 export class Generation implements AsyncIterable<Token> {
-  private readonly progress: Progress;
+  /** What went wrong, where it is one of several. */
+  error: unknown;
+  /** @internal */
+  readonly progress: Progress;
   private begun = false;
+  private failedAt = -1;
 
   constructor(
     private readonly decoder: Decoder,
     readonly plan: Plan,
     readonly prompt: readonly number[],
+    /** What an encoder reads. */
+    readonly source: Tensor | undefined,
     signal: AbortSignal | undefined,
     private readonly starts: (begun: Generation) => void,
+    private readonly reopen?: Reopen,
   ) {
     this.progress = new Progress([...prompt]);
     if (signal?.aborted) this.cancel();
@@ -183,30 +317,79 @@ export class Generation implements AsyncIterable<Token> {
     this.progress.reason ??= "cancelled";
   }
 
-  async *[Symbol.asyncIterator](): AsyncGenerator<Token, void, undefined> {
+  /** Ends it with what went wrong. @internal */
+  fail(error: unknown): void {
+    if (this.reason === undefined) this.error = error;
+    this.progress.reason ??= "error";
+  }
+
+  /** @internal */
+  start(): void {
     if (this.begun) throw new Error("this text has begun already: generate() makes another");
     this.begun = true;
+  }
+
+  /** Has the model read tokens, in a session anew where a run fails. */
+  private async read({ keep, ids, want, brief }: Feed): Promise<readonly (ArrayLike<number> | Choice)[]> {
+    const step = (): Promise<(ArrayLike<number> | Choice)[]> =>
+      brief ? this.decoder.chosen(ids, want) : this.decoder.step(ids, want);
+    const known = this.decoder.ids.slice(0, keep);
+    try {
+      this.decoder.forget(keep);
+      return await step();
+    } catch (error) {
+      const place = this.progress.ids.length;
+      if (!this.reopen || this.failedAt === place || this.reason === "cancelled") throw error;
+      this.failedAt = place;
+      await this.decoder.renew(this.reopen);
+      for (let at = 0; at < known.length; at += this.plan.chunk)
+        await this.decoder.step(known.slice(at, at + this.plan.chunk));
+      return step();
+    }
+  }
+
+  private async listen(): Promise<void> {
+    const { decoder, source, reopen } = this;
+    try {
+      await decoder.listen(source).catch(async (error: unknown) => {
+        if (!reopen) throw error;
+        await decoder.renew(reopen);
+        await decoder.listen(source);
+      });
+    } catch (error) {
+      this.fail(error);
+      throw error;
+    }
+  }
+
+  async *[Symbol.asyncIterator](): AsyncGenerator<Token, void, undefined> {
+    this.start();
     this.starts(this);
     await idle.get(this.decoder);
+    await this.listen();
     const steps = run(this.plan, this.progress, this.decoder.ids);
-    let sent: ArrayLike<number> | undefined;
+    let sent: Sent;
     while (this.reason !== "cancelled") {
-      let item: Feed | Token;
+      let item: Token;
       try {
         const next = steps.next(sent);
         sent = undefined;
         if (next.done) return;
-        item = next.value;
-        if ("keep" in item) {
-          this.decoder.forget(item.keep);
-          const step = this.decoder.step(item.ids);
+        if ("ask" in next.value) {
+          const { ask, window } = next.value;
+          sent = { guess: await this.plan.ahead!(window, this.progress.ids.length, ask) };
+          continue;
+        }
+        if ("keep" in next.value) {
+          const step = this.read(next.value);
           idle.set(
             this.decoder,
             step.catch(() => undefined),
           );
-          sent = await step;
+          sent = { logits: await step };
           continue;
         }
+        item = next.value;
       } catch (error) {
         this.decoder.forget(0);
         this.progress.reason = "error";
@@ -217,21 +400,47 @@ export class Generation implements AsyncIterable<Token> {
   }
 }
 
+/** Several texts as they come: `for await` gives each token with the number of its text. */
+export class Generations implements AsyncIterable<{ index: number; token: Token }> {
+  constructor(
+    /** Each may be cancelled for itself. */
+    readonly texts: readonly Generation[],
+    private readonly together: Together,
+  ) {}
+
+  /** Ends all of them. */
+  cancel(): void {
+    for (const text of this.texts) text.cancel();
+  }
+
+  /** Throws what went wrong in one of them when all have ended. */
+  async *[Symbol.asyncIterator](): AsyncGenerator<{ index: number; token: Token }, void, undefined> {
+    const told: { index: number; token: Token }[] = [];
+    for (const text of this.texts) text.start();
+    for (const [index, text] of this.texts.entries()) this.together.add(text, (token) => told.push({ index, token }));
+    try {
+      while (this.texts.some(({ reason }) => reason === undefined)) {
+        await this.together.turn();
+        yield* told.splice(0);
+      }
+    } finally {
+      this.cancel();
+      await this.together.turn(); // lets go of those that have ended
+    }
+    const failed = this.texts.find(({ error }) => error !== undefined);
+    if (failed) throw failed.error;
+  }
+}
+
 /** The step that each decoder takes: a text that was cancelled may still be in one. */
 const idle = new WeakMap<Decoder, Promise<unknown>>();
 
-async function fetched(address: string | URL): Promise<ArrayBuffer> {
-  const response = await fetch(address);
-  if (!response.ok) throw new Error(`${String(address)}: HTTP ${response.status}`);
-  return response.arrayBuffer();
-}
-
-/** The metadata entry "generation" of a compiled model: in the JSON behind the header's length (PROGRAM.md, section 1). */
-function hintsOf(model: ArrayBuffer): Hints {
-  const length = Number(new DataView(model).getBigUint64(0, true));
-  if (length > model.byteLength - 8) return {};
-  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(model, 8, length))) as {
-    provenance?: { model?: { metadata?: { generation?: string } } };
-  };
-  return JSON.parse(header.provenance?.model?.metadata?.generation ?? "{}") as Hints;
+/** What the compiler kept of the file: the metadata entry "generation". */
+function hintsOf({ metadata }: InferenceSession): Hints {
+  const told = metadata?.custom["generation"] ?? "{}";
+  try {
+    return JSON.parse(told) as Hints;
+  } catch {
+    throw new Error(`the model's metadata "generation" is no JSON: ${told.slice(0, 60)}`);
+  }
 }

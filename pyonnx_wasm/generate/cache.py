@@ -14,24 +14,31 @@ import numpy as np
 from ..options import RunOptions
 from ..session import InferenceSession
 from ..values import OrtValue
+from .encoder import Encoder, Heard, same
 
 Array = np.ndarray[Any, Any]
 _NUMPY = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
-_PAST = re.compile(r"past(?:_key_values)?\.(\d+)\.(key|value)|past_(key|value)_(?:values_)?(\d+)")
-_PRESENT = re.compile(r"present(?:_key_values)?\.(\d+)\.(key|value)|present_(key|value)_(?:values_)?(\d+)")
+_PAST = re.compile(r"past(?:_key_values)?\.(\d+)\.(?:(decoder|encoder)\.)?(key|value)|past_(key|value)_(?:values_)?(\d+)")
+_PRESENT = re.compile(r"present(?:_key_values)?\.(\d+)\.(?:(decoder|encoder)\.)?(key|value)|present_(key|value)_(?:values_)?(\d+)")
 
 
-def _place(found: re.Match[str]) -> tuple[int, str]:
-    layer, part, other, number = found.groups()
-    return int(layer or number), part or other
+def _place(found: re.Match[str]) -> tuple[int, str, str]:
+    layer, whose, part, other, number = found.groups()
+    return int(layer or number), whose or "decoder", part or other
 
 
 class Memory:
-    """Keys and values [1, heads, length, size] of the tokens so far; of every layer, by the name of the model's input."""
+    """Keys and values [1, heads, length, size] of the tokens so far; of every layer, by the name of the model's input.
 
-    def __init__(self, session: InferenceSession) -> None:
-        outputs = {_place(m): o.name for o in session.get_outputs() if (m := _PRESENT.fullmatch(o.name))}
+    Attributes:
+        crossed: names of those of what an encoder has read, which come with a text's first tokens and stay.
+    """
+
+    def __init__(self, session: InferenceSession, first: InferenceSession | None = None) -> None:
+        given_by = [*session.get_outputs(), *(first.get_outputs() if first else ())]
+        outputs = {_place(m): o.name for o in given_by if (m := _PRESENT.fullmatch(o.name))}
         self.empty: dict[str, Array] = {}
+        self.crossed: set[str] = set()
         self.source: dict[str, str] = {}  # an input's name by that of the output that follows it
         for given in session.get_inputs():
             if (found := _PAST.fullmatch(given.name)) is None:
@@ -43,6 +50,8 @@ class Memory:
                 raise ValueError(f"input {given.name!r} does not say how many heads of which size it has: {given.shape}")
             self.empty[given.name] = np.zeros([1, shape[1], 0, shape[3]], _NUMPY[given.type])
             self.source[outputs[_place(found)]] = given.name
+            if _place(found)[1] == "encoder":
+                self.crossed.add(given.name)
         self.values: dict[str, OrtValue] = {}
         self.keep(0)
 
@@ -51,7 +60,10 @@ class Memory:
         if length == 0:
             self.values = {name: OrtValue(a) for name, a in self.empty.items()}
             return
-        self.values = {name: v if v.shape()[2] == length else OrtValue(v.numpy()[:, :, :length]) for name, v in self.values.items()}
+        self.values = {
+            name: v if v.shape()[2] == length or name in self.crossed else OrtValue(v.numpy()[:, :, :length])
+            for name, v in self.values.items()
+        }
 
     def take(self, results: Mapping[str, OrtValue]) -> None:
         for name, value in results.items():
@@ -65,11 +77,13 @@ class Decoder:
     Args:
         session: reads ``input_ids`` and a past, and gives ``logits`` and a present.
         first: reads the beginning of a text where ``session`` does not: exports in two files.
+        encoder: reads what the text is about.
     """
 
-    def __init__(self, session: InferenceSession, first: InferenceSession | None = None) -> None:
-        self.session, self.first = session, first
-        self.memory = Memory(session)
+    def __init__(self, session: InferenceSession, first: InferenceSession | None = None, encoder: Encoder | None = None) -> None:
+        self.session, self.first, self.encoder = session, first, encoder
+        self.heard: Heard | None = None
+        self.memory = Memory(session, first)
         if not self.memory.empty:
             names = ", ".join(i.name for i in session.get_inputs())
             raise ValueError(
@@ -79,14 +93,31 @@ class Decoder:
         for each in filter(None, (session, first)):
             self._known(each)
 
-    @staticmethod
-    def _known(session: InferenceSession) -> None:
+    def another(self) -> Decoder:
+        """One of the same model, with a cache of its own."""
+        return Decoder(self.session, self.first, self.encoder)
+
+    def _known(self, session: InferenceSession) -> None:
         known = {"input_ids", "attention_mask", "position_ids", "use_cache_branch", "num_logits_to_keep"}
+        crossed = {"encoder_hidden_states", "encoder_attention_mask", "decoder_attention_mask", "cache_position"}
         for given in session.get_inputs():
-            if given.name not in known and not _PAST.fullmatch(given.name):
+            if given.name in crossed and self.encoder is None:
+                raise ValueError(f"the model wants {given.name!r} of an encoder, which is missing: give one (encoder=)")
+            if given.name not in known | crossed and not _PAST.fullmatch(given.name):
                 raise ValueError(f"the model wants the input {given.name!r}, which is not known of decoders")
         if "logits" not in {o.name for o in session.get_outputs()}:
             raise ValueError("the model gives no output 'logits'")
+
+    def listen(self, source: Array | None) -> None:
+        """Has the encoder read what the next text is about, unless it is what it has read last."""
+        if source is not None and self.encoder is not None and not same(self.heard, source):
+            self.forget(0)
+            self.heard = self.encoder.read(source)
+
+    async def listen_async(self, source: Array | None) -> None:
+        if source is not None and self.encoder is not None and not same(self.heard, source):
+            self.forget(0)
+            self.heard = await self.encoder.read_async(source)
 
     def forget(self, keep: int) -> None:
         """Goes back to the first tokens that it has read."""
@@ -94,24 +125,29 @@ class Decoder:
             del self.ids[keep:]
             self.memory.keep(keep)
 
-    def request(self, ids: list[int]) -> tuple[InferenceSession, list[str], dict[str, Any]]:
+    def request(self, ids: list[int], want: int = 1) -> tuple[InferenceSession, list[str], dict[str, Any]]:
         """What to run so that it reads these tokens: session, outputs, inputs."""
         past = len(self.ids)
         session = self.first if self.first is not None and not past else self.session
+        seen = np.ones((1, past + len(ids)), np.int64)
         everything: dict[str, Any] = {
             "input_ids": np.array([ids], np.int64),
-            "attention_mask": np.ones((1, past + len(ids)), np.int64),
+            "attention_mask": seen,
+            "decoder_attention_mask": seen,
             "position_ids": np.arange(past, past + len(ids))[None],
+            "cache_position": np.arange(past, past + len(ids)),
             "use_cache_branch": np.array([past > 0]),
-            "num_logits_to_keep": np.int64(1),
+            "num_logits_to_keep": np.int64(want),
+            **(self.heard.feed if self.heard else {}),
         }
-        feed: dict[str, Any] = {}
-        for given in session.get_inputs():
-            if given.name in self.memory.values:
-                feed[given.name] = self.memory.values[given.name]
-            else:
-                feed[given.name] = everything[given.name].astype(np.int32) if given.type == "tensor(int32)" else everything[given.name]
-        return session, ["logits", *self.memory.source], feed
+        wanted = [name for name, given in self.memory.source.items() if not past or given not in self.memory.crossed]
+        return session, ["logits", *wanted], fed(session, everything, self.memory.values)
+
+    def parts(self, ids: list[int], want: int) -> list[tuple[list[int], int]]:
+        """Tokens, and how many logits of them, run by run: decoders behind an encoder are exported for one token behind others."""
+        if self.encoder is None or not self.ids or len(ids) == 1:
+            return [(ids, want)]
+        return [([token], 1) for token in ids]
 
     def every(self, ids: list[int]) -> Array:
         """Reads tokens; the logits [n, vocabulary] of all of them. What the cache then holds is of no further use."""
@@ -121,19 +157,39 @@ class Decoder:
         logits: Array = session.run(["logits"], feed)[0][0]
         return logits.astype(np.float32)
 
-    def taken(self, ids: list[int], names: list[str], results: list[Any]) -> Array:
-        """Remembers what a run gave; returns the logits [vocabulary] of the last token."""
+    def taken(self, ids: list[int], names: list[str], results: list[Any], want: int = 1) -> Array:
+        """Remembers what a run gave; returns the logits [want, vocabulary] of the last tokens."""
         values = dict(zip(names, (v if isinstance(v, OrtValue) else OrtValue(v) for v in results), strict=True))
+        logits: Array = values["logits"].numpy()[0, -want:]
+        if len(logits) < want:
+            raise ValueError("the model gives the logits of the last token alone; nothing can be foretold for it (draft=None)")
         self.ids += ids
         self.memory.take(values)
-        logits: Array = values["logits"].numpy()[0, -1]
         return logits.astype(np.float32)
 
-    def step(self, ids: list[int], options: RunOptions | None = None) -> Array:
-        session, names, feed = self.request(ids)
-        feed = {n: v if isinstance(v, OrtValue) else OrtValue(np.asarray(v)) for n, v in feed.items()}
-        return self.taken(ids, names, session.run_with_ort_values(names, feed, options))
+    def step(self, ids: list[int], options: RunOptions | None = None, want: int = 1) -> Array:
+        """Reads tokens; the logits [want, vocabulary] of the last ones."""
+        rows = []
+        for part, count in self.parts(ids, want):
+            session, names, feed = self.request(part, count)
+            rows.append(self.taken(part, names, session.run_with_ort_values(names, wrapped(feed), options), count))
+        return np.concatenate(rows)[-want:]
 
-    async def step_async(self, ids: list[int], options: RunOptions | None = None) -> Array:
-        session, names, feed = self.request(ids)
-        return self.taken(ids, names, await session.run_async(names, feed, options))
+    async def step_async(self, ids: list[int], options: RunOptions | None = None, want: int = 1) -> Array:
+        rows = []
+        for part, count in self.parts(ids, want):
+            session, names, feed = self.request(part, count)
+            rows.append(self.taken(part, names, await session.run_async(names, feed, options), count))
+        return np.concatenate(rows)[-want:]
+
+
+def fed(session: InferenceSession, everything: Mapping[str, Any], past: Mapping[str, OrtValue]) -> dict[str, Any]:
+    """Of all that decoders may want what this one does, in its types."""
+    return {
+        i.name: past[i.name] if i.name in past else everything[i.name].astype(np.int32) if i.type == "tensor(int32)" else everything[i.name]
+        for i in session.get_inputs()
+    }
+
+
+def wrapped(feed: Mapping[str, Any]) -> dict[str, OrtValue]:
+    return {n: v if isinstance(v, OrtValue) else OrtValue(np.asarray(v)) for n, v in feed.items()}

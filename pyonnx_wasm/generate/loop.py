@@ -44,6 +44,14 @@ class Statistics:
     new_tokens: int = 0
     decode_seconds: float = 0.0
 
+    def count(self, seconds: float) -> None:
+        """One more token, which took so long."""
+        if self.new_tokens:
+            self.decode_seconds += seconds
+        else:
+            self.prefill_seconds = seconds
+        self.new_tokens += 1
+
     @property
     def prefill_rate(self) -> float:
         """Tokens of the prompt per second, without those that the cache held already."""
@@ -66,6 +74,8 @@ class Plan:
         head: so many of the first tokens stay when the text slides; None: it does not slide.
         chunk: tokens of the prompt that the model is given at once.
         likely: of so many tokens the probabilities are told.
+        never, never_first: tokens that are not chosen at all, and not as the first.
+        ahead: foretells tokens behind those that the model reads: given these, their number with what slid away, and how many at most.
     """
 
     limit: int
@@ -78,14 +88,18 @@ class Plan:
     head: int | None = None
     chunk: int = 512
     likely: int = 0
+    never: tuple[int, ...] = ()
+    never_first: tuple[int, ...] = ()
+    ahead: Callable[[list[int], int, int], list[int]] | None = None
 
 
 @dataclass(frozen=True)
 class Feed:
-    """Tokens that the model shall read behind the first ``keep`` of those that its cache holds; asks for the last one's logits."""
+    """Tokens that the model shall read behind the first ``keep`` of those that its cache holds; asks for the last ``want`` ones' logits."""
 
     keep: int
     ids: list[int]
+    want: int = 1
 
 
 @dataclass
@@ -127,45 +141,71 @@ def fitted(ids: list[int], context: int | None, head: int | None) -> list[int]:
 
 
 def run(plan: Plan, progress: Progress, cached: list[int]) -> Generator[Feed | Token, Array | None, None]:
-    """Yields what to feed, and is sent the logits; yields tokens as they come. ``cached`` are those that the model's cache holds."""
+    """Yields what to feed, and is sent the logits [want, vocabulary]; yields tokens as they come.
+
+    Args:
+        cached: tokens that the model's cache holds.
+    """
     numbers, shown = progress.statistics, Shown(plan.decode, plan.stop)
     numbers.prompt_tokens = len(progress.ids)
     window = list(fitted(progress.ids, plan.context, plan.head))
     keep = min(shared(cached, window), len(window) - 1)
     numbers.reused_tokens = keep
-    begin = time.perf_counter()
     while True:
-        logits: Array | None = None
-        while keep < len(window):
-            part = window[keep : keep + plan.chunk]
-            logits = yield Feed(keep, part)
-            keep += len(part)
-        assert logits is not None
-        token = choose(logits, plan.sampling, plan.seed, len(progress.ids), window)
-        end = time.perf_counter()
-        if numbers.new_tokens:
-            numbers.decode_seconds += end - begin
-        else:
-            numbers.prefill_seconds = end - begin
-        numbers.new_tokens += 1
-        if token in plan.ends:
-            progress.reason = "end"
-            break
-        progress.ids.append(token)
-        fresh = shown.add(token)
-        progress.text += fresh
-        last = shown.stopped or numbers.new_tokens >= plan.limit
-        if last:
-            rest = shown.tell()
-            fresh, progress.text = fresh + rest, progress.text + rest
-            progress.reason = "stop" if shown.stopped else "length"
-        yield told(token, fresh, logits, plan.likely)
-        if last:
-            return
         begin = time.perf_counter()
-        window = fitted([*window, token], plan.context, plan.head)
-        keep = len(window) - 1 if len(window) > keep else 0
-    progress.text += shown.tell()
+        guess = guessed(plan, progress, window)
+        logits = yield from read(window, guess, keep, plan.chunk)
+        for given, after in zip(logits, [*guess, -1], strict=True):
+            row = without(given, plan.never if numbers.new_tokens else plan.never + plan.never_first)
+            token = choose(row, plan.sampling, plan.seed, len(progress.ids), window)
+            numbers.count(time.perf_counter() - begin)
+            if token in plan.ends:
+                progress.reason = "end"
+                progress.text += shown.tell()
+                return
+            progress.ids.append(token)
+            fresh = shown.add(token)
+            if shown.stopped or numbers.new_tokens >= plan.limit:
+                fresh += shown.tell()
+                progress.reason = "stop" if shown.stopped else "length"
+            progress.text += fresh
+            yield told(token, fresh, row, plan.likely)
+            if progress.reason is not None:
+                return
+            begin = time.perf_counter()
+            longer = fitted([*window, token], plan.context, plan.head)
+            keep = len(longer) - 1 if len(longer) > len(window) else 0
+            window = longer
+            if token != after or not keep:
+                break
+
+
+def without(logits: Array, tokens: Sequence[int]) -> Array:
+    """Logits [..., vocabulary] by which these tokens are not chosen."""
+    if not tokens:
+        return logits
+    made = logits.copy()
+    made[..., [t for t in tokens if t < made.shape[-1]]] = -np.inf
+    return made
+
+
+def guessed(plan: Plan, progress: Progress, window: list[int]) -> list[int]:
+    """Tokens that may follow, no more than there is room and need for."""
+    if plan.ahead is None or not progress.statistics.new_tokens:
+        return []
+    most = plan.limit - progress.statistics.new_tokens - 1
+    most = most if plan.context is None else min(most, plan.context - len(window) - 1)
+    return plan.ahead(window, len(progress.ids), most)[:most] if most > 0 else []
+
+
+def read(window: list[int], guess: list[int], keep: int, chunk: int) -> Generator[Feed, Array | None, Array]:
+    """Has the model read a text behind its first tokens, in chunks, and what may follow it; the logits of its end and of that."""
+    while len(window) - keep > chunk:
+        yield Feed(keep, window[keep : keep + chunk])
+        keep += chunk
+    logits = yield Feed(keep, window[keep:] + guess, 1 + len(guess))
+    assert logits is not None
+    return logits
 
 
 def told(token: int, text: str, logits: Array, likely: int) -> Token:

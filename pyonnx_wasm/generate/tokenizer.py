@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import sys
+from pathlib import Path
 
 from ..gguf import file
-from .text import from_gguf
+from .vocabulary import described
 
 if __name__ == "__main__":
-    from_gguf(file.read(sys.argv[1])).save(sys.argv[2])
+    Path(sys.argv[2]).write_text(json.dumps(described(file.read(sys.argv[1]).metadata), ensure_ascii=False), encoding="utf-8")

@@ -1,30 +1,94 @@
 /** Feeds decoders, and keeps what they remember between the tokens: keys and values of every layer. */
 import type { Feeds, InferenceSession } from "../session.js";
 import type { Tensor as TensorType } from "../tensor.js";
-import { Tensor } from "../index.js";
+import { Tensor as OwnTensor } from "../index.js";
+import type { Choice } from "./sampling.js";
 
-const PAST = /^past(?:_key_values)?\.(\d+)\.(key|value)$/;
+const PAST = /^past(?:_key_values)?\.(\d+\.(?:(encoder)\.|decoder\.)?(?:key|value))$/;
 const KNOWN = new Set(["input_ids", "attention_mask", "position_ids", "use_cache_branch", "num_logits_to_keep"]);
+const CROSSED = new Set([
+  "encoder_hidden_states",
+  "encoder_attention_mask",
+  "decoder_attention_mask",
+  "cache_position",
+]);
+
+/** A decoder with what belongs to it. */
+export interface Parts {
+  session: InferenceSession;
+  /** Reads the beginning of a text where `session` does not: exports in two files. */
+  first?: InferenceSession | undefined;
+  /** Reads what a text is about. */
+  encoder?: InferenceSession | undefined;
+}
+/** Opens a model anew. */
+export type Reopen = () => Promise<InferenceSession | Parts>;
+
+/** A run's tokens, row by row of one length, with what is seen of the past and of them, and their places. */
+export interface Request {
+  readonly ids: readonly (readonly number[])[];
+  readonly mask: readonly (readonly number[])[];
+  readonly places: readonly (readonly number[])[];
+  /** The past, by the input's name. */
+  readonly values: ReadonlyMap<string, TensorType>;
+  /** Of so many last tokens of each row the logits are given. */
+  readonly want: number;
+  /** What an encoder told, by the input's name. */
+  readonly output?: "logits" | "choice";
+  readonly told?: ReadonlyMap<string, TensorType> | undefined;
+}
+
+/** Gives an engine its memory back. */
+export function drop(value: TensorType): void {
+  try {
+    value.dispose();
+  } catch {
+    // The engine is lost, and its memory with it.
+  }
+}
 
 /** A decoder and its cache, one text at a time. */
 export class Decoder {
   /** Tokens that the cache holds. */
   ids: number[] = [];
-  private readonly empty = new Map<string, { type: "float32" | "float16"; dims: number[] }>();
+  /** Of these the values hold keys; while a run goes back, they hold more. */
+  private held = 0;
+  /** Tokens that the model knows; Infinity where it does not say. */
+  readonly words: number;
+  /** Of every layer's keys and values without a token, by the name of the model's input. */
+  readonly empty = new Map<string, { type: "float32" | "float16"; dims: number[] }>();
   private readonly source = new Map<string, string>(); // an input's name by that of the output that follows it
-  private values = new Map<string, TensorType>();
-  private readonly types = new Map<string, string>();
+  /** Names of keys and values of what an encoder has read, which come with a text's first tokens and stay. */
+  readonly crossed = new Set<string>();
+  /** What the encoder has read, and what it tells. */
+  heard: { source: TensorType; told: Map<string, TensorType> } | undefined;
+  session: InferenceSession;
+  first: InferenceSession | undefined;
+  encoder: InferenceSession | undefined;
+  values = new Map<string, TensorType>();
+  private types = new Map<string, string>();
 
-  constructor(readonly session: InferenceSession) {
+  constructor(
+    { session, first, encoder }: Parts,
+    readonly tensor: typeof OwnTensor = OwnTensor,
+  ) {
+    this.session = session;
+    this.first = first;
+    this.encoder = encoder;
+    for (const { name, type } of first?.inputMetadata ?? []) this.types.set(name, type);
     for (const given of session.inputMetadata) {
       if (!given.isTensor) throw new Error(`the model wants ${given.name}, which is no tensor`);
       this.types.set(given.name, given.type);
       const place = PAST.exec(given.name);
       if (!place) {
-        if (!KNOWN.has(given.name)) throw new Error(`the model wants the input ${given.name}, which decoders do not`);
+        if (!KNOWN.has(given.name) && !(CROSSED.has(given.name) && encoder))
+          throw new Error(`the model wants the input ${given.name}, which decoders do not`);
         continue;
       }
-      const follower = session.outputNames.find((name) => name.endsWith(`.${place[1]}.${place[2]}`));
+      const follower = [...session.outputNames, ...(first?.outputNames ?? [])].find((name) =>
+        name.endsWith(`.${place[1]}`),
+      );
+      if (place[2]) this.crossed.add(given.name);
       const [, heads, , size] = given.shape;
       if (!follower || typeof heads !== "number" || typeof size !== "number")
         throw new Error(`the cache ${given.name} is of no kind that is known, or no output continues it`);
@@ -33,59 +97,187 @@ export class Decoder {
     }
     if (!this.empty.size)
       throw new Error("the model has no cache of keys and values; export it with one (text-generation-with-past)");
-    if (!session.outputNames.includes("logits")) throw new Error("the model gives no output logits");
+    const logits = session.outputMetadata.find(({ name }) => name === "logits");
+    if (!logits?.isTensor) throw new Error("the model gives no output logits");
+    const words = logits.shape.at(-1);
+    this.words = typeof words === "number" ? words : Infinity;
     this.forget(0);
   }
 
   /** Goes back to the first tokens that it has read. */
   forget(keep: number): void {
-    if (keep === 0) {
-      this.ids = [];
-      for (const [name, { type, dims }] of this.empty)
-        this.values.set(name, new Tensor(type, type === "float32" ? new Float32Array() : new Uint16Array(), dims));
-    }
-    if (keep >= this.ids.length) return;
+    if (keep >= this.ids.length && keep > 0) return;
     this.ids.length = keep;
-    for (const [name, value] of this.values) this.values.set(name, shortened(value, keep));
+    this.held = Math.min(this.held, keep);
+    if (keep === 0) this.clear();
   }
 
-  /** Reads tokens; gives the logits of the last one. */
-  async step(ids: readonly number[]): Promise<Float32Array> {
+  /** Goes on with other sessions of the same model, with an empty cache. */
+  replace(opened: InferenceSession | Parts): void {
+    const { session, first, encoder } = "session" in opened ? opened : { ...this, session: opened };
+    Object.assign(this, { session, first, encoder });
+    this.ids = [];
+    this.clear();
+  }
+
+  private clear(): void {
+    this.held = 0;
+    for (const [name, { type, dims }] of this.empty)
+      this.put(name, new this.tensor(type, type === "float32" ? new Float32Array() : new Uint16Array(), dims));
+  }
+
+  /** Whether a run may read several texts, by what the model says of its inputs. */
+  get many(): boolean {
+    return typeof this.session.inputMetadata.find(({ name }) => name === "input_ids")?.shape[0] !== "number";
+  }
+
+  /** Opens the model anew, and lets go of what is lost. */
+  async renew(reopen: Reopen): Promise<void> {
+    const before = [this.session, this.first, this.encoder];
+    this.replace(await reopen());
+    const after = [this.session, this.first, this.encoder];
+    for (const session of before) if (!after.includes(session)) void session?.release().catch(() => {});
+  }
+
+  /** One of the same model, with a cache of its own. */
+  another(): Decoder {
+    const made = new Decoder(this, this.tensor);
+    made.heard = this.heard;
+    return made;
+  }
+
+  /** Has the encoder read what the next text is about, unless it is what it has read last. */
+  async listen(source: TensorType | undefined): Promise<void> {
+    if (!source || !this.encoder || (this.heard && same(this.heard.source, source))) return;
+    this.forget(0);
+    const ones = (name: string, length: number): TensorType =>
+      this.whole(name, new Array<number>(length).fill(1), [1, length]);
+    const given = (name: string): TensorType => (name === "attention_mask" ? ones("", source.dims.at(-1)!) : source);
+    const feeds = Object.fromEntries(this.encoder.inputNames.map((name) => [name, given(name)]));
+    const hidden = (await this.encoder.run(feeds, ["last_hidden_state"]))["last_hidden_state"] as TensorType;
+    await hidden.getData(true); // it outlives a device
+    const mask = ones("encoder_attention_mask", hidden.dims[1]!);
+    const told = new Map([["encoder_hidden_states", hidden]]);
+    this.heard = { source, told: told.set("encoder_attention_mask", mask) };
+  }
+
+  /** Of one text, keys and values of its own tokens. */
+  get own(): Map<string, TensorType> {
+    return new Map([...this.values].filter(([name]) => !this.crossed.has(name)));
+  }
+
+  /** Takes keys and values [heads, length, size] of its tokens for its own; without, it has none until it takes some. */
+  hold(rows: ReadonlyMap<string, Float32Array | Uint16Array> = new Map()): void {
+    this.held = this.ids.length;
+    for (const [name, { type, dims }] of this.empty) {
+      const [, heads, , size] = dims as [number, number, number, number];
+      const row = rows.get(name);
+      if (row) this.put(name, new this.tensor(type as "float32", row as Float32Array, [1, heads, this.held, size]));
+      else this.values.get(name)?.dispose();
+    }
+  }
+
+  /** A value takes the place of another, whose memory an engine may have back. */
+  put(name: string, value: TensorType): void {
+    const before = this.values.get(name);
+    this.values.set(name, value);
+    if (before && before !== value) drop(before);
+  }
+
+  /** Reads tokens; gives the logits of the last `want` ones, row by row. */
+  async step(ids: readonly number[], want = 1): Promise<Float32Array[]> {
+    return (await this.stepped(ids, want, "logits")) as Float32Array[];
+  }
+
+  /** As `step`, but where the model tells its most likely tokens itself, these. */
+  async chosen(ids: readonly number[], want = 1): Promise<(Float32Array | Choice)[]> {
+    if (!this.session.outputNames.includes("choice") || this.first) return this.step(ids, want);
+    const rows = await this.stepped(ids, want, "choice");
+    return rows.map(([id, logit, sum]) => ({ id: id!, logit: logit!, sum: sum! }));
+  }
+
+  private async stepped(ids: readonly number[], want: number, output: "logits" | "choice"): Promise<Float32Array[]> {
     const past = this.ids.length;
-    const whole = (values: readonly number[], dims: number[], name: string): TensorType =>
-      this.types.get(name) === "int32"
-        ? new Tensor("int32", Int32Array.from(values), dims)
-        : new Tensor("int64", BigInt64Array.from(values, BigInt), dims);
-    const n = ids.length;
-    const given: Record<string, () => TensorType> = {
-      input_ids: () => whole(ids, [1, n], "input_ids"),
-      attention_mask: () => whole(new Array<number>(past + n).fill(1), [1, past + n], "attention_mask"),
-      position_ids: () =>
-        whole(
-          ids.map((_, i) => past + i),
-          [1, n],
-          "position_ids",
-        ),
-      use_cache_branch: () => new Tensor("bool", [past > 0], [1]),
-      num_logits_to_keep: () => whole([1], [], "num_logits_to_keep"),
-    };
-    const feeds: Record<string, TensorType> = Object.fromEntries(this.values);
-    for (const name of this.types.keys()) feeds[name] ??= given[name]!();
-    const results = await this.session.run(feeds as Feeds, ["logits", ...this.source.keys()]);
-    for (const [output, input] of this.source) this.values.set(input, results[output] as TensorType);
+    if (this.encoder && past && ids.length > 1) {
+      // Decoders behind an encoder are exported for one token behind others.
+      const rows: Float32Array[] = [];
+      for (const id of ids) rows.push(...(await this.stepped([id], 1, output)));
+      return rows.slice(-want);
+    }
+    for (const [name, value] of this.own)
+      if (value.dims[2] !== this.held) this.put(name, await this.shortened(value, this.held));
+    const mask = [new Array<number>(past + ids.length).fill(1)];
+    const places = [ids.map((_, i) => past + i)];
+    const { logits, values } = await this.execute({ ids: [ids], mask, places, values: this.values, want, output });
+    for (const [name, value] of values) this.put(name, value);
     this.ids.push(...ids);
-    const logits = results["logits"] as TensorType;
-    const words = logits.dims.at(-1)!;
-    return (logits.data as Float32Array).slice(-words);
+    this.held = this.ids.length;
+    return logits;
+  }
+
+  /** One run: logits, row by row, and what follows the past. */
+  async execute({
+    ids,
+    mask,
+    places,
+    values,
+    want,
+    output: wanted = "logits",
+    told = this.heard?.told,
+  }: Request): Promise<{
+    logits: Float32Array[];
+    values: [string, TensorType][];
+  }> {
+    const whole = (name: string, rows: readonly (readonly number[])[]): TensorType =>
+      this.whole(name, rows.flat(), [rows.length, rows[0]!.length]);
+    const given: Record<string, () => TensorType> = {
+      input_ids: () => whole("input_ids", ids),
+      attention_mask: () => whole("attention_mask", mask),
+      decoder_attention_mask: () => whole("decoder_attention_mask", mask),
+      position_ids: () => whole("position_ids", places),
+      cache_position: () => this.whole("cache_position", places[0]!, [places[0]!.length]),
+      use_cache_branch: () => new this.tensor("bool", [mask[0]!.length > ids[0]!.length], [1]),
+      num_logits_to_keep: () => this.whole("num_logits_to_keep", [want], []),
+    };
+    const begins = mask[0]!.length === ids[0]!.length;
+    const session = (begins && this.first) || this.session;
+    const feeds: Record<string, TensorType> = {};
+    for (const name of session.inputNames) feeds[name] = values.get(name) ?? told?.get(name) ?? given[name]!();
+    const follow = [...this.source].filter(([, input]) => begins || !this.crossed.has(input));
+    const results = await session.run(feeds as Feeds, [wanted, ...follow.map(([output]) => output)]);
+    const made = results[wanted] as TensorType;
+    const [, length, words] = made.dims as [number, number, number];
+    const all = (await made.getData()) as Float32Array;
+    made.dispose();
+    if (length < want)
+      throw new Error("the model gives the logits of the last token alone; nothing can be foretold for it (draft)");
+    const logits = ids.flatMap((_, row) =>
+      Array.from({ length: want }, (_, i) => {
+        const at = ((row + 1) * length - want + i) * words;
+        return all.slice(at, at + words);
+      }),
+    );
+    return { logits, values: follow.map(([output, input]) => [input, results[output] as TensorType]) };
+  }
+
+  private whole(name: string, values: readonly number[], dims: number[]): TensorType {
+    if (this.types.get(name) === "int32") return new this.tensor("int32", Int32Array.from(values), dims);
+    return new this.tensor("int64", BigInt64Array.from(values, BigInt), dims);
+  }
+
+  /** The first `length` places along axis 2. */
+  private async shortened(value: TensorType, length: number): Promise<TensorType> {
+    const [batch, heads, have, size] = value.dims as [number, number, number, number];
+    const from = (await value.getData(true)) as Float32Array | Uint16Array;
+    const into = new (from.constructor as Float32ArrayConstructor)(batch * heads * length * size);
+    for (let row = 0; row < batch * heads; row++)
+      into.set(from.subarray(row * have * size, (row * have + length) * size), row * length * size);
+    return new this.tensor(value.type as "float32", into, [batch, heads, length, size]);
   }
 }
 
-/** The first `length` places along axis 2. */
-function shortened(value: TensorType, length: number): TensorType {
-  const [batch, heads, have, size] = value.dims as [number, number, number, number];
-  const from = value.data as Float32Array | Uint16Array;
-  const into = new (from.constructor as Float32ArrayConstructor)(batch * heads * length * size);
-  for (let row = 0; row < batch * heads; row++)
-    into.set(from.subarray(row * have * size, (row * have + length) * size), row * length * size);
-  return new Tensor(value.type as "float32", into, [batch, heads, length, size]);
+function same(a: TensorType, b: TensorType): boolean {
+  if (a === b) return true;
+  const [x, y] = [a.data as Float32Array, b.data as Float32Array];
+  return a.dims.join() === b.dims.join() && x.length === y.length && x.every((value, i) => value === y[i]);
 }

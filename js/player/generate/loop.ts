@@ -1,5 +1,5 @@
 /** The order of things, without a model: what is fed next, which token follows, when it ends, which text may be shown. */
-import { choose, leading, probabilities, type Sampling } from "./sampling.js";
+import { choose, leading, probabilities, wrong, type Choice, type Sampling } from "./sampling.js";
 
 /** The text is longer than the model can read. */
 export class ContextError extends RangeError {
@@ -46,13 +46,32 @@ export interface Plan {
   head: number | undefined;
   chunk: number;
   likely: number;
+  /** Tokens that are not chosen at all, and not as the first. */
+  never: readonly number[];
+  neverFirst: readonly number[];
+  /** Foretells tokens behind those that the model reads: given these, their number with what slid away, and how many at most. */
+  ahead?: Foretell | undefined;
 }
 
-/** Tokens that the model shall read behind the first `keep` of those that its cache holds; asks for the last one's logits. */
+export type Foretell = (ids: readonly number[], position: number, most: number) => number[] | Promise<number[]>;
+
+/** Tokens that the model shall read behind the first `keep` of those that its cache holds; asks for the last `want` ones' logits. */
 export interface Feed {
   keep: number;
   ids: number[];
+  want: number;
+  /** The most likely tokens are enough. */
+  brief: boolean;
 }
+
+/** Asks which tokens may follow, at most so many. */
+export interface Ask {
+  ask: number;
+  window: readonly number[];
+}
+
+/** What a driver sends: the logits of the tokens wanted, row by row, or tokens foretold. */
+export type Sent = { logits: readonly (ArrayLike<number> | Choice)[] } | { guess: number[] } | undefined;
 
 export class Progress {
   text = "";
@@ -85,7 +104,7 @@ export function fitted(ids: number[], context: number, head: number | undefined)
   return [...ids.slice(0, head), ...ids.slice(ids.length - rest)];
 }
 
-function shared(a: readonly number[], b: readonly number[]): number {
+export function shared(a: readonly number[], b: readonly number[]): number {
   let n = 0;
   while (n < a.length && n < b.length && a[n] === b[n]) n++;
   return n;
@@ -96,7 +115,7 @@ export function* run(
   plan: Plan,
   progress: Progress,
   cached: readonly number[],
-): Generator<Feed | Token, void, ArrayLike<number> | undefined> {
+): Generator<Feed | Ask | Token, void, Sent> {
   const numbers = progress.statistics;
   const shown = new Shown(plan.decode, plan.stop);
   numbers.promptTokens = progress.ids.length;
@@ -104,43 +123,85 @@ export function* run(
   let keep = Math.min(shared(cached, window), window.length - 1);
   numbers.reusedTokens = keep;
   for (;;) {
-    const begin = performance.now();
-    let logits: ArrayLike<number> | undefined;
-    while (keep < window.length) {
-      const ids = window.slice(keep, keep + plan.chunk);
-      logits = yield { keep, ids };
-      keep += ids.length;
+    let begin = performance.now();
+    const guess = yield* foretold(plan, numbers.newTokens, window);
+    const rows = yield* read(window, guess, keep, plan);
+    for (const [at, row] of rows.entries()) {
+      const logits = "id" in row ? row : without(row, plan.never, numbers.newTokens ? [] : plan.neverFirst);
+      const id = "id" in logits ? sure(logits) : choose(logits, plan.sampling, plan.seed, progress.ids.length, window);
+      const spent = performance.now() - begin;
+      if (numbers.newTokens++) numbers.decodeMs += spent;
+      else numbers.prefillMs = spent;
+      if (plan.ends.has(id)) {
+        progress.reason = "end";
+        progress.text += shown.rest();
+        return;
+      }
+      progress.ids.push(id);
+      let text = shown.add(id);
+      const last = shown.stopped || numbers.newTokens >= plan.limit;
+      if (last) {
+        text += shown.rest();
+        progress.reason = shown.stopped ? "stop" : "length";
+      }
+      progress.text += text;
+      yield told(id, text, logits, plan.likely);
+      if (last) return;
+      begin = performance.now();
+      const longer = fitted([...window, id], plan.context, plan.head);
+      keep = longer.length > window.length ? longer.length - 1 : 0;
+      window = longer;
+      if (id !== guess[at] || !keep) break;
     }
-    if (!logits) throw new Error("no logits came");
-    const id = choose(logits, plan.sampling, plan.seed, progress.ids.length, window);
-    const spent = performance.now() - begin;
-    if (numbers.newTokens++) numbers.decodeMs += spent;
-    else numbers.prefillMs = spent;
-    if (plan.ends.has(id)) {
-      progress.reason = "end";
-      break;
-    }
-    progress.ids.push(id);
-    let text = shown.add(id);
-    const last = shown.stopped || numbers.newTokens >= plan.limit;
-    if (last) {
-      text += shown.rest();
-      progress.reason = shown.stopped ? "stop" : "length";
-    }
-    progress.text += text;
-    const shares = probabilities(logits);
-    const likely = plan.likely ? leading(shares, plan.likely) : [];
-    yield {
-      id,
-      text,
-      probability: shares[id]!,
-      likely: likely.map((i) => ({ id: i, probability: shares[i]! })),
-    };
-    if (last) return;
-    window = fitted([...window, id], plan.context, plan.head);
-    keep = window.length > keep ? window.length - 1 : 0;
   }
-  progress.text += shown.rest();
+}
+
+/** Logits by which these tokens are not chosen. */
+function without(logits: ArrayLike<number>, ...tokens: (readonly number[])[]): ArrayLike<number> {
+  if (tokens.every(({ length }) => !length)) return logits;
+  const made = Float32Array.from(logits);
+  for (const token of tokens.flat()) made[token] = -Infinity;
+  return made;
+}
+
+/** Tokens that may follow, no more than there is room and need for. */
+function* foretold(plan: Plan, made: number, window: readonly number[]): Generator<Ask, number[], Sent> {
+  if (!plan.ahead || !made) return [];
+  const most = Math.min(plan.limit - made - 1, plan.context - window.length - 1);
+  if (most <= 0) return [];
+  const sent = yield { ask: most, window };
+  return sent && "guess" in sent ? sent.guess.slice(0, most) : [];
+}
+
+/** Has the model read a text behind its first tokens, in chunks, and what may follow it; the logits of its end and of that. */
+function* read(
+  window: readonly number[],
+  guess: readonly number[],
+  keep: number,
+  { chunk, sampling: { temperature, repetitionPenalty }, likely, never, neverFirst }: Plan,
+): Generator<Feed, readonly (ArrayLike<number> | Choice)[], Sent> {
+  const brief = temperature === 0 && repetitionPenalty === 1 && !likely && !never.length && !neverFirst.length;
+  for (; window.length - keep > chunk; keep += chunk)
+    yield { keep, ids: window.slice(keep, keep + chunk), want: 1, brief };
+  const sent = yield { keep, ids: [...window.slice(keep), ...guess], want: 1 + guess.length, brief };
+  if (!sent || !("logits" in sent)) throw new Error("no logits came");
+  return sent.logits;
+}
+
+/** The token that the model chose itself. */
+function sure({ id, logit, sum }: Choice): number {
+  if (!(logit > -Infinity) || Number.isNaN(sum)) throw wrong();
+  return id;
+}
+
+function told(id: number, text: string, logits: ArrayLike<number> | Choice, count: number): Token {
+  if ("id" in logits) {
+    const probability = logits.logit === Infinity ? 1 : Math.exp(logits.logit - logits.sum);
+    return { id, text, probability, likely: [] };
+  }
+  const shares = probabilities(logits);
+  const likely = count ? leading(shares, count) : [];
+  return { id, text, probability: shares[id]!, likely: likely.map((i) => ({ id: i, probability: shares[i]! })) };
 }
 
 /** Text that comes token by token: characters only when they are whole, nothing that a stop string may begin with. */

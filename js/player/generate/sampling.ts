@@ -61,6 +61,16 @@ export function uniform(seed: bigint, position: number): number {
   return ((a >>> 5) * 2 ** 26 + (b >>> 6)) * 2 ** -53;
 }
 
+/** What a model that was compiled with `--choice` tells of its logits. */
+export interface Choice {
+  id: number;
+  logit: number;
+  /** Logarithm of the sum of all logits' powers. */
+  sum: number;
+}
+
+export const wrong = (): Error => new Error("the model's logits are not numbers; its weights or inputs are damaged");
+
 function largest(logits: ArrayLike<number>): number {
   let most = -Infinity;
   let nan = false;
@@ -69,17 +79,21 @@ function largest(logits: ArrayLike<number>): number {
     if (x > most) most = x;
     else if (x !== x) nan = true;
   }
-  if (nan || most === -Infinity)
-    throw new Error("the model's logits are not numbers; its weights or inputs are damaged");
+  if (nan || most === -Infinity) throw wrong();
   return most;
 }
 
 /** Probabilities of logits, before any choice. */
 export function probabilities(logits: ArrayLike<number>): Float64Array {
   const most = largest(logits);
-  const powers = Float64Array.from(logits, (x) => (most === Infinity ? Number(x === most) : Math.exp(x - most)));
-  const sum = powers.reduce((total, x) => total + x, 0);
-  return powers.map((x) => x / sum);
+  const shares = new Float64Array(logits.length);
+  let sum = 0;
+  for (let i = 0; i < shares.length; i++) {
+    const x = logits[i]!;
+    sum += shares[i] = most === Infinity ? Number(x === most) : Math.exp(x - most);
+  }
+  for (let i = 0; i < shares.length; i++) shares[i]! /= sum;
+  return shares;
 }
 
 /** Indices of the `count` largest, largest first, of equals the first. */
@@ -100,6 +114,17 @@ export function leading(values: ArrayLike<number>, count: number): number[] {
   return found;
 }
 
+/** Logits of which those of tokens that came before are lower, in float64. */
+function penalised(logits: ArrayLike<number>, penalty: number, before: Iterable<number>): ArrayLike<number> {
+  if (penalty === 1) return logits;
+  const wide = new Float64Array(logits);
+  for (const token of new Set(before)) {
+    const x = wide[token];
+    if (x !== undefined) wide[token] = x > 0 ? x / penalty : x * penalty;
+  }
+  return wide;
+}
+
 /** The token at `position`, which is the number of tokens before it; `before` are those that are penalised. */
 export function choose(
   logits: ArrayLike<number>,
@@ -109,13 +134,7 @@ export function choose(
   before: Iterable<number>,
 ): number {
   largest(logits);
-  const wide = Float64Array.from(logits);
-  if (how.repetitionPenalty !== 1)
-    for (const token of new Set(before))
-      if (token < wide.length) {
-        const x = wide[token]!;
-        wide[token] = x > 0 ? x / how.repetitionPenalty : x * how.repetitionPenalty;
-      }
+  const wide = penalised(logits, how.repetitionPenalty, before);
   if (how.temperature === 0) return leading(wide, 1)[0]!;
   const order = leading(wide, how.topK || wide.length);
   const first = wide[order[0]!]!;
