@@ -5,8 +5,10 @@ import json
 import subprocess
 from pathlib import Path
 
+import gguf_architectures as architectures
 import onnx
 import pytest
+from gguf_models import Tiny
 from onnx import TensorProto, helper
 
 from pyonnx_wasm import compiler
@@ -15,7 +17,8 @@ from pyonnx_wasm.program.file import save
 from pyonnx_wasm.testing import suite
 
 ROOT = Path(__file__).parents[1]
-MODELS = [*sorted((ROOT / "tests" / "data").glob("*.onnx")), ROOT / "js" / "pages" / "digits" / "digits.onnx"]
+HALF = ROOT / "tests" / "packaging" / "transformers_js" / "hub" / "writer" / "onnx" / "model_fp16.onnx"
+MODELS = [*sorted((ROOT / "tests" / "data").glob("*.onnx")), ROOT / "js" / "pages" / "digits" / "digits.onnx", HALF]
 LIGHT = Path(onnx.__file__).parent / "backend" / "test" / "data" / "light" / "light_squeezenet.onnx"
 STRIDE = 23  # of the suite's cases, beside one of each operator family
 FAMILIES = ("ai_onnx_ml", "resize", "loop", "if_", "scan", "sequence", "optional", "string", "lstm", "attention", "dft", "unique", "range")
@@ -42,21 +45,30 @@ def refused() -> dict[str, bytes]:
     }
 
 
+def ggufs(folder: Path) -> dict[str, bytes]:
+    """Every architecture, blocks of each form, and what is damaged."""
+    found = {name: architectures.write(name, folder / name).read_bytes() for name in architectures.CHECKED}
+    found |= {kind: Tiny(kind).write(folder / kind).read_bytes() for kind in ("BF16", "Q4_1", "Q8_0", "Q6_K", "IQ4_NL")}
+    found |= {"cut short": found["llama"][:-64], "header": found["llama"][:200], "lacks": found["llama"].replace(b"ffn_up", b"ffn_xx")}
+    return {f"{name}.gguf": data for name, data in found.items()}
+
+
 @pytest.fixture(scope="module")
-def models() -> dict[str, bytes]:
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """By file name."""
     cases = suite.cases()
     found = {path.stem: path.read_bytes() for path in (*MODELS, LIGHT)}
     found |= {case.name: case.model for case in cases[::STRIDE] if CASED not in case.name}
     for family in FAMILIES:
         found |= {case.name: case.model for case in [c for c in cases if family in c.name and CASED not in c.name][::7][:4]}
-    return found | refused()
+    return {f"{name}.onnx": data for name, data in (found | refused()).items()} | ggufs(tmp_path_factory.mktemp("gguf"))
 
 
 def test_the_same_file_from_both(models: dict[str, bytes], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     want = {}
     for name, model in models.items():
-        path = Path(f"{name}.onnx")
+        path = Path(name)
         path.write_bytes(model)
         try:
             save(compiler.compile(path, gpu=True), "made", thin=True)
@@ -75,8 +87,6 @@ def test_every_module_of_the_compiler_is_there() -> None:
 
     apart = (
         "pyonnx_wasm.elsewhere",
-        "pyonnx_wasm.source",
-        "pyonnx_wasm.gguf",
         "pyonnx_wasm.narrow",
         "pyonnx_wasm.runtimes",
         "pyonnx_wasm.inputs",

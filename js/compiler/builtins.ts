@@ -108,6 +108,13 @@ export function dictof(pairs: Iterable<Any>): Dict {
   return out;
 }
 
+/** A dict of keys and values in turn. */
+export function dictwith(items: Any[]): Dict {
+  const out = new Dict();
+  for (let i = 0; i < items.length; i += 2) out.set(items[i], items[i + 1]);
+  return out;
+}
+
 export const pairs = (d: Any): Any[] =>
   d instanceof Dict ? [...d.m.values()].map((e) => [e.k, e.v]) : listOf(d.$keys()).map((k) => [k, d.$__getitem__(k)]);
 
@@ -118,7 +125,7 @@ export function dict(...args: Any[]): Dict {
   if (named) for (const [k, v] of Object.entries(named)) out.set(k, v);
   return out;
 }
-(dict as Any).signature = { name: "dict", pos: [], skip: 0, only: [], defaults: 0, given: [], rest: "x" };
+(dict as Any).signature = { name: "dict", pos: [], rest: "x" };
 (dict as Any).$fromkeys = (keys: Any, value: Any = null): Dict => {
   const out = new Dict();
   for (const k of iter(keys)) out.set(k, value);
@@ -163,7 +170,11 @@ const TYPES = new Map<Any, (x: Any) => boolean>([
 export const isint = isInt;
 
 export function isinstance(x: Any, of: Any): boolean {
-  if (of instanceof Tuple) return of.a.some((t) => isinstance(x, t));
+  if (of?.isClass === true) return x instanceof of;
+  if (of instanceof Tuple) {
+    for (let i = 0; i < of.a.length; i++) if (isinstance(x, of.a[i])) return true;
+    return false;
+  }
   const known = TYPES.get(of);
   if (known) return known(x);
   if (of === null) return x === null;
@@ -265,7 +276,33 @@ export function* enumerate(xs: Any, start: Any = 0): Generator<Any> {
 }
 (enumerate as Any).takes = ["iterable", "start"];
 
-function* zipped(xs: Any[], strict: boolean): Generator<Any> {
+/** The rows of lists side by side, for what takes them apart. */
+export function zipped(xs: Any[], strict: boolean): Iterable<Any> {
+  const lists: Any[][] = [];
+  for (const x of xs) {
+    if (!Array.isArray(x) && !(x instanceof Tuple)) return rows(xs, strict);
+    lists.push(x instanceof Tuple ? x.a : x);
+  }
+  return lists.length ? beside(lists, strict, false) : [];
+}
+
+/** The common case without iterators; lists may not change while they are run over. */
+function beside(lists: Any[][], strict: boolean, tuples: boolean): Any[] {
+  let least = (lists[0] as Any[]).length;
+  for (const list of lists) {
+    if (strict && list.length !== least) throw raise("ValueError", "zip() arguments have different lengths");
+    if (list.length < least) least = list.length;
+  }
+  const out: Any[] = [];
+  for (let i = 0; i < least; i++) {
+    const row: Any[] = [];
+    for (let k = 0; k < lists.length; k++) row.push((lists[k] as Any[])[i]);
+    out.push(tuples ? new Tuple(row) : row);
+  }
+  return out;
+}
+
+function* rows(xs: Any[], strict: boolean): Generator<Any> {
   const its = xs.map((x) => iter(x)[Symbol.iterator]());
   for (;;) {
     const found: Any[] = [];
@@ -287,24 +324,18 @@ function* zipped(xs: Any[], strict: boolean): Generator<Any> {
 export function zip(...xs: Any[]): Any {
   const named = xs.length && xs[xs.length - 1] instanceof Keywords ? xs.pop() : undefined;
   const strict = !!named?.strict;
-  if (xs.every((x) => Array.isArray(x) || x instanceof Tuple)) {
-    // The common case without iterators; lists may not change while they are run over.
+  if (xs.length && xs.every((x) => Array.isArray(x) || x instanceof Tuple)) {
     const lists = xs.map((x) => (x instanceof Tuple ? x.a : x)) as Any[][];
-    const least = lists.length ? Math.min(...lists.map((l) => l.length)) : 0;
-    if (strict && lists.some((l) => l.length !== least))
-      throw raise("ValueError", "zip() arguments have different lengths");
-    const out = new Array(least);
-    for (let i = 0; i < least; i++) out[i] = new Tuple(lists.map((l) => l[i]));
-    return Object.assign(out[Symbol.iterator]());
+    return beside(lists, strict, true)[Symbol.iterator]();
   }
-  return zipped(xs, strict);
+  return rows(xs, strict);
 }
-(zip as Any).signature = { name: "zip", pos: [], skip: 0, only: [], defaults: 0, given: [], rest: "xs" };
+(zip as Any).signature = { name: "zip", pos: [], rest: "xs" };
 
 export function* map(fn: Any, ...xs: Any[]): Generator<Any> {
   if (xs.length === 1) {
     for (const x of iter(xs[0])) yield call(fn, x);
-  } else for (const t of zipped(xs, false)) yield call(fn, ...t.a);
+  } else for (const t of rows(xs, false)) yield call(fn, ...t.a);
 }
 export function* filter(fn: Any, xs: Any): Generator<Any> {
   for (const x of iter(xs)) if (truth(fn === null ? x : call(fn, x))) yield x;
@@ -340,7 +371,7 @@ function extreme(name: string, better: (a: Any, b: Any) => boolean) {
     if (named && "default" in named) return named.default;
     throw raise("ValueError", `${name}() arg is an empty sequence`);
   };
-  (pick as Any).signature = { name, pos: [], skip: 0, only: [], defaults: 0, given: [], rest: "xs" };
+  (pick as Any).signature = { name, pos: [], rest: "xs" };
   return pick;
 }
 export const max = extreme("max", (a, b) => lt(b, a));

@@ -4,11 +4,11 @@ import { Dict, Tuple, raise, type Any } from "./values.js";
 /** What the translation tells of a function. */
 interface Signature {
   name: string;
-  pos: string[];
-  skip: number;
-  only: string[];
-  defaults: number;
-  given: string[];
+  pos?: string[];
+  skip?: number;
+  only?: string[];
+  defaults?: number;
+  given?: string[];
   rest?: string;
   others?: string;
   kinds?: Record<string, string>;
@@ -45,9 +45,22 @@ export function spread(named: Record<string, Any>, ...more: Any[]): Record<strin
 }
 
 /** Calls anything. */
-export function call(fn: Any, ...args: Any[]): Any {
-  if (typeof fn === "function") return fn(...args);
-  if (fn?.$__call__) return fn.$__call__(...args);
+export function call(fn: Any, ...args: Any[]): Any;
+export function call(fn: Any, a?: Any, b?: Any, c?: Any): Any {
+  if (typeof fn === "function") {
+    switch (arguments.length) {
+      case 1:
+        return fn();
+      case 2:
+        return fn(a);
+      case 3:
+        return fn(a, b);
+      case 4:
+        return fn(a, b, c);
+    }
+    return fn(...Array.prototype.slice.call(arguments, 1));
+  }
+  if (fn?.$__call__) return fn.$__call__(...Array.prototype.slice.call(arguments, 1));
   throw raise("TypeError", `${fn === null ? "None" : fn?.constructor?.typeName} is not callable`);
 }
 
@@ -81,21 +94,21 @@ function arranged(fn: Any, args: Any[], named: Record<string, Any>): Any[] {
     }
     return all;
   }
-  const { skip } = signature;
-  const places = signature.pos.length - skip;
+  const { pos = [], skip = 0, only = [] } = signature;
+  const places = pos.length - skip;
   const all = args.slice();
   const rest = new Keywords();
   let more: Dict | undefined;
   for (const name of names) {
-    const at = signature.pos.indexOf(name, skip) - skip;
+    const at = pos.indexOf(name, skip) - skip;
     if (at >= 0) {
       if (at < args.length) throw raise("TypeError", `${signature.name}() got multiple values for argument '${name}'`);
       while (all.length < at) all.push(undefined);
       all[at] = named[name];
     } else if (signature.rest) {
       rest[name] = named[name];
-    } else if (signature.only.includes(name)) {
-      const k = places + signature.only.indexOf(name);
+    } else if (only.includes(name)) {
+      const k = places + only.indexOf(name);
       while (all.length < k) all.push(undefined);
       all[k] = named[name];
     } else if (signature.others) {
@@ -108,7 +121,7 @@ function arranged(fn: Any, args: Any[], named: Record<string, Any>): Any[] {
     while (all.length < places) all.push(undefined);
     all.push(rest);
   } else if (more) {
-    const k = places + signature.only.length;
+    const k = places + only.length;
     while (all.length < k) all.push(undefined);
     all[k] = more;
   }
@@ -129,14 +142,19 @@ const FOUND: ProxyHandler<Any> = {
 };
 
 let classes = 0;
+/** Given to a class alone: its instance is to be filled by who made it. */
+const EMPTY = {};
 
 /** A class: a function that makes an instance. */
 export function makeClass(name: string, base: Any, home: Any): Any {
-  const cls: Any = function (this: Any, ...args: Any[]) {
-    if (!new.target) return Reflect.construct(cls, args);
-    if (this.$__init__) this.$__init__(...args);
-    return this.$__getattr__ ? new Proxy(this, FOUND) : this;
+  const cls: Any = function (this: Any, first: Any) {
+    if (first === EMPTY) return this;
+    const made = new.target ? this : new cls(EMPTY);
+    // eslint-disable-next-line prefer-rest-params
+    made.$__init__?.apply(made, arguments);
+    return made.$__getattr__ ? new Proxy(made, FOUND) : made;
   };
+  cls.isClass = true;
   Object.defineProperty(cls, "name", { value: name });
   if (base) {
     Object.setPrototypeOf(cls, base);
@@ -181,10 +199,6 @@ export function fields(cls: Any, names: string[], eq: boolean): void {
     cls.prototype.$_replace.signature = {
       name: "_replace",
       pos: [],
-      skip: 0,
-      only: [],
-      defaults: 0,
-      given: [],
       rest: "_",
     };
   }
@@ -195,7 +209,7 @@ export function replace(x: Any, ...args: Any[]): Any {
   const cls = x.constructor;
   return new cls(...cls.fieldNames.map((n: string) => (n in given ? given[n] : x[`$${n}`])));
 }
-(replace as Any).signature = { name: "replace", pos: ["x"], skip: 0, only: [], defaults: 0, given: [], rest: "_" };
+(replace as Any).signature = { name: "replace", pos: ["x"], rest: "_" };
 
 export function property(cls: Any, key: string, get: () => Any): void {
   Object.defineProperty(cls.prototype, key, { get, configurable: true });
@@ -236,6 +250,11 @@ export function member(cls: Any, name: string, value: Any): void {
   made.$value = value;
   cls[`$${name}`] = made;
   cls.members.set(name, made);
+}
+
+/** An attribute that may be a method, where it was looked up already. */
+export function value(found: Any, o: Any, name: string): Any {
+  return found === undefined || typeof found === "function" ? attr(o, name) : found;
 }
 
 const bound = new WeakMap<object, Map<string, Any>>();

@@ -6,8 +6,17 @@ import { repr, str } from "./text.js";
 export const BaseException: Any = makeClass("BaseException", null, null);
 BaseException.prototype.$__init__ = function (...args: Any[]) {
   this.$args = new Tuple(args);
-  this.stack = new Error().stack;
+  this.made = new Error();
 };
+// Its text is costly to make, and most exceptions are caught.
+Object.defineProperty(BaseException.prototype, "stack", {
+  get() {
+    return this.made?.stack;
+  },
+  set(text: string) {
+    this.made = { stack: text };
+  },
+});
 BaseException.prototype.$__str__ = function () {
   const { a } = this.$args;
   return a.length === 0 ? "" : a.length === 1 ? str(a[0]) : repr(this.$args);

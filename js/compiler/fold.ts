@@ -2,7 +2,6 @@
 import { Core } from "../player/core.js";
 import { Program } from "../player/program.js";
 import { importModule, stand } from "./modules.js";
-import { files, normal } from "./system.js";
 import { listOf, type Any } from "./values.js";
 
 /** Constants have to be computed, and the core is not here yet. */
@@ -76,13 +75,6 @@ class Executor {
   }
 }
 
-/** Only .onnx files are read here; what else there is, is Python's. */
-function read(path: string): Any {
-  if (files.get(normal(path))?.subarray(0, 4).join() === "71,71,85,70") throw new Error("a .gguf file");
-  return importModule("pyonnx_wasm.onnxfile.reader").$read(path);
-}
-
-stand.set("pyonnx_wasm.source", { isModule: true, $read: read });
 stand.set("pyonnx_wasm.narrow", { isModule: true });
 stand.set("pyonnx_wasm.runtimes", {
   isModule: true,

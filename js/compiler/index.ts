@@ -1,13 +1,13 @@
 /** Compiles ONNX models: the compiler's own sources, translated. */
 /// <reference path="./generated.d.ts" />
-import { modules, shaders } from "compiler-modules";
+import { modules, registered, shaders } from "compiler-modules";
 import { importModule, install } from "./modules.js";
 import { NeedsCore, useCore } from "./fold.js";
 import { LIBRARIES } from "./libraries.js";
 import { files, normal, texts } from "./system.js";
 import { dictof } from "./builtins.js";
 import { callk } from "./calls.js";
-import { sha256 } from "./hashes.js";
+import { NeedsBytes, Sparse, type Piece } from "./sparse.js";
 import { Foreign, OSError, ValueError, exception } from "./errors.js";
 import type { Any } from "./values.js";
 import "./runtime.js";
@@ -24,34 +24,41 @@ function start(): void {
   installed = true;
   for (const [name, text] of Object.entries(shaders as Record<string, string>))
     texts.set(`/kernels/wgsl/${name}`, text);
-  install(modules as Any);
+  install(modules as Any, registered);
 }
 
+/** A file: its size, and of its bytes those that are at hand. */
 export interface Source {
   readonly path: string;
-  readonly bytes: Uint8Array;
+  readonly size: number;
+  readonly pieces: readonly Piece[];
 }
 
 export interface Options {
   readonly optimise: boolean;
+  /** Whether the model is lowered for GPUs as well. */
+  readonly gpu?: boolean;
   /** Of inputs without a declared rank. */
   readonly shapes?: Readonly<Record<string, readonly (number | string)[]>> | undefined;
   /** By the names of axes. */
   readonly sizes?: Readonly<Record<string, number>> | undefined;
-  /** SHA-256 of the model, in hexadecimal digits. */
-  readonly sha256: string;
+  /** SHA-256 of the model, in hexadecimal digits, where it is known. */
+  readonly sha256?: string;
   readonly tell?: (share: number) => void;
 }
 
-/** A thin .ponnx file, in parts. Throws Refused where the model is at fault. */
+/**
+ * A thin .ponnx file, in parts. Throws Refused where the model is at fault, NeedsBytes where more of a file is to be at hand and
+ * NeedsCore where there are constants to compute.
+ */
 export function compile(
   source: readonly Source[],
-  { optimise, shapes, sizes, sha256: hash, tell }: Options,
+  { optimise, gpu = true, shapes, sizes, sha256 = "", tell }: Options,
 ): Uint8Array[] {
   start();
-  for (const { path, bytes } of source) files.set(normal(path), bytes);
+  for (const { path, size, pieces } of source) files.set(normal(path), new Sparse(path, size, pieces));
   const main = source[0] as Source;
-  LIBRARIES.hashlib.$file_digest = () => ({ $hexdigest: () => hash });
+  LIBRARIES.hashlib.$file_digest = () => ({ $hexdigest: () => sha256 });
   try {
     const { $compile } = importModule("pyonnx_wasm.compiler");
     const progress = (_phase: string, share: Any): null => {
@@ -59,7 +66,7 @@ export function compile(
       return null;
     };
     const compiled = callk($compile, [main.path], {
-      gpu: true,
+      gpu,
       optimise,
       progress,
       shapes: shapes ? dictof(Object.entries(shapes).map(([k, v]) => [k, [...v]])) : null,
@@ -94,9 +101,9 @@ function pending(path: string, need: Any): Uint8Array {
   }
 }
 
-/** SHA-256 in hexadecimal digits, where the page has no other way. */
-export function hashOf(bytes: Uint8Array): string {
-  return Array.from(sha256(bytes), (b) => b.toString(16).padStart(2, "0")).join("");
-}
+export { NeedsBytes, NeedsCore, useCore };
 
-export { NeedsCore, useCore };
+/** Where the player looks first, for where nothing can be imported later. */
+Object.assign(globalThis, {
+  [Symbol.for("pyonnx-wasm compiler")]: { compile, NeedsBytes, NeedsCore, Refused, useCore },
+});

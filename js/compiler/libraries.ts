@@ -73,12 +73,12 @@ const math = library("math", {
 
 const CODES: Record<string, string> = {
   b: "int8", B: "uint8", h: "int16", H: "uint16", i: "int32", I: "uint32", l: "int32", L: "uint32", q: "int64", Q: "uint64", e: "float16",
-  f: "float32", d: "float64",
+  f: "float32", d: "float64", "?": "bool",
 }; // prettier-ignore
 
 function structure(format: string): string[] {
   const found: string[] = [];
-  for (const [, count, code = ""] of format.replace(/^[<>=@!]/, "").matchAll(/(\d*)([a-zA-Z])/g)) {
+  for (const [, count, code = ""] of format.replace(/^[<>=@!]/, "").matchAll(/(\d*)([a-zA-Z?])/g)) {
     for (let i = 0; i < (count ? Number(count) : 1); i++) found.push(CODES[code] as string);
   }
   return found;
@@ -97,6 +97,12 @@ const struct = library("struct", {
     return (new Uint8Array() as Any).$join(parts);
   },
   unpack: (format: string, data: Uint8Array) => {
+    const [, many, code = ""] = /^<(\d+)([a-zA-Z])$/.exec(format) ?? [];
+    if (many) {
+      const t = DTYPES[CODES[code] as string] as Any;
+      const d = t.make(data.slice(0, Number(many) * t.$itemsize).buffer);
+      return new Tuple(Array.from(d, t.get));
+    }
     let at = 0;
     return new Tuple(
       structure(format).map((name) => {
@@ -128,7 +134,7 @@ function product(...xs: Any[]): Any[] {
   for (const items of lists) found = found.flatMap((head) => items.map((x) => [...head, x]));
   return found.map((f) => new Tuple(f));
 }
-(product as Any).signature = { name: "product", pos: [], skip: 0, only: [], defaults: 0, given: [], rest: "xs" };
+(product as Any).signature = { name: "product", pos: [], rest: "xs" };
 function combinations(xs: Any, n: Any): Any[] {
   const items = listOf(xs);
   const found: Any[] = [];
@@ -201,7 +207,7 @@ const partial = (fn: Any, ...args: Any[]): Any => {
   const named = args.length && args[args.length - 1] instanceof Keywords ? { ...args.pop() } : undefined;
   const found: Any = (...more: Any[]) =>
     named ? callk(fn, [...args, ...more], { ...named }) : call(fn, ...args, ...more);
-  found.signature = { name: "partial", pos: [], skip: 0, only: [], defaults: 0, given: [], rest: "a" };
+  found.signature = { name: "partial", pos: [], rest: "a" };
   if (fn.signature || named) {
     return Object.assign(
       (...more: Any[]) => {
@@ -213,7 +219,7 @@ const partial = (fn: Any, ...args: Any[]): Any => {
   }
   return found;
 };
-(partial as Any).signature = { name: "partial", pos: [], skip: 0, only: [], defaults: 0, given: [], rest: "a" };
+(partial as Any).signature = { name: "partial", pos: [], rest: "a" };
 const functools = library("functools", {
   cache,
   lru_cache: (x: Any) => (typeof x === "function" ? cache(x) : cache),

@@ -344,10 +344,11 @@ Object.defineProperties(Function.prototype, {
   $__code__: {
     get(this: Any) {
       const s = this.signature;
-      const names = [...s.pos, ...s.only, ...(s.rest ? [s.rest] : []), ...(s.others ? [s.others] : [])];
+      const { pos = [] } = s;
+      const names = [...pos, ...(s.only ?? []), ...(s.rest ? [s.rest] : []), ...(s.others ? [s.others] : [])];
       return {
-        $co_argcount: s.pos.length,
-        $co_kwonlyargcount: s.only.length,
+        $co_argcount: pos.length,
+        $co_kwonlyargcount: s.only?.length ?? 0,
         $co_varnames: new Tuple(names),
         $co_flags: (s.rest ? 4 : 0) | (s.others ? 8 : 0),
       };
@@ -365,7 +366,7 @@ Object.defineProperties(Function.prototype, {
   },
   $__kwdefaults__: {
     get(this: Any) {
-      return this.signature.given.length ? dictof(this.signature.given.map((n: string) => [n, null])) : null;
+      return this.signature.given ? dictof(this.signature.given.map((n: string) => [n, null])) : null;
     },
     set() {
       // The translation rounds them.

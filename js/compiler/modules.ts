@@ -1,26 +1,79 @@
-/** Python's import: a module runs when it is first asked for. */
+/** Python's import: a module runs when it is first asked for, one of operators when an operator of its own is. */
 import { ImportError } from "./errors.js";
 import { LIBRARIES } from "./libraries.js";
-import { raise, type Any } from "./values.js";
+import { Tuple, keyOf, raise, type Any } from "./values.js";
 
 type Run = (module: Any) => void;
 
 const sources = new Map<string, Run>();
+const packages = new Set<string>();
 const loaded = new Map<string, Any>();
+let running = 0;
 
-export function install(modules: Record<string, Run>): void {
-  for (const [name, run] of Object.entries(modules)) sources.set(name, run);
+/** The keys that each module writes into a table. */
+type Homes = Readonly<Record<string, readonly (string | readonly string[])[]>>;
+
+/** A table that modules write themselves into: they run when one of their keys is looked for, all when the whole is. */
+class Registered extends Map<Any, Any> {
+  private readonly homes = new Map<Any, string[]>();
+  constructor(homes: Homes) {
+    super();
+    for (const [module, keys] of Object.entries(homes))
+      for (const key of keys) {
+        const at = keyOf(typeof key === "string" ? key : new Tuple(key as Any));
+        this.homes.set(at, [...(this.homes.get(at) ?? []), module]);
+      }
+  }
+  private load(modules: readonly string[]): void {
+    if (!running) modules.forEach(importModule);
+  }
+  private all(): void {
+    this.load([...this.homes.values()].flat());
+  }
+  override get(key: Any): Any {
+    this.load(this.homes.get(key) ?? []);
+    return super.get(key);
+  }
+  override has(key: Any): boolean {
+    this.load(this.homes.get(key) ?? []);
+    return super.has(key);
+  }
+  override get size(): number {
+    this.all();
+    return super.size;
+  }
+  override keys(): MapIterator<Any> {
+    this.all();
+    return super.keys();
+  }
+  override values(): MapIterator<Any> {
+    this.all();
+    return super.values();
+  }
+  override entries(): MapIterator<[Any, Any]> {
+    this.all();
+    return super.entries();
+  }
+  override [Symbol.iterator](): MapIterator<[Any, Any]> {
+    return this.entries();
+  }
+}
+
+/** Makes modules known; `tables` of the registry are written by those that say so. */
+export function install(modules: Record<string, Run>, tables: Readonly<Record<string, Homes>>): void {
+  for (const [name, run] of Object.entries(modules)) {
+    sources.set(name, run);
+    for (let end = name.lastIndexOf("."); end > 0; end = name.lastIndexOf(".", end - 1))
+      packages.add(name.slice(0, end));
+  }
   LIBRARIES.importlib = {
     isModule: true,
     $import_module: (name: string, from: Any = null) => importModule(name.startsWith(".") ? `${from}${name}` : name),
     $resources: { $files: () => ({ $joinpath: () => ({ $is_file: () => false }) }) },
   };
-  LIBRARIES.pkgutil = {
-    isModule: true,
-    $walk_packages: (_path: Any, prefix: string) =>
-      [...sources.keys()].filter((n) => n.startsWith(prefix)).map(($name) => ({ $name })),
-  };
-  LIBRARIES.pkgutil.$walk_packages.takes = ["path", "prefix"];
+  LIBRARIES.pkgutil = { isModule: true, $walk_packages: () => [] };
+  const registry = importModule("pyonnx_wasm.registry");
+  for (const [name, homes] of Object.entries(tables)) registry[`$${name}`].m = new Registered(homes);
 }
 
 /** Modules of the package that are no part of the compiler: what it asks of them when it needs them. */
@@ -34,13 +87,13 @@ export function importModule(name: string): Any {
   const run = sources.get(name);
   if (!run) {
     const empty = { isModule: true, $__name__: name };
-    if ([...sources.keys()].some((n) => n.startsWith(`${name}.`))) {
+    if (packages.has(name)) {
       loaded.set(name, empty);
       return empty;
     }
     throw ImportError(`no module named ${name}`);
   }
-  const isPackage = [...sources.keys()].some((n) => n.startsWith(`${name}.`));
+  const isPackage = packages.has(name);
   found = {
     isModule: true,
     $__name__: name,
@@ -49,7 +102,12 @@ export function importModule(name: string): Any {
     $__path__: [],
   };
   loaded.set(name, found);
-  run(found);
+  running++;
+  try {
+    run(found);
+  } finally {
+    running--;
+  }
   const [parent, own] = [name.slice(0, name.lastIndexOf(".")), name.slice(name.lastIndexOf(".") + 1)];
   if (parent) {
     const around = importModule(parent);

@@ -1,6 +1,7 @@
 /** The functions of numpy that the compiler calls. */
 import { DTYPES, TYPES, dtypeOf, promoted, type DType } from "./dtypes.js";
 import { NdArray, asArray, elementwise, fromList } from "./ndarray.js";
+import { Sparse } from "./sparse.js";
 import { prod, shapesTogether, strides } from "./shapes.js";
 import { Float, Tuple, listOf, raise, type Any } from "./values.js";
 import * as operators from "./operators.js";
@@ -86,6 +87,10 @@ declare(
     },
     frombuffer: (data: Any, t: Any = null, count: Any = -1, offset: Any = 0) => {
       const type = dtypeOf(t);
+      if (data instanceof Sparse) {
+        const end = Number(count) < 0 ? data.size : Number(offset) + Number(count) * type.$itemsize;
+        return numpy.$frombuffer(data.range(Number(offset), end), type, count, 0);
+      }
       const bytes: Uint8Array = data.isNd ? data.$data : data;
       const start = bytes.byteOffset + Number(offset);
       const n = Number(count) < 0 ? Math.floor((bytes.length - Number(offset)) / type.$itemsize) : Number(count);
@@ -286,6 +291,7 @@ declare(
     },
     prod: (x: Any) => asArray(x).elements().reduce(operators.mul, 1),
     log: reals(Math.log),
+    sqrt: reals(Math.sqrt),
     frexp: (x: Any) => {
       const v = Number(x);
       if (!v || !Number.isFinite(v)) return new Tuple([new Float(v), 0]);
@@ -325,6 +331,15 @@ declare(
             ? 65504
             : Number.MAX_VALUE;
       return { $max: new Float(max), $min: new Float(-max) };
+    },
+    iinfo: (t: Any) => {
+      const { $itemsize, $kind } = dtypeOf(t);
+      const bits = BigInt(8 * $itemsize);
+      const signed = $kind === "i" ? 1n : 0n;
+      return {
+        $max: operators.norm((1n << (bits - signed)) - 1n),
+        $min: operators.norm(signed ? -(1n << (bits - 1n)) : 0n),
+      };
     },
     errstate: () => ({ $__enter__: () => null, $__exit__: () => false }),
   },

@@ -54,7 +54,7 @@ function numeric(name: string, fast: Fast, slow: Slow, floats: Fast, others?: (a
   };
 }
 
-export const add = numeric(
+const anyAdd = numeric(
   "add",
   (a, b) => a + b,
   (a, b) => a + b,
@@ -73,7 +73,15 @@ export const add = numeric(
   },
 );
 
-export const sub = numeric(
+export function add(a: Any, b: Any): Any {
+  if (typeof a === "number" && typeof b === "number") {
+    const found = a + b;
+    if (found >= -Number.MAX_SAFE_INTEGER && found <= Number.MAX_SAFE_INTEGER) return found;
+  }
+  return anyAdd(a, b);
+}
+
+const anySub = numeric(
   "sub",
   (a, b) => a - b,
   (a, b) => a - b,
@@ -86,6 +94,14 @@ export const sub = numeric(
     return a instanceof FrozenSet ? new FrozenSet(out) : new PySet(out);
   },
 );
+
+export function sub(a: Any, b: Any): Any {
+  if (typeof a === "number" && typeof b === "number") {
+    const found = a - b;
+    if (found >= -Number.MAX_SAFE_INTEGER && found <= Number.MAX_SAFE_INTEGER) return found;
+  }
+  return anySub(a, b);
+}
 
 const repeat = (x: Any, n: number): Any => {
   if (typeof x === "string") return x.repeat(Math.max(0, n));
@@ -101,7 +117,7 @@ const repeat = (x: Any, n: number): Any => {
 const sequence = (x: Any): boolean =>
   typeof x === "string" || Array.isArray(x) || x instanceof Tuple || x instanceof Uint8Array;
 
-export const mul = numeric(
+const anyMul = numeric(
   "mul",
   (a, b) => a * b,
   (a, b) => a * b,
@@ -112,6 +128,14 @@ export const mul = numeric(
     return undefined;
   },
 );
+
+export function mul(a: Any, b: Any): Any {
+  if (typeof a === "number" && typeof b === "number") {
+    const found = a * b;
+    if (found >= -Number.MAX_SAFE_INTEGER && found <= Number.MAX_SAFE_INTEGER) return found === 0 ? 0 : found;
+  }
+  return anyMul(a, b);
+}
 
 export function div(a: Any, b: Any): Any {
   if (isNumber(a) && isNumber(b)) {
@@ -246,6 +270,7 @@ export const pos = (x: Any): Any => (isNumber(x) ? plain(x) : x.$__pos__());
 export const invert = (x: Any): Any => (isInt(x) ? norm(~BigInt(plain(x))) : x.$__invert__());
 
 export function eq(a: Any, b: Any): boolean {
+  if (typeof a === "number" && typeof b === "number") return a === b;
   if (a === b) return !(a instanceof Float && a.v !== a.v);
   if (a === null || b === null || a === undefined || b === undefined) return false;
   if (typeof a === "string" || typeof b === "string") return false;
@@ -339,25 +364,29 @@ function comparison(
 }
 
 const within = (a: PySet, b: PySet): boolean => [...a.m.keys()].every((key) => b.m.has(key));
-export const lt = comparison(
+const anyLt = comparison(
   "lt",
   "gt",
   (a, b) => a < b,
   (a, b) => a.m.size < b.m.size && within(a, b),
 );
-export const le = comparison("le", "ge", (a, b) => a <= b, within);
-export const gt = comparison(
+export const lt = (a: Any, b: Any): Any => (typeof a === "number" && typeof b === "number" ? a < b : anyLt(a, b));
+const anyLe = comparison("le", "ge", (a, b) => a <= b, within);
+export const le = (a: Any, b: Any): Any => (typeof a === "number" && typeof b === "number" ? a <= b : anyLe(a, b));
+const anyGt = comparison(
   "gt",
   "lt",
   (a, b) => a > b,
   (a, b) => a.m.size > b.m.size && within(b, a),
 );
-export const ge = comparison(
+export const gt = (a: Any, b: Any): Any => (typeof a === "number" && typeof b === "number" ? a > b : anyGt(a, b));
+const anyGe = comparison(
   "ge",
   "le",
   (a, b) => a >= b,
   (a, b) => within(b, a),
 );
+export const ge = (a: Any, b: Any): Any => (typeof a === "number" && typeof b === "number" ? a >= b : anyGe(a, b));
 
 export function contains(x: Any, c: Any): boolean {
   if (c instanceof Dict || c instanceof PySet) return c.has(x);
@@ -393,8 +422,10 @@ export function truth(x: Any): boolean {
 
 type Operator = (a: Any, b: Any) => Any;
 const inplace = (name: string, otherwise: Operator) => (a: Any, b: Any) => a?.[`$__i${name}__`]?.(b) ?? otherwise(a, b);
+const anyIadd = inplace("add", add);
 export const iadd: Operator = (a, b) => {
-  if (!Array.isArray(a)) return inplace("add", add)(a, b);
+  if (typeof a === "number" || typeof a === "string") return add(a, b);
+  if (!Array.isArray(a)) return anyIadd(a, b);
   for (const item of b === a ? listOf(b) : iter(b)) a.push(item);
   return a;
 };

@@ -51,6 +51,7 @@ class Pattern {
   private readonly letters: string;
   private readonly source: string;
   private readonly made = new Map<string, RegExp>();
+  private captured: number | undefined;
   constructor(
     readonly $pattern: string,
     flags: number,
@@ -72,6 +73,10 @@ class Pattern {
     const found = made.exec(text);
     return found && new Match(found, text);
   }
+  /** How many groups it captures. */
+  private get groups(): number {
+    return (this.captured ??= (new RegExp(`${this.source}|`).exec("") as RegExpExecArray).length - 1);
+  }
   $match(text: string, from: Any = 0): Match | null {
     return this.run(text, Number(from), "y");
   }
@@ -87,6 +92,7 @@ class Pattern {
     for (const m of text.matchAll(made)) yield new Match(m as RegExpExecArray, text);
   }
   $findall(text: string): Any[] {
+    if (!this.groups) return text.match(new RegExp(this.source, `${this.letters}g`)) ?? [];
     return [...this.$finditer(text)].map((m) => {
       const { a } = m.$groups("");
       return a.length === 0 ? m.$group() : a.length === 1 ? a[0] : new Tuple(a);

@@ -50,6 +50,7 @@ export {
   set as $set,
   frozenset as $frozenset,
   dictof as $dictof,
+  dictwith as $dictwith,
   pairs as $pairs,
   dict as $dict,
   bytes as $bytes,
@@ -68,6 +69,7 @@ export {
   all as $all,
   enumerate as $enumerate,
   zip as $zip,
+  zipped as $zipped,
   map as $map,
   filter as $filter,
   reversed as $reversed,
@@ -109,6 +111,7 @@ export {
   enumeration as $enum,
   member as $member,
   attr as $attr,
+  value as $value,
 } from "./calls.js";
 export {
   add as $add,

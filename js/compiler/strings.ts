@@ -97,8 +97,11 @@ methods(
       if (i < 0) throw missing("substring");
       return i;
     },
-    count(this: string, x: string) {
-      return x ? this.split(x).length - 1 : this.length + 1;
+    count(this: string, x: string, from: Any = 0, to: Any = this.length) {
+      if (!x) return this.length + 1;
+      let found = 0;
+      for (let i = this.indexOf(x, from); i >= 0 && i + x.length <= to; i = this.indexOf(x, i + x.length)) found++;
+      return found;
     },
     partition(this: string, by: string) {
       const i = this.indexOf(by);
@@ -189,9 +192,5 @@ methods(
 (String.prototype as Any).$format.signature = {
   name: "format",
   pos: [],
-  skip: 0,
-  only: [],
-  defaults: 0,
-  given: [],
   rest: "a",
 };

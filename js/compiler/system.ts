@@ -1,4 +1,5 @@
 /** Files, paths and texts, of which a page has those that it is given. */
+import type { Sparse } from "./sparse.js";
 import { Dict, raise, type Any } from "./values.js";
 
 export const library = (name: string, found: Record<string, Any>): Any => {
@@ -8,7 +9,7 @@ export const library = (name: string, found: Record<string, Any>): Any => {
 };
 
 /** The files that a model is read from, and the texts that the compiler is made with. */
-export const files = new Map<string, Uint8Array>();
+export const files = new Map<string, Sparse>();
 export const texts = new Map<string, string>();
 
 export const normal = (path: string): string => {
@@ -27,8 +28,9 @@ const path = library("os.path", {
   realpath: (p: string) => normal(p || "."),
   abspath: normal,
   exists: (p: string) => files.has(normal(p)) || files.has(p),
+  isfile: (p: string) => files.has(normal(p)) || files.has(p),
 });
-const PathLike = Object.assign(() => null, { isOf: () => false, base: null });
+const PathLike = Object.assign(function () {}, { isOf: () => false, base: null });
 export const os = library("os", {
   path,
   PathLike,
@@ -45,7 +47,12 @@ export const os = library("os", {
 export function open(name: string): Any {
   const data = files.get(name);
   if (!data) throw raise("FileNotFoundError", `no file ${name}`);
-  const stream = { $read: () => data, $fileno: () => 0, $__enter__: () => stream, $__exit__: () => false };
+  const stream = {
+    $read: (most: Any = -1) => (most < 0 ? data : data.range(0, Math.min(most, data.size))),
+    $fileno: () => 0,
+    $__enter__: () => stream,
+    $__exit__: () => false,
+  };
   return stream;
 }
 

@@ -75,10 +75,19 @@ function partOf(x: Any): string {
   return text(keyOf(x));
 }
 
+/** Long texts by number, so that keys which hold them stay short. */
+const long = new Map<string, number>();
+const LONG = 64;
+
 function text(key: Any): string {
   switch (typeof key) {
-    case "string":
-      return key.charCodeAt(0) === 1 ? key : `${key.length}:${key}`;
+    case "string": {
+      if (key.charCodeAt(0) === 1) return key;
+      if (key.length < LONG) return `${key.length}:${key}`;
+      let number = long.get(key);
+      if (number === undefined) long.set(key, (number = long.size));
+      return `@${number}`;
+    }
     case "number":
       return `${key}`;
     case "bigint":
@@ -109,7 +118,7 @@ interface Entry {
 }
 
 export class Dict {
-  readonly m = new Map<Any, Entry>();
+  m = new Map<Any, Entry>();
   [Symbol.iterator](): Iterator<Any> {
     return this.keys()[Symbol.iterator]();
   }

@@ -111,7 +111,7 @@ class Classes(Expressions):
             if default is not None:
                 given.append(name)
         row = {"name": node.name, "pos": ["self", *names], "skip": 1, "only": [], "defaults": len(given), "given": []}
-        signature = self.constant_of(json.dumps(row))
+        signature = self.told(row)
         if named:
             body = f"this.a = [{', '.join(map(local, names))}]; this.k = undefined;"
         else:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
-from collections.abc import Callable
+from collections.abc import Mapping, Set
+from typing import Any
 
-from .names import BUILTIN_METHODS, COMPREHENSIONS, Scope, TranslationError, local, names_in, parameters, walrus
+from .loops import Loops
+from .names import BUILTIN_METHODS, Scope, TranslationError, local, parameters, walrus
 
 BINARY = {
     ast.Add: "add", ast.Sub: "sub", ast.Mult: "mul", ast.Div: "div", ast.FloorDiv: "floordiv", ast.Mod: "mod", ast.Pow: "pow",
@@ -93,13 +95,14 @@ _BUILTINS = frozenset(
 _SURE = ("$eq(", "$ne(", "$lt(", "$le(", "$gt(", "$ge(", "$in(", "$notin(", "$not(", "$isinstance(", "$isint(", "$any(", "$all(", "!")
 
 
-class Expressions:
+class Expressions(Loops):
     """Translates expressions of a module."""
 
     file: str
     scope: Scope
     module_scope: Scope
-    methods: frozenset[str]
+    methods: Set[str]
+    named: Set[str]
     class_scope: set[str] | None
     cls: str
 
@@ -176,6 +179,8 @@ class Expressions:
     def x_Attribute(self, node: ast.Attribute) -> str:
         target = self.expr(node.value)
         if node.attr in self.methods or node.attr in BUILTIN_METHODS or node.attr.startswith("__"):
+            if isinstance(node.value, ast.Name):
+                return f'$value({target}.${node.attr}, {target}, "${node.attr}")'
             return f'$attr({target}, "${node.attr}")'
         return f"{self.atomic(target)}.${node.attr}"
 
@@ -197,9 +202,11 @@ class Expressions:
         return f"new $Set([{self.items(node.elts)}])"
 
     def x_Dict(self, node: ast.Dict) -> str:
+        if not node.keys:
+            return "new $Dict()"
         if all(node.keys):
-            pairs = ", ".join(f"[{self.expr(k)}, {self.expr(v)}]" for k, v in zip(node.keys, node.values, strict=True) if k)
-            return f"$dictof([{pairs}])"
+            pairs = ", ".join(f"{self.expr(k)}, {self.expr(v)}" for k, v in zip(node.keys, node.values, strict=True) if k)
+            return f"$dictwith([{pairs}])"
         pairs = ", ".join(
             f"[{self.expr(k)}, {self.expr(v)}]" if k else f"...$pairs({self.expr(v)})" for k, v in zip(node.keys, node.values, strict=True)
         )
@@ -336,7 +343,7 @@ class Expressions:
     def signature(self, args: ast.arguments, name: str, skip: int = 0, annotated: bool = False) -> str:
         """What the run time knows of a function, made once."""
         listed = [a.arg for a in (*args.posonlyargs, *args.args)]
-        row: dict[str, object] = {
+        row: dict[str, Any] = {
             "name": name,
             "pos": listed,
             "skip": skip,
@@ -348,10 +355,16 @@ class Expressions:
             row["rest"] = args.vararg.arg
         if args.kwarg:
             row["others"] = args.kwarg.arg
+        if not (annotated or args.vararg or args.kwarg or self.named & {*listed[skip:], *row["only"]}):
+            return self.constant_of(json.dumps({"name": name}))
         if annotated:
             every = [*args.posonlyargs, *args.args, *args.kwonlyargs, *([args.vararg] if args.vararg else [])]
             row["kinds"] = {a.arg: ast.unparse(a.annotation) for a in every if a.annotation is not None}
-        return self.constant_of(json.dumps(row))
+        return self.told(row)
+
+    def told(self, row: Mapping[str, object]) -> str:
+        """A signature, without what says nothing."""
+        return self.constant_of(json.dumps({key: value for key, value in row.items() if value}))
 
     def x_Call(self, node: ast.Call) -> str:
         special = self.special(node)
@@ -407,53 +420,6 @@ class Expressions:
             raise self.fail(node, "no translation of globals")
         return None
 
-    def listed(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> str:
-        simple = self.mapped(node)
-        return simple or self.comprehension(node, lambda: f"$r.push({self.expr(node.elt)});", "const $r = [];", "$r")
-
-    def mapped(self, node: ast.ListComp | ast.GeneratorExp | ast.SetComp) -> str | None:
-        """The short form of one loop over one name without conditions."""
-        loop = node.generators[0]
-        if len(node.generators) > 1 or loop.ifs or not isinstance(loop.target, ast.Name):
-            return None
-        over = self.expr(loop.iter)
-        outer, self.scope = self.scope, Scope(dict.fromkeys(names_in(loop.target)), self.scope, function=False)
-        body = self.expr(node.elt)
-        self.scope = outer
-        return f"$mapped({over}, ({local(loop.target.id)}) => {self.atomic(body) if not body.startswith('{') else f'({body})'})"
-
-    def comprehension(self, node: ast.expr, inner: Callable[[], str], start: str, end: str, generator: bool = False) -> str:
-        """Loops as a function that is called at once."""
-        assert isinstance(node, COMPREHENSIONS)
-        over = [self.expr(node.generators[0].iter)]
-        outer = self.scope
-        names = dict.fromkeys(n for loop in node.generators for n in names_in(loop.target))
-        self.scope = Scope(names, outer, function=False)
-        text, close = "", ""
-        for k, loop in enumerate(node.generators):
-            iterable = over[0] if k == 0 else self.expr(loop.iter)
-            text += f"for (const {self.pattern(loop.target)} of $iter({iterable})) {{ "
-            close += " }"
-            for condition in loop.ifs:
-                text += f"if (!{self.test(condition)}) continue; "
-        text += inner()
-        self.scope = outer
-        head = "function* ()" if generator else "() =>"
-        call = "$generator((" if generator else "("
-        return f"{call}{head} {{ {start} {text}{close} {f'return {end};' if end else ''} }}){'())' if generator else '()'}"
-
-    def pattern(self, target: ast.expr) -> str:
-        """A target as the pattern of a declaration."""
-        if isinstance(target, ast.Name):
-            return local(target.id)
-        if isinstance(target, (ast.Tuple, ast.List)):
-            if any(isinstance(e, ast.Starred) for e in target.elts[:-1]):
-                raise self.fail(target, "no translation of a starred name that is not the last")
-            return f"[{', '.join('' if isinstance(e, ast.Name) and e.id == '_' else self.pattern(e) for e in target.elts)}]"
-        if isinstance(target, ast.Starred):
-            return f"...{self.pattern(target.value)}"
-        raise self.fail(target, f"no translation of a target {type(target).__name__}")
-
     def x_ListComp(self, node: ast.ListComp) -> str:
         return self.listed(node)
 
@@ -461,10 +427,7 @@ class Expressions:
         return f"new $Set({self.listed(node)})"
 
     def x_DictComp(self, node: ast.DictComp) -> str:
-        def put() -> str:
-            return f"$r.push([{self.expr(node.key)}, {self.expr(node.value)}]);"
-
-        return f"$dictof({self.comprehension(node, put, 'const $r = [];', '$r')})"
+        return self.comprehension(node, lambda: f"$r.set({self.expr(node.key)}, {self.expr(node.value)});", "const $r = new $Dict();", "$r")
 
     def x_GeneratorExp(self, node: ast.GeneratorExp) -> str:
         return self.comprehension(node, lambda: f"yield {self.expr(node.elt)};", "", "", True)

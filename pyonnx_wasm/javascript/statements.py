@@ -5,11 +5,11 @@ from __future__ import annotations
 import ast
 import json
 import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 
 from .classes import Classes
 from .expressions import BINARY
-from .names import Scope, bound, is_generator, local, names_in, parameters, statements
+from .names import Scope, bound, is_generator, local, parameters, statements
 
 _TYPES = ("typing", "collections.abc", "numpy.typing", "__future__", "types")
 
@@ -20,14 +20,25 @@ class Module(Classes):
     Args:
         name, package: as Python imports it; the package that relative imports start from.
         methods: names of all methods of all modules.
+        named: all words that a call could give an argument by.
         fields: of all data classes, by name.
     """
 
-    def __init__(self, name: str, package: str, file: str, methods: frozenset[str], fields: Mapping[str, Sequence[ast.AnnAssign]]) -> None:
+    def __init__(
+        self,
+        name: str,
+        package: str,
+        file: str,
+        methods: Set[str],
+        named: Set[str],
+        fields: Mapping[str, Sequence[ast.AnnAssign]],
+    ) -> None:
         super().__init__()
-        self.name, self.package, self.file, self.methods, self.fields = name, package, file, methods, fields
+        self.name, self.package, self.file, self.methods, self.named, self.fields = name, package, file, methods, named, fields
         self.class_scope, self.cls = None, ""
+        self.fixed: Mapping[str, str] = {}  # functions that always say the same, and what
         self.broken: list[str] = []  # of each loop around: what says that it was left
+        self.imports: set[str] = set()  # what its own statements import, or may
 
     def translate(self, tree: ast.Module) -> str:
         """The function that runs the module."""
@@ -40,7 +51,7 @@ class Module(Classes):
         declared = [local(n) for n in names] + self.scope.temporaries
         constants = "".join(f"const {name} = {text};\n" for text, name in self.constants.items())
         head = f"let {', '.join(declared)};" if declared else ""
-        return f"($m) => {{\n{constants}{head}\n{body}}}"
+        return f"function ($m) {{\n{constants}{head}\n{body}}}"
 
     def block(self, body: Sequence[ast.stmt]) -> str:
         return "".join(self.statement(s) for s in body)
@@ -84,9 +95,29 @@ class Module(Classes):
 
     def s_Assign(self, node: ast.Assign) -> str:
         if len(node.targets) == 1:
-            return self.assign(node.targets[0], self.expr(node.value))
+            return self.side_by_side(node.targets[0], node.value) or self.assign(node.targets[0], self.expr(node.value))
         t = self.temporary()
         return f"{t} = {self.expr(node.value)};" + "".join(self.assign(target, t) for target in node.targets)
+
+    def side_by_side(self, target: ast.expr, value: ast.expr) -> str:
+        """``a, b = x, y``: without a tuple between; "" for another statement."""
+        if not (isinstance(target, (ast.Tuple, ast.List)) and isinstance(value, (ast.Tuple, ast.List))):
+            return ""
+        if len(target.elts) != len(value.elts) or any(isinstance(e, ast.Starred) for e in (*target.elts, *value.elts)):
+            return ""
+        if not any(self.seen_by(e, value.elts[k + 1 :]) for k, e in enumerate(target.elts)):
+            return " ".join(self.assign(t, self.expr(e)) for t, e in zip(target.elts, value.elts, strict=True))
+        held = [self.temporary() for _ in value.elts]
+        text = "".join(f"{t} = {self.expr(e)}; " for t, e in zip(held, value.elts, strict=True))
+        return text + " ".join(self.assign(e, t) for e, t in zip(target.elts, held, strict=True))
+
+    @staticmethod
+    def seen_by(target: ast.expr, later: Sequence[ast.expr]) -> bool:
+        """Whether an assignment to a target could change what later expressions give."""
+        inner = [part for e in later for part in ast.walk(e)]
+        if not isinstance(target, ast.Name):
+            return bool(inner)
+        return any(isinstance(part, (ast.Call, ast.Await)) or (isinstance(part, ast.Name) and part.id == target.id) for part in inner)
 
     def s_AnnAssign(self, node: ast.AnnAssign) -> str:
         if node.value is None:
@@ -106,9 +137,6 @@ class Module(Classes):
                 return f"$setslice({into}, {self.bounds(target.slice)}, {value});"
             return f"$put({into}, {self.index(target.slice)}, {value});"
         if isinstance(target, (ast.Tuple, ast.List)):
-            plain = all(isinstance(e, ast.Name) and self.scope.finds(e.id) is not self.module_scope for e in target.elts)
-            if plain:
-                return f"[{', '.join(local(e.id) for e in target.elts if isinstance(e, ast.Name))}] = $unpack({value}, {len(target.elts)});"
             t = self.temporary()
             starred = [k for k, e in enumerate(target.elts) if isinstance(e, ast.Starred)]
             if not starred:
@@ -171,10 +199,14 @@ class Module(Classes):
         target = node.target
         if isinstance(node.iter, ast.Call) and isinstance(node.iter.func, ast.Name) and node.iter.func.id == "range":
             over = self.expr(node.iter)
-        plain = all(self.scope.finds(n) is not self.module_scope for n in names_in(target))
-        simple = isinstance(target, ast.Name) or (isinstance(target, ast.Tuple) and all(isinstance(e, ast.Name) for e in target.elts))
-        if plain and simple:
-            return self.looped(node.body, node.orelse, f"for ({self.pattern(target)} of {over})")
+        if isinstance(target, ast.Name) and self.scope.finds(target.id) is not self.module_scope:
+            return self.looped(node.body, node.orelse, f"for ({local(target.id)} of {over})")
+        if (counted := self.counted(node.iter, target)) is not None:
+            index, item, inner, start = counted
+            i, t = self.temporary(), self.temporary()
+            first = f"{self.assign(index, f'{i}++')} {self.assign(item, t)}\n"
+            return f"{i} = {start};\n" + self.looped(node.body, node.orelse, f"for ({t} of $iter({inner}))", first)
+        over = self.side_items(node.iter, target) or over
         t = self.temporary()
         return self.looped(node.body, node.orelse, f"for ({t} of {over})", self.assign(target, t) + "\n")
 
@@ -230,6 +262,8 @@ class Module(Classes):
             parts = self.package.split(".")
             base = ".".join(parts[: len(parts) - node.level + 1])
             whole = f"{base}.{whole}" if whole else base
+        if self.scope is self.module_scope:
+            self.imports.update((whole, *(f"{whole}.{a.name}" for a in node.names)))
         return "".join(f"{self.assigned(a.asname or a.name)} = $from({json.dumps(whole)}, {json.dumps(a.name)});" for a in node.names)
 
     def function(self, node: ast.FunctionDef, skip: int = 0, name: str | None = None, own: str = "") -> tuple[str, str]:
@@ -260,6 +294,8 @@ class Module(Classes):
         return before, f"function ({head}) {{\n{text}{body}}}"
 
     def s_FunctionDef(self, node: ast.FunctionDef) -> str:
+        if self.scope is self.module_scope and node.name in self.fixed:
+            return f"{self.assigned(node.name)} = () => {json.dumps(self.fixed[node.name])};"
         annotated = any(isinstance(d, ast.Call) and isinstance(d.func, ast.Name) and d.func.id == "op" for d in node.decorator_list)
         if annotated:
             self.round(node.args)
