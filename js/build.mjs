@@ -12,23 +12,31 @@ const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const dist = join(root, "js/dist");
 const lib = join(root, "pyonnx_wasm/lib");
 
-for (const file of ["core.wasm", "core-relaxed.wasm"]) {
+const cores = ["core.wasm", "core-relaxed.wasm", "core64.wasm", "core64-relaxed.wasm"];
+for (const file of cores) {
   if (!existsSync(join(lib, file))) {
     console.error(`pyonnx_wasm/lib/${file} is missing: run \`python -m pyonnx_wasm.toolchain wasm\` first`);
     process.exit(1);
   }
 }
-const { version } = JSON.parse(readFileSync(join(root, "package.json"), "utf8"));
-const core = createHash("sha256")
-  .update(readFileSync(join(lib, "core.wasm")))
-  .digest("hex");
+const { builtFor, version } = await import("./core.mjs"); // reads a core
+const hashOf = (...paths) => {
+  const hash = createHash("sha256");
+  for (const path of paths) hash.update(readFileSync(path));
+  return hash.digest("hex").slice(0, 16);
+};
+const venv = join(root, ".venv/bin/python");
+const python = process.env.PYTHON ?? (existsSync(venv) ? venv : "python3");
+execFileSync(python, ["-m", "pyonnx_wasm.javascript", "build/gen/compiler.mjs", "../../js/compiler/runtime.js"], {
+  cwd: root,
+  stdio: "inherit",
+});
 const common = {
   outdir: dist,
   outExtension: { ".js": ".mjs" },
   bundle: true,
   define: {
-    VERSION: JSON.stringify(version),
-    CORE: JSON.stringify(core.slice(0, 16)),
+    ...builtFor,
     WHEEL: JSON.stringify(`./pyonnx_wasm-${version}-py3-none-any.whl`),
   },
   format: "esm",
@@ -38,6 +46,14 @@ const common = {
   legalComments: "none",
   logLevel: "warning",
 };
+await build({
+  ...common,
+  entryPoints: { compiler: join(root, "js/compiler/index.ts") },
+  alias: { "compiler-modules": join(root, "build/gen/compiler.mjs") },
+  sourcemap: false,
+});
+// What another compiler made, or one on another core, which computes constants, is not taken for this one's.
+common.define.COMPILER = JSON.stringify(hashOf(join(dist, "compiler.mjs"), join(lib, "core.wasm")));
 const player = (file) => join(root, "js/player", file);
 const parts = ["engine.mts", "gpu.mts", "compile.mts", "common.mts"];
 await build({
@@ -67,22 +83,10 @@ for (const file of ["compile.mjs", "all.mjs"]) {
   const text = readFileSync(join(dist, file), "utf8");
   writeFileSync(join(dist, file), text.replace(/\bimport\((\w+)\)/g, "import(/*webpackIgnore:true*/$1)"));
 }
-const venv = join(root, ".venv/bin/python");
-const python = process.env.PYTHON ?? (existsSync(venv) ? venv : "python3");
-execFileSync(python, ["-m", "pyonnx_wasm.javascript", "build/gen/compiler.mjs", "../../js/compiler/runtime.js"], {
-  cwd: root,
-  stdio: "inherit",
-});
-await build({
-  ...common,
-  entryPoints: { compiler: join(root, "js/compiler/index.ts") },
-  alias: { "compiler-modules": join(root, "build/gen/compiler.mjs") },
-  sourcemap: false,
-});
 const tsc = join(dirname(createRequire(import.meta.url).resolve("typescript/package.json")), "bin/tsc");
 execFileSync(process.execPath, [tsc, "-p", "js", "--emitDeclarationOnly"], { cwd: root, stdio: "inherit" });
 
-for (const file of ["core.wasm", "core-relaxed.wasm"]) copyFileSync(join(lib, file), join(dist, file));
+for (const file of cores) copyFileSync(join(lib, file), join(dist, file));
 for (const part of ["pyodide", "widget", "lab"]) {
   const script = join(root, "js", part, "build.mjs");
   if (existsSync(script)) await import(pathToFileURL(script).href);
@@ -90,7 +94,7 @@ for (const part of ["pyodide", "widget", "lab"]) {
 const scripts = ["index", "worker", "compiler", "generate", ...parts.map((file) => file.split(".")[0]), "all"].map(
   (name) => `${name}.mjs`,
 );
-const told = [...scripts, "core.wasm"].map((file) => {
+const told = [...scripts, ...cores].map((file) => {
   const bytes = readFileSync(join(dist, file));
   return `${file} ${bytes.length} (${gzipSync(bytes).length})`;
 });

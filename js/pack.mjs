@@ -35,6 +35,8 @@ for (const file of [
   "all.mjs",
   "core.wasm",
   "core-relaxed.wasm",
+  "core64.wasm",
+  "core64-relaxed.wasm",
 ])
   if (!built.includes(file)) throw new Error(`js/dist/${file} is missing: npm run build`);
 

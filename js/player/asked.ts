@@ -41,6 +41,8 @@ export interface Plain {
 
 /** One call: the inputs that are given, type and rank of each output; undefined: nobody wants it. */
 export interface Asked {
+  /** Of the callback, among those of its Program. */
+  readonly number: number;
   readonly callback: Callback;
   readonly inputs: readonly Plain[];
   readonly outputs: readonly (Kind | undefined)[];

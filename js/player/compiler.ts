@@ -3,13 +3,14 @@ import type { CompileProgress } from "./types.js";
 import { messageOf } from "./errors.js";
 import { addressPath } from "./server.js";
 import { readAll, urlSource } from "./source.js";
-import { translated } from "./translated.js";
+import type { Piece } from "./structure.js";
+import { prepare, translated } from "./translated.js";
 
 export interface Job {
   /** For messages. */
   readonly name: string;
-  /** The model, then its external data. */
-  readonly files: readonly { readonly path: string; readonly bytes: Uint8Array<ArrayBuffer> }[];
+  /** The model, then its external data, with what is at hand of them. */
+  readonly files: readonly { readonly path: string; readonly size: number; readonly pieces: readonly Piece[] }[];
   /** Address of the compiler as JavaScript. */
   readonly script: string;
   /** Addresses of Pyodide's folder and of the wheel. */
@@ -22,19 +23,36 @@ export interface Job {
 export interface How {
   /** Whether the fusing passes run. */
   readonly optimise: boolean;
+  /** Whether the model is lowered for GPUs as well. */
+  readonly gpu: boolean;
   /** Of inputs without a declared rank. */
   readonly shapes?: Readonly<Record<string, readonly (number | string)[]>> | undefined;
   /** By the names of axes. */
   readonly sizes?: Readonly<Record<string, number>> | undefined;
 }
 
+/** A thin .ponnx file; or, as JSON, what has to be known of the inputs before there is one. */
 export interface Done {
-  /** A thin .ponnx file; or, as JSON, what has to be known of the inputs before there is one. */
   readonly model: Uint8Array<ArrayBuffer>;
-  readonly files: Job["files"];
 }
 
-export type Told = CompileProgress | Done | { readonly refused: string } | { readonly error: string };
+/** Bytes of a file that have to be at hand before it can be compiled; then it is to be asked again. */
+export interface Need {
+  /** Which of the job's files. */
+  readonly file: number;
+  readonly start: number;
+  readonly end: number;
+}
+
+export type Told =
+  | CompileProgress
+  | Done
+  | { readonly needs: readonly Need[] }
+  | { readonly refused: string }
+  | { readonly error: string };
+
+/** What the worker is told: a job, or that one will come. */
+export type Asked = Job | Pick<Job, "script">;
 
 interface Pyodide {
   loadPackage(names: string[], options: { messageCallback: () => void }): Promise<unknown>;
@@ -62,7 +80,7 @@ from pyonnx_wasm import ir, pending
 def compile_model(source, target, how, tell):
     """Compiles a file; returns what is wrong with it, or nothing."""
     try:
-        compiled = pyonnx_wasm.compile(source, gpu=True, progress=lambda phase, share: tell(share), **json.loads(how))
+        compiled = pyonnx_wasm.compile(source, progress=lambda phase, share: tell(share), **json.loads(how))
         pyonnx_wasm.save(compiled, target, thin=True)
     except (ir.NeedsShape, ir.NeedsSizes) as need:
         try:
@@ -82,19 +100,28 @@ let started: Promise<Pyodide> | undefined;
 
 /** Serves one job after the other. */
 export function serve(port: MessagePort): void {
-  port.onmessage = async ({ data }: MessageEvent<Job>) => {
-    const tell = (told: Told, transfer: Transferable[] = []): void => port.postMessage(told, transfer);
+  port.onmessage = async ({ data }: MessageEvent<Asked>) => {
+    if (!("files" in data)) return prepare(data.script);
+    const tell = (told: Told): void => port.postMessage(told, "model" in told ? [told.model.buffer] : []);
     try {
-      const share = (done: number): void => tell({ phase: "compile", loaded: Math.round(done * 100), total: 100 });
-      const told = (await translated(data, share)) ?? compile(await (started ??= start(data, tell)), data, share);
-      tell(
-        told,
-        "model" in told ? [told.model.buffer, ...told.files.map(({ bytes }) => bytes.buffer)].filter(unique) : [],
-      );
+      tell(await compiledHere(data, tell));
     } catch (error) {
       tell({ error: `${data.name}: ${messageOf(error)}` });
     }
   };
+}
+
+/** Compiles a model in this thread. */
+export async function compiledHere(job: Job, tell: (told: Told) => void): Promise<Exclude<Told, CompileProgress>> {
+  const share = (done: number): void => tell({ phase: "compile", loaded: Math.round(done * 100), total: 100 });
+  const told = await translated(job, share, () => tell({ phase: "compiler", loaded: 0, total: 0 }));
+  if (told) return told;
+  // Python reads whole files.
+  const needs = job.files.flatMap(({ size, pieces }, file) =>
+    size > (pieces[0]?.bytes.length ?? 0) ? [{ file, start: 0, end: size }] : [],
+  );
+  if (needs.length) return { needs };
+  return compile(await (started ??= start(job, tell)), job, share);
 }
 
 async function start({ index, wheel }: Job, tell: (progress: CompileProgress) => void): Promise<Pyodide> {
@@ -136,12 +163,17 @@ async function fetchWheel(url: string): Promise<ArrayBuffer> {
   }
 }
 
-function compile(python: Pyodide, { name, files, how }: Job, share: (done: number) => void): Told {
+function compile(
+  python: Pyodide,
+  { name, files, how }: Job,
+  share: (done: number) => void,
+): Done | { readonly refused: string } {
   const { FS } = python;
   const [source, target] = [`${FOLDER}/${files[0]?.path}`, "/compiled.ponnx"];
   const written: string[] = [];
   try {
-    for (const { path, bytes } of files) {
+    for (const { path, pieces } of files) {
+      const bytes = pieces[0]?.bytes ?? new Uint8Array();
       const place = `${FOLDER}/${path}`;
       FS.mkdirTree(place.slice(0, place.lastIndexOf("/")));
       FS.writeFile(place, bytes, { canOwn: true });
@@ -150,12 +182,8 @@ function compile(python: Pyodide, { name, files, how }: Job, share: (done: numbe
     const fault = python.globals.get("compile_model")(source, target, JSON.stringify(how), share);
     if (fault) return { refused: `${name}: ${fault}` };
     written.push(target);
-    return { model: FS.readFile(target).slice(), files };
+    return { model: FS.readFile(target).slice() };
   } finally {
     for (const path of written) if (FS.analyzePath(path).exists) FS.unlink(path);
   }
-}
-
-function unique<T>(item: T, i: number, all: readonly T[]): boolean {
-  return all.indexOf(item) === i;
 }

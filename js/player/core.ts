@@ -2,9 +2,11 @@
 import { CoreLost, messageOf, size } from "./errors.js";
 import { startWorker, type WorkerLike } from "./workers.js";
 
-/** What the core exports; addresses are u32 seen as i32, `int64_t` is bigint. */
+/** What the core exports; addresses are numbers here, whatever their width (see `narrowed`), `int64_t` is bigint. */
 export interface CoreExports {
   pwx_version(): number;
+  /** Not of cores older than the name. */
+  pwx_build?(): number;
   pwx_alloc(bytes: number): number;
   pwx_free(address: number): void;
   pwx_pool_create(threads: number): number;
@@ -36,18 +38,27 @@ export interface CoreExports {
   pwx_arena_bytes(session: number): bigint;
   pwx_run(session: number, inputs: number, outputs: number, error: number): number;
   pwx_run_steps(session: number, inputs: number, outputs: number, first: number, last: number, error: number): number;
+  pwx_slice(session: number, operations: bigint): void;
   pwx_limit(session: number, maxMemory: bigint, maxOperations: bigint): void;
   pwx_asked(session: number): number;
   pwx_answer(session: number, output: number, dims: number, error: number): number;
   pwx_seed(session: number, seed: bigint): void;
   pwx_step_count(session: number): number;
   pwx_destroy(session: number): void;
-  pwx_worker(pool: number, index: number): void;
   _initialize?(): void;
-  __stack_pointer: WebAssembly.Global<"i32">;
-  __tls_size: WebAssembly.Global<"i32">;
-  __tls_align: WebAssembly.Global<"i32">;
-  __wasm_init_tls(address: number): void;
+  __tls_size: WebAssembly.Global;
+  __tls_align: WebAssembly.Global;
+}
+
+/** An address as the module itself takes it: of 64 bits it is a bigint. */
+export type Address = number | bigint;
+
+/** What a thread calls, on addresses as they are. */
+export interface ThreadExports {
+  __stack_pointer: WebAssembly.Global<"i32" | "i64">;
+  __tls_size: WebAssembly.Global;
+  __wasm_init_tls(address: Address): void;
+  pwx_worker(pool: Address, index: number): void;
 }
 
 /** Which threads a core is to have, fewer where the context allows no more. */
@@ -64,22 +75,35 @@ export interface ThreadStart {
   readonly op: "thread";
   readonly module: WebAssembly.Module;
   readonly memory: WebAssembly.Memory;
-  readonly pool: number;
+  readonly pool: Address;
   readonly index: number;
-  readonly stackTop: number;
-  readonly tls: number;
+  readonly stackTop: Address;
+  readonly tls: Address;
   /** Told of a trap: the thread that waits for this one hears nothing any more. */
   readonly alarm: MessagePort | undefined;
 }
 
+declare const VERSION: string;
+/** What `pwx_build` gives of the core that this player was built with. */
+declare const CORE_BUILD: number;
+
 const API_VERSION = 3;
 const PAGE = 2 ** 16;
-// As the modules are linked (toolchain.py): at least the one, at most the other.
+// As the modules are linked (toolchain.py, wasm64.py): at least the one, at most the others.
 const INITIAL_PAGES = 64;
 const MAX_PAGES = 65535;
+const MAX_WIDE_PAGES = 2 ** 18;
 const THREAD_STACK_BYTES = 2 ** 20;
 const JOIN_MS = 5000;
 export const ERROR_BYTES = 256;
+
+// (memory i64 1 1 shared)
+const WIDE_PROBE = [0, 97, 115, 109, 1, 0, 0, 0, 5, 4, 1, 7, 1, 1];
+
+/** Whether memory may have 64-bit addresses here. */
+export function hasMemory64(): boolean {
+  return WebAssembly.validate(new Uint8Array(WIDE_PROBE));
+}
 
 interface Thread {
   readonly worker: WorkerLike;
@@ -95,26 +119,39 @@ export class Core {
   pool = 0;
 
   readonly exports: CoreExports;
+  /** Bytes of an address in the core's tables. */
+  readonly addressBytes: 4 | 8;
 
   private constructor(
     instance: WebAssembly.Instance,
     readonly memory: WebAssembly.Memory,
     readonly maxBytes: number,
+    /** Whether addresses have 64 bits. */
+    readonly wide: boolean,
   ) {
-    this.exports = instance.exports as unknown as CoreExports;
+    this.exports = narrowed(instance.exports, wide);
+    this.addressBytes = wide ? 8 : 4;
   }
 
-  static async start(module: WebAssembly.Module, threads: Threads): Promise<Core> {
-    const { memory, pages } = newMemory();
+  /** Starts a module; `wide` tells that its addresses have 64 bits. */
+  static async start(module: WebAssembly.Module, threads: Threads, wide = false): Promise<Core> {
+    const { memory, pages } = newMemory(wide);
     const instance = await WebAssembly.instantiate(module, { env: { memory } });
-    return new Core(instance, memory, pages * PAGE).#begin(module, threads);
+    return new Core(instance, memory, pages * PAGE, wide).#begin(module, threads);
   }
 
   /** Like `start`, at once. */
   static startNow(module: WebAssembly.Module, threads: Threads): Core {
-    const { memory, pages } = newMemory();
+    const { memory, pages } = newMemory(false);
     const instance = new WebAssembly.Instance(module, { env: { memory } });
-    return new Core(instance, memory, pages * PAGE).#begin(module, threads);
+    return new Core(instance, memory, pages * PAGE, false).#begin(module, threads);
+  }
+
+  /** What an error of something that the core does not understand says besides; "" where the core is the one of this player. */
+  otherBuild(): string {
+    const built = this.exports.pwx_build?.();
+    if (built === CORE_BUILD) return "";
+    return `; the core is of build ${built ?? "unknown"}, this player (version ${VERSION}) goes with build ${CORE_BUILD}: take core.wasm and the player's files from one version of pyonnx-wasm`;
   }
 
   /** Threads that work, the caller among them; those that start count until they fail. */
@@ -131,7 +168,7 @@ export class Core {
     this.exports._initialize?.();
     const version = this.exports.pwx_version();
     if (version !== API_VERSION)
-      throw new Error(`the core has API version ${version}, this player needs ${API_VERSION}`);
+      throw new Error(`the core has API version ${version}, this player needs ${API_VERSION}${this.otherBuild()}`);
     // Without isolation memory cannot be sent to a worker; only pages know of isolation.
     this.#startThreads(module, { ...threads, count: globalThis.crossOriginIsolated === false ? 1 : threads.count });
     return this;
@@ -142,12 +179,13 @@ export class Core {
     const { exports, memory } = this;
     this.pool = exports.pwx_pool_create(count);
     if (!this.pool) throw new Error("out of memory: the thread pool");
-    const align = Math.max(exports.__tls_align.value, 1);
+    const align = Math.max(Number(exports.__tls_align.value), 1);
+    const address = (at: number): Address => (this.wide ? BigInt(at) : at);
     for (let index = 1; index < count; index++) {
       const stack = this.alloc(THREAD_STACK_BYTES, "a thread's stack");
-      const variables = this.alloc(exports.__tls_size.value + align, "a thread's variables");
-      const tls = Math.ceil(variables / align) * align;
-      const [pool, stackTop, alarm] = [this.pool, stack + THREAD_STACK_BYTES, alarms[index - 1]];
+      const variables = this.alloc(Number(exports.__tls_size.value) + align, "a thread's variables");
+      const tls = address(Math.ceil(variables / align) * align);
+      const [pool, stackTop, alarm] = [address(this.pool), address(stack + THREAD_STACK_BYTES), alarms[index - 1]];
       try {
         this.#startThread({ op: "thread", module, memory, pool, index, stackTop, tls, alarm }, script);
       } catch (error) {
@@ -215,7 +253,7 @@ export class Core {
   /** Memory of at least one byte, 64-byte aligned; throws an error that says for `what` it was. */
   alloc(bytes: number, what: string): number {
     const fits = bytes <= this.maxBytes;
-    const address = fits ? this.call(() => this.exports.pwx_alloc(Math.max(bytes, 1))) >>> 0 : 0;
+    const address = fits ? this.call(() => this.exports.pwx_alloc(Math.max(bytes, 1))) : 0;
     if (address) return address;
     const used = size(this.memory.buffer.byteLength);
     throw new Error(
@@ -241,6 +279,14 @@ export class Core {
     return new DataView(this.memory.buffer, address, bytes);
   }
 
+  /** Writes addresses one after the other, as the core reads them. */
+  writeAddresses(at: number, addresses: readonly number[]): void {
+    const view = this.view(at, this.addressBytes * addresses.length);
+    for (const [i, address] of addresses.entries())
+      if (this.wide) view.setBigUint64(8 * i, BigInt(address), true);
+      else view.setUint32(4 * i, address, true);
+  }
+
   /** A copy in memory of its own, as TextDecoder and transfers want it. */
   copy(address: number, bytes: number): Uint8Array<ArrayBuffer> {
     return new Uint8Array(this.bytes.subarray(address, address + bytes));
@@ -253,10 +299,61 @@ export class Core {
   }
 }
 
-function newMemory(): { memory: WebAssembly.Memory; pages: number } {
-  for (let pages = MAX_PAGES; ; pages = Math.floor(pages / 2)) {
+/** Results and arguments of the core's functions: p is an address or a size of memory, anything else stays as it is. */
+const SIGNATURES = {
+  pwx_alloc: "p p",
+  pwx_free: "_ p",
+  pwx_pool_create: "p i",
+  pwx_pool_destroy: "_ p",
+  pwx_create: "p plpplpp",
+  pwx_bind: "i pppp",
+  pwx_evaluate: "i pppplp",
+  pwx_evaluate_stage: "i pippplp",
+  pwx_part: "p pi",
+  pwx_run_step: "i pipp",
+  pwx_operations: "l p",
+  pwx_output_dims: "p p",
+  pwx_arena_bytes: "l p",
+  pwx_run: "i pppp",
+  pwx_run_steps: "i pppiip",
+  pwx_limit: "_ pll",
+  pwx_slice: "_ pl",
+  pwx_asked: "p p",
+  pwx_answer: "p pipp",
+  pwx_seed: "_ pl",
+  pwx_step_count: "i p",
+  pwx_destroy: "_ p",
+} satisfies Record<
+  Exclude<keyof CoreExports, "pwx_version" | "pwx_build" | "_initialize" | "__tls_size" | "__tls_align">,
+  string
+>;
+
+/** The exports on addresses that are numbers: those of 32 bits come as signed integers, those of 64 bits as bigints. */
+function narrowed(exports: WebAssembly.Exports, wide: boolean): CoreExports {
+  type Call = (...args: Address[]) => Address;
+  const plain: Record<string, unknown> = { ...exports };
+  for (const [name, signature] of Object.entries(SIGNATURES)) {
+    const call = exports[name] as Call;
+    const gives = signature.startsWith("p");
+    const takes = [...signature.slice(2)].map((kind) => kind === "p");
+    if (wide)
+      plain[name] = (...args: Address[]) => {
+        const result = call(...args.map((arg, i) => (takes[i] ? BigInt(arg) : arg)));
+        return gives ? Number(result) : result;
+      };
+    else if (gives) plain[name] = (...args: Address[]) => (call(...args) as number) >>> 0;
+  }
+  return plain as unknown as CoreExports;
+}
+
+function newMemory(wide: boolean): { memory: WebAssembly.Memory; pages: number } {
+  for (let pages = wide ? MAX_WIDE_PAGES : MAX_PAGES; ; pages = Math.floor(pages / 2)) {
     try {
-      return { memory: new WebAssembly.Memory({ initial: INITIAL_PAGES, maximum: pages, shared: true }), pages };
+      const limits = wide
+        ? { address: "i64", initial: BigInt(INITIAL_PAGES), maximum: BigInt(pages) }
+        : { initial: INITIAL_PAGES, maximum: pages };
+      const memory = new WebAssembly.Memory({ ...(limits as WebAssembly.MemoryDescriptor), shared: true });
+      return { memory, pages };
     } catch (error) {
       // A shared memory reserves its maximum; small devices refuse large reservations.
       if (pages <= 4096) throw new Error(`the browser gives no WebAssembly memory: ${messageOf(error)}`);

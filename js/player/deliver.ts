@@ -1,7 +1,8 @@
 /** Outputs of a run as the tensors of a session. */
-import { arrayOf } from "./dtypes.js";
+import { writeBuffer } from "./buffers.js";
+import { arrayOf, elements, type Type } from "./dtypes.js";
 import type { Host } from "./host.js";
-import type { Output } from "./model.js";
+import type { Output } from "./feed.js";
 import { asBytes } from "./source.js";
 import { decodeStrings } from "./strings.js";
 import { TensorImpl, type Tensor } from "./tensor.js";
@@ -15,7 +16,7 @@ export function deliver(
   into: TensorImpl | null,
   host: Host,
   onGpu: boolean,
-): Tensor {
+): Tensor | Promise<Tensor> {
   if (gpu !== undefined) {
     const [download, dispose] = [() => host.download(gpu), () => host.dispose(gpu)];
     const remote = {
@@ -31,12 +32,30 @@ export function deliver(
     return TensorImpl.onGpu(type, dims, remote, onGpu ? "gpu-buffer" : "cpu-pinned") as Tensor;
   }
   if (!into) return new TensorImpl(type, new (arrayOf(type))(data.buffer), dims) as unknown as Tensor;
+  if (into.location === "gpu-buffer") return intoBuffer(name, data, type, dims, into);
   const target = asBytes(into.data);
   if (into.type !== type || !target || target.length !== data.length)
     throw new Error(
       `output "${name}": the tensor given is ${into.type} [${into.dims}], the result is ${type} [${dims}]`,
     );
   target.set(data);
+  into.dims = dims;
+  return into as unknown as Tensor;
+}
+
+/** The caller's buffer, which may be larger than what it is to hold. */
+async function intoBuffer(
+  name: string,
+  data: Uint8Array<ArrayBuffer>,
+  type: Type,
+  dims: readonly number[],
+  into: TensorImpl,
+): Promise<Tensor> {
+  if (into.type !== type || elements(into.dims) !== elements(dims) || data.length > into.gpuBuffer.size)
+    throw new Error(
+      `output "${name}": the tensor given is ${into.type} [${into.dims}] in a buffer of ${into.gpuBuffer.size} bytes, the result is ${type} [${dims}]`,
+    );
+  await writeBuffer(into, data);
   into.dims = dims;
   return into as unknown as Tensor;
 }

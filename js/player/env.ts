@@ -13,7 +13,13 @@ type Device = Awaited<CommonEnv.WebGpuFlags["device"]>;
  * or `"fixed"` keeps to the core without relaxed SIMD. `initTimeout`: milliseconds after which a core that does not start is an error.
  * `proxy` has no meaning: sessions run in a worker unless `env.worker` is false.
  */
-export type WasmEnv = Optional<CommonEnv.WebAssemblyFlags>;
+export interface WasmEnv extends Optional<CommonEnv.WebAssemblyFlags> {
+  /**
+   * Whether models run in memory with 64-bit addresses, up to 16 GB: `undefined` (default) where their weights need it, `true` always,
+   * for runs that need more than 4 GB, `false` never.
+   */
+  memory64?: boolean | undefined;
+}
 
 /** Where ONNX models are compiled that were not compiled beforehand. */
 export interface PyodideEnv {

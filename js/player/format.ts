@@ -46,6 +46,8 @@ export interface RunStep {
 
 export interface GpuInfo {
   readonly program: number;
+  /** Computes derived weights before it. */
+  readonly init: number | null;
   readonly start: number;
   readonly bytes: number;
 }
@@ -107,6 +109,7 @@ function describe(start: Uint8Array): string {
   // An onnx ModelProto starts with the field ir_version (tag 8, a small varint), then another field of the message.
   if (start[0] === 0x08 && (start[1] ?? 0) < 0x20 && [0x12, 0x1a, 0x22, 0x28, 0x32, 0x3a, 0x42].includes(start[2] ?? 0))
     return "this is an ONNX file; compile it first: pyonnx-wasm compile model.onnx";
+  if (text.startsWith("GGUF")) return "this is a GGUF file; compile it first: pyonnx-wasm compile model.gguf";
   if (text.startsWith("PK\x03\x04")) return "this is a zip archive, not a compiled model (.ponnx)";
   if (text.startsWith("\x1f\x8b")) return "this is a gzip file: serve it with Content-Encoding: gzip, or unpack it";
   if (start.length <= PREFIX_BYTES) return `the file is truncated: it has only ${start.length} bytes`;
@@ -146,8 +149,7 @@ export function parseHeader(bytes: Uint8Array): Header {
     if (source.kind === "over" && !(bytes <= (weights[homeOf(weights, source.weight)]?.bytes ?? -1)))
       fail(`weight "${name}" cannot lie over weight ${source.weight}`);
   }
-  const init = header["init"] ?? null;
-  if (init !== null && !programs[integer(init, "init")]) fail(`init: there is no program ${String(init)}`);
+  const init = initOf(header["init"] ?? null, programs.length);
 
   const parts = (values: readonly ValueInfo[]): number => values.reduce((n, { type }) => n + partsOf(type), 0);
   let slots = parts(inputs);
@@ -172,7 +174,7 @@ export function parseHeader(bytes: Uint8Array): Header {
   const results = list(header, "results").map((slot) => known(slot, "results"));
   if (results.length !== parts(outputs)) fail(`results: ${results.length} slots for ${outputs.length} outputs`);
 
-  const gpu = header["gpu"] === undefined ? undefined : gpuInfo(header["gpu"], programs.length);
+  const gpu = header["gpu"] === undefined ? undefined : gpuInfo(header["gpu"], init, programs.length);
   const onCore = header["on_core"] === undefined ? undefined : string(header["on_core"], "on_core");
   const ends = [
     ...(gpu ? [gpu.start + gpu.bytes] : []),
@@ -185,7 +187,7 @@ export function parseHeader(bytes: Uint8Array): Header {
     outputs,
     faces,
     programs,
-    init: init as number | null,
+    init,
     script,
     results,
     slots,
@@ -344,12 +346,23 @@ function wasmOf(row: Record<string, unknown>, where: string, modules: number): W
   };
 }
 
-function gpuInfo(value: unknown, programs: number): GpuInfo {
+function initOf(value: unknown, programs: number): number | null {
+  if (value !== null && integer(value, "init") >= programs) fail(`init: there is no program ${String(value)}`);
+  return value as number | null;
+}
+
+/** `init` is the core's, which runs here, too, where the model has no other. */
+function gpuInfo(value: unknown, init: number | null, programs: number): GpuInfo {
   const g = object(value, "gpu");
   const program = integer(g["program"], "gpu.program");
   if (program >= programs) fail(`gpu: there is no program ${program}`);
   const [start, bytes] = list(g, "section");
-  return { program, start: integer(start, "gpu.section"), bytes: integer(bytes, "gpu.section") };
+  return {
+    program,
+    init: g["init"] === undefined ? init : initOf(g["init"], programs),
+    start: integer(start, "gpu.section"),
+    bytes: integer(bytes, "gpu.section"),
+  };
 }
 
 function weightInfo(value: unknown, i: number): WeightInfo {

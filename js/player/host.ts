@@ -2,24 +2,26 @@
 import type { Answers, Asked } from "./asked.js";
 import type { WasmEnv } from "./env.js";
 import type { Tensor } from "./tensor.js";
-import { CoreLost, isCoreLost, messageOf } from "./errors.js";
-import type { Feed, Output } from "./model.js";
-import { compileCore, folderOf } from "./module.js";
+import { CoreLost, messageOf } from "./errors.js";
+import { snapshot, type Feed, type Output } from "./feed.js";
+import { compileCore, compileWideCore, folderOf } from "./module.js";
 import type { Progress, StepTime } from "./types.js";
 import { files } from "./files.js";
-import type { Engine, Loaded, Target } from "./engine.mjs";
+import { LocalHost } from "./inplace.js";
+import type { Loaded, Target } from "./engine.mjs";
 import type { Inside, Remote, Reply, Request } from "./messages.js";
 import { processors } from "./server.js";
 import { absolute, open, servePort, type ModelSource, type Source } from "./source.js";
+import type { Arrived } from "./staged.js";
 import { NoWorker, startWorker, unref, type WorkerLike } from "./workers.js";
 
 export interface External {
   readonly path: string;
-  readonly data: ModelSource;
+  readonly data: ModelSource | Source;
 }
 
 /** Does what a run asks of the host. */
-type Answer = (asked: Asked) => Promise<Answers>;
+export type Answer = (asked: Asked) => Promise<Answers>;
 
 /** What a session asks of its engine. Calls are served in the order in which they are made. */
 export interface Host {
@@ -30,8 +32,17 @@ export interface Host {
     onProgress: (p: Progress) => void,
     answer: Answer,
   ): Promise<Loaded>;
-  /** Takes a snapshot of the feeds before it returns. Outputs in `keep` stay on the GPU. */
-  run(session: number, feeds: readonly Feed[], wanted: readonly number[], keep: readonly number[]): Promise<Output[]>;
+  /**
+   * Takes a snapshot of the feeds before it returns. Outputs in `keep` stay on the GPU. A run ends early where the signal says so; with
+   * its engine where it is in a module of the file's own, of which nobody knows when it ends.
+   */
+  run(
+    session: number,
+    feeds: readonly Feed[],
+    wanted: readonly number[],
+    keep: readonly number[],
+    signal?: AbortSignal,
+  ): Promise<Output[]>;
   /** The bytes of a tensor that stayed on the GPU. */
   download(tensor: number): Promise<Uint8Array<ArrayBuffer>>;
   dispose(tensor: number): void;
@@ -40,9 +51,11 @@ export interface Host {
   profile(session: number, feeds: readonly Feed[]): Promise<StepTime[]>;
   release(session: number): Promise<void>;
   memoryBytes(): Promise<number>;
+  /** Reads a file of so many bytes into the engine before it is compiled. */
+  stage(source: Source, bytes: number): Promise<Arrived>;
+  staged(id: number, start: number, end: number): Promise<Uint8Array<ArrayBuffer>>;
+  unstage(id: number): void;
   stop(): void;
-  /** Ends the engine where it is in a module of a file's own, of which nobody knows when it ends. */
-  giveUp(): void;
   readonly lost: boolean;
   /** The engine that its tensors live in. */
   readonly home: unknown;
@@ -79,7 +92,7 @@ export async function acquireHost(
     entry = [...shared].find(fits);
   }
   if (!entry) {
-    const host = worker ? startInWorker(module, wasm, first) : startInPlace(module, threads);
+    const host = worker ? startInWorker(module, wasm, first) : startInPlace(module, wasm);
     entry = { module, threads, worker, host, users: 0, linger: undefined };
     shared.add(entry);
   }
@@ -123,9 +136,11 @@ function threadCount({ numThreads }: WasmEnv): number {
   return numThreads;
 }
 
-async function startInPlace(module: Promise<WebAssembly.Module>, threads: number): Promise<Host> {
+async function startInPlace(module: Promise<WebAssembly.Module>, wasm: WasmEnv): Promise<Host> {
   const [{ Engine }, compiled] = await Promise.all([engineModule(), module]);
-  return new LocalHost(await Engine.start(compiled, { count: threads, script: files.worker }));
+  const threads = { count: threadCount(wasm), script: files.worker };
+  const widen = async () => ({ module: await compileWideCore(wasm), threads });
+  return new LocalHost(await Engine.start(compiled, threads, widen));
 }
 
 async function engineModule(): Promise<typeof import("./engine.mjs")> {
@@ -138,75 +153,6 @@ async function engineModule(): Promise<typeof import("./engine.mjs")> {
   }
 }
 
-class LocalHost implements Host {
-  lost = false;
-  readonly home = this;
-  readonly inPlace = true;
-
-  constructor(readonly engine: Engine) {}
-
-  async load(
-    source: ModelSource,
-    external: readonly External[],
-    target: Target,
-    onProgress: (p: Progress) => void,
-    answer: Answer,
-  ): Promise<Loaded> {
-    const find = (file: string): Promise<Source> | undefined => {
-      const found = external.find(({ path }) => path === file);
-      return found && open(found.data);
-    };
-    const opened = await open(source);
-    return this.#watch(() => this.engine.load(opened, { external: find, onProgress, answer }, target));
-  }
-
-  run(session: number, feeds: readonly Feed[], wanted: readonly number[], keep: readonly number[]): Promise<Output[]> {
-    const copies = snapshot(feeds);
-    return this.#watch(() => this.engine.run(session, copies, wanted, keep));
-  }
-
-  download(tensor: number): Promise<Uint8Array<ArrayBuffer>> {
-    return this.#watch(() => this.engine.download(tensor));
-  }
-
-  dispose(tensor: number): void {
-    void this.engine.dispose(tensor);
-  }
-
-  bufferOf(tensor: number): Tensor.GpuBufferType | undefined {
-    return this.engine.bufferOf(tensor);
-  }
-
-  profile(session: number, feeds: readonly Feed[]): Promise<StepTime[]> {
-    const copies = snapshot(feeds);
-    return this.#watch(() => this.engine.profile(session, copies));
-  }
-
-  release(session: number): Promise<void> {
-    return this.#watch(() => this.engine.release(session));
-  }
-
-  async memoryBytes(): Promise<number> {
-    return this.engine.memoryBytes();
-  }
-
-  stop(): void {
-    this.engine.stop();
-  }
-
-  /** What runs here cannot be ended. */
-  giveUp(): void {}
-
-  async #watch<T>(fn: () => T | Promise<T>): Promise<T> {
-    try {
-      return await fn();
-    } catch (error) {
-      this.lost ||= isCoreLost(error);
-      throw error;
-    }
-  }
-}
-
 /** The scripts lie beside this module, as a rule; where a bundler left them behind, `wasmPaths` may say where they are. */
 async function startInWorker(module: Promise<WebAssembly.Module>, wasm: WasmEnv, first: ModelSource): Promise<Host> {
   const threads = threadCount(wasm);
@@ -215,14 +161,14 @@ async function startInWorker(module: Promise<WebAssembly.Module>, wasm: WasmEnv,
   let why = "";
   for (const scripts of places) {
     try {
-      return await WorkerHost.start(module, threads, scripts, first);
+      return await WorkerHost.start(module, threads, scripts, first, () => compileWideCore(wasm));
     } catch (error) {
       if (!(error instanceof NoWorker)) throw error;
       why = error.message;
     }
   }
   console.warn(`pyonnx-wasm: running in place, which blocks this thread meanwhile: ${why}`);
-  return startInPlace(module, threads);
+  return startInPlace(module, wasm);
 }
 
 interface Pending {
@@ -238,12 +184,18 @@ class WorkerHost implements Host {
   /** By the request that loaded a session; kept until it is released. */
   readonly #answers = new Map<number, Answer>();
   readonly #loads = new Map<number, number>();
+  /** The runs that were asked for, in the order in which they are made. */
+  readonly #runs = new Map<number, AbortSignal | undefined>();
   #next = 1;
   #loss: Error | undefined;
   #inside: Inside | undefined;
   #alarmed: ReturnType<typeof setTimeout> | undefined;
 
-  private constructor(readonly worker: WorkerLike) {
+  private constructor(
+    readonly worker: WorkerLike,
+    readonly threads: number,
+    readonly wide: () => Promise<WebAssembly.Module>,
+  ) {
     worker.onmessage = ({ data }: MessageEvent<Reply>) => this.#receive(data);
     worker.onerror = (event) => {
       event.preventDefault();
@@ -261,11 +213,12 @@ class WorkerHost implements Host {
     threads: number,
     { worker: script, gpu }: Pick<typeof files, "worker" | "gpu">,
     first: ModelSource,
+    wide: () => Promise<WebAssembly.Module>,
   ): Promise<Host> {
     const worker = startWorker(script, "pyonnx-wasm");
-    const host = new WorkerHost(worker);
+    const host = new WorkerHost(worker, threads, wide);
     if (isAddress(first)) worker.postMessage({ op: "open", name: absolute(first), id: 0 }, []);
-    const alarms = Array.from({ length: threads - 1 }, () => host.#alarm());
+    const alarms = host.#alarms();
     try {
       await host.#call({ op: "start", module: await module, threads, alarms, script, gpu }, alarms);
     } catch (error) {
@@ -273,6 +226,21 @@ class WorkerHost implements Host {
       throw (error as Error).name === "DataCloneError" ? new NoWorker((error as Error).message) : error;
     }
     return host;
+  }
+
+  #alarms(): MessagePort[] {
+    return Array.from({ length: this.threads - 1 }, () => this.#alarm());
+  }
+
+  /** The worker needs the core with 64-bit addresses. */
+  async #widen(): Promise<void> {
+    const alarms = this.#alarms();
+    try {
+      const request: Request = { op: "core64", module: await this.wide(), alarms };
+      this.worker.postMessage({ ...request, id: 0 }, alarms);
+    } catch (error) {
+      this.worker.postMessage({ op: "core64", alarms: [], error: messageOf(error), id: 0 }, []);
+    }
   }
 
   /** A port over which a thread says that it died, past the engine, which waits for it for ever. */
@@ -311,9 +279,25 @@ class WorkerHost implements Host {
     feeds: readonly Feed[],
     wanted: readonly number[],
     keep: readonly number[],
+    signal?: AbortSignal,
   ): Promise<Output[]> {
     const copies = snapshot(feeds);
-    return (await this.#call({ op: "run", session, feeds: copies, wanted, keep }, buffers(copies))) as Output[];
+    const call = this.#next;
+    const giveUp = (): void => this.#giveUp(call);
+    this.#runs.set(call, signal);
+    signal?.addEventListener("abort", giveUp);
+    try {
+      return (await this.#call({ op: "run", session, feeds: copies, wanted, keep }, buffers(copies))) as Output[];
+    } finally {
+      this.#runs.delete(call);
+      signal?.removeEventListener("abort", giveUp);
+    }
+  }
+
+  #giveUp(call: number): void {
+    const [first] = this.#runs.keys();
+    if (this.#inside && call === first) this.#end("the run was terminated");
+    else if (!this.#loss) this.worker.postMessage({ op: "cancel", call, id: 0 }, []);
   }
 
   async download(tensor: number): Promise<Uint8Array<ArrayBuffer>> {
@@ -343,12 +327,21 @@ class WorkerHost implements Host {
     return (await this.#call({ op: "memory" })) as number;
   }
 
-  stop(): void {
-    this.#lose(new CoreLost("the engine was stopped"));
+  async stage(source: Source, bytes: number): Promise<Arrived> {
+    const remote = await remoteOf(source);
+    return (await this.#call({ op: "stage", source: remote, bytes }, [remote.port!])) as Arrived;
   }
 
-  giveUp(): void {
-    if (this.#inside) this.#end("the run was terminated");
+  async staged(id: number, start: number, end: number): Promise<Uint8Array<ArrayBuffer>> {
+    return (await this.#call({ op: "staged", staged: id, start, end })) as Uint8Array<ArrayBuffer>;
+  }
+
+  unstage(id: number): void {
+    if (!this.lost) this.#call({ op: "unstage", staged: id }).catch(() => {});
+  }
+
+  stop(): void {
+    this.#lose(new CoreLost("the engine was stopped"));
   }
 
   /** Ends the worker, which is the only way out of a module that does not end. */
@@ -361,6 +354,8 @@ class WorkerHost implements Host {
     clearTimeout(this.#alarmed);
     this.#inside = inside ?? undefined;
     if (!inside) return;
+    const [signal] = this.#runs.values();
+    if (signal?.aborted) return this.#end("the run was terminated");
     const { ms } = inside;
     const why = `its WebAssembly takes more than ${ms} ms, the limit (maxOperations sets another); the run was ended`;
     this.#alarmed = setTimeout(() => this.#end(why), ms);
@@ -386,7 +381,8 @@ class WorkerHost implements Host {
     }
   }
 
-  #receive({ id, result, progress, asked, error, inside, name = "Error", lost }: Reply): void {
+  #receive({ id, result, progress, asked, error, inside, wants, name = "Error", lost }: Reply): void {
+    if (wants) return void this.#widen();
     if (inside !== undefined) return this.#watch(inside);
     if (asked) return void this.#answer(id, asked);
     const pending = this.#pending.get(id);
@@ -411,22 +407,19 @@ class WorkerHost implements Host {
   }
 }
 
-export function snapshot(feeds: readonly Feed[]): Feed[] {
-  return feeds.map((feed) => ({ ...feed, data: feed.data.slice() }));
-}
-
 function buffers(feeds: readonly Feed[]): Transferable[] {
   return feeds.map(({ data }) => data.buffer as ArrayBuffer);
 }
 
-function isAddress(source: ModelSource): source is string | URL {
+function isAddress(source: unknown): source is string | URL {
   return typeof source === "string" || source instanceof URL;
 }
 
 /** Addresses are fetched by the worker; other sources are read here and sent chunk by chunk. */
-async function remoteOf(source: ModelSource): Promise<Remote> {
+async function remoteOf(source: ModelSource | Source): Promise<Remote> {
   if (isAddress(source)) return { name: absolute(source) };
   const opened = await open(source);
+  if (opened.staged !== undefined) return { name: opened.name, staged: opened.staged };
   const { port1, port2 } = new MessageChannel();
   servePort(opened, port1);
   return { name: opened.name, port: port2, ...(opened.url && { url: opened.url }) };

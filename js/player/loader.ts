@@ -1,7 +1,31 @@
 /** Streams a model's file: every byte goes from the chunk it arrives in straight to where it belongs. */
+import type { Answers, Asked } from "./asked.js";
 import type { Header, WeightInfo } from "./format.js";
+import type { Gpu } from "./gpu/device.js";
+import type { Watch } from "./operators.js";
+import type { Limits } from "./program.js";
 import type { Progress } from "./types.js";
 import { Reader, urlSource, type Source } from "./source.js";
+import type { Staged } from "./staged.js";
+
+export interface LoadOptions {
+  /** Opens a file that a thin model refers to, if the caller gave it. */
+  readonly external: (file: string) => Promise<Source> | undefined;
+  /** Such a file where it lies in the engine. */
+  readonly staged?: (file: string) => Staged | undefined;
+  readonly onProgress: (progress: Progress) => void;
+  /** Opens the GPU to run on, asked only for models that have a part for GPUs; without it the core runs the model. */
+  readonly openGpu?: (() => Promise<Gpu>) | undefined;
+  /** Run on the core where there is no GPU, or the model has no part for GPUs. */
+  readonly gpuOptional?: boolean;
+  /** Does what a run asks of the host. */
+  readonly answer?: ((asked: Asked) => Promise<Answers>) | undefined;
+  /** Where random numbers begin; without one anywhere. */
+  readonly seed?: bigint | undefined;
+  readonly limits?: Limits | undefined;
+  /** Told when a module of the file's own begins and ends. */
+  readonly watch?: Watch | undefined;
+}
 
 /** Bytes of a file, and who takes them. */
 export interface Range {

@@ -2,13 +2,15 @@
 import type { Answers, Asked } from "./asked.js";
 import type { ThreadStart } from "./core.js";
 import type { Target } from "./engine.mjs";
-import type { Feed } from "./model.js";
+import type { Feed } from "./feed.js";
 import type { Progress } from "./types.js";
 
 /** Where the worker reads a file from: an address, or a port that the page serves. */
 export interface Remote {
   readonly name: string;
   readonly port?: MessagePort;
+  /** Its number, where the engine has it already. */
+  readonly staged?: number;
   /** Address that the port's bytes came from, if there is one. */
   readonly url?: string;
 }
@@ -40,11 +42,24 @@ export type Request =
       /** Outputs that stay on the GPU. */
       readonly keep: readonly number[];
     }
+  /** What a reply asked for: the core with 64-bit addresses. */
+  | {
+      readonly op: "core64";
+      readonly module?: WebAssembly.Module;
+      readonly alarms: readonly MessagePort[];
+      readonly error?: string;
+    }
   /** What a reply asked for. */
   | { readonly op: "answer"; readonly call: number; readonly answers?: Answers; readonly error?: string }
+  /** A run that is given up. */
+  | { readonly op: "cancel"; readonly call: number }
   | { readonly op: "download" | "dispose"; readonly tensor: number }
   | { readonly op: "profile"; readonly session: number; readonly feeds: readonly Feed[] }
   | { readonly op: "release"; readonly session: number }
+  /** Reads a file of so many bytes before it is compiled. */
+  | { readonly op: "stage"; readonly source: Remote; readonly bytes: number }
+  | { readonly op: "staged"; readonly staged: number; readonly start: number; readonly end: number }
+  | { readonly op: "unstage"; readonly staged: number }
   | { readonly op: "memory" };
 
 export interface Inside {
@@ -58,6 +73,8 @@ export interface Reply {
   readonly progress?: Progress;
   /** What the host of a session is to do; `id` is that of the request which loaded it. */
   readonly asked?: Asked & { readonly call: number };
+  /** The worker needs the core with 64-bit addresses. */
+  readonly wants?: "core64";
   readonly error?: string;
   /** Class of the error. */
   readonly name?: string;

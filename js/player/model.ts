@@ -1,7 +1,6 @@
 /** A compiled model in core memory: streamed in, initialised, run step by step of its script. */
 import type { Core } from "./core.js";
-import type { Answers, Asked } from "./asked.js";
-import { bytesOf, elements, type Type } from "./dtypes.js";
+import { bytesOf, elements } from "./dtypes.js";
 import {
   BINDING_BYTES,
   headerLength,
@@ -15,72 +14,20 @@ import {
 } from "./format.js";
 import { messageOf } from "./errors.js";
 import type { Gpu } from "./gpu/device.js";
-import type { Pipelines } from "./gpu/pipelines.js";
 import type { GpuProgram } from "./gpu/program.js";
 import type { Section } from "./gpu/section.js";
-import { loadGpu } from "./gpu-module.js";
-import { externalSource, progressOf, range, sourceFiles, stream, type Range } from "./loader.js";
-import { answering, type Watch } from "./operators.js";
-import { Program, Staging, type Limits, type Slot } from "./program.js";
+import { loadGpu, type GpuPlan } from "./gpu-module.js";
+import { externalSource, progressOf, range, sourceFiles, stream, type LoadOptions, type Range } from "./loader.js";
+import { answering } from "./operators.js";
+import { Program, Staging, type Limits, type Slot, type Ways } from "./program.js";
 import { Reader, type Source } from "./source.js";
+import type { Staged } from "./staged.js";
+import { ahead, layout } from "./slab.js";
 import { Held, keeperOf, type CoreRoom, type Keeper, type Rooms } from "./state.js";
 import { partsOf, placesOf } from "./strings.js";
 import { readTables, weightsOf, type Tables } from "./tables.js";
-import type { Progress, StepTime } from "./types.js";
-
-export interface LoadOptions {
-  /** Opens a file that a thin model refers to, if the caller gave it. */
-  readonly external: (file: string) => Promise<Source> | undefined;
-  readonly onProgress: (progress: Progress) => void;
-  /** Opens the GPU to run on, asked only for models that have a part for GPUs; without it the core runs the model. */
-  readonly openGpu?: (() => Promise<Gpu>) | undefined;
-  /** Run on the core where there is no GPU, or the model has no part for GPUs. */
-  readonly gpuOptional?: boolean;
-  /** Does what a run asks of the host. */
-  readonly answer?: ((asked: Asked) => Promise<Answers>) | undefined;
-  /** Where random numbers begin; without one anywhere. */
-  readonly seed?: bigint | undefined;
-  readonly limits?: Limits | undefined;
-  /** Told when a module of the file's own begins and ends. */
-  readonly watch?: Watch | undefined;
-}
-
-/** One input, contiguous and row-major, in the order of the signature; strings are two, their spans and their pool. */
-export interface Feed {
-  readonly data: Uint8Array;
-  readonly type: Type;
-  readonly dims: readonly number[];
-  /** Set for a tensor that the engine holds; `data` is empty then. */
-  readonly gpu?: number | undefined;
-  /** What that is in the core's memory. */
-  readonly held?: Held<CoreRoom> | undefined;
-  /** A buffer of the page's own device, for an engine in the page; `data` is empty then. */
-  readonly buffer?: unknown;
-}
-
-export interface Output {
-  readonly data: Uint8Array<ArrayBuffer>;
-  /** Set for an output that the engine holds; `data` is empty then. */
-  readonly gpu?: number | undefined;
-  /** What that is in the core's memory. */
-  readonly held?: Held<CoreRoom> | undefined;
-  readonly type: Type;
-  readonly dims: readonly number[];
-}
-
-/** What is known of a model's part for GPUs before its weights arrive. */
-interface GpuPlan {
-  readonly gpu: Gpu;
-  readonly tables: Tables;
-  readonly section: Section;
-  readonly pipelines: Pipelines;
-  /** Weights that steps on the GPU read. */
-  readonly uses: ReadonlySet<number>;
-  /** Weights that steps on the core read. */
-  readonly core: ReadonlySet<number>;
-  /** Weights that have to be in core memory: init or the core's steps touch them. */
-  readonly inCore: ReadonlySet<number>;
-}
+import type { Feed, Output } from "./feed.js";
+import type { StepTime } from "./types.js";
 
 interface Step {
   readonly program: Program;
@@ -94,6 +41,8 @@ export class Model {
   readonly #inputs: Staging[];
   readonly #weights: number[];
   readonly #owned = new Set<number>();
+  /** Where the weights lie that lie together. */
+  #slab = 0;
   readonly #steps: Step[] = [];
   /** Weights on their way into GPU buffers. */
   readonly #direct = new Map<number, { buffer: GPUBuffer; bytes: Uint8Array }>();
@@ -106,6 +55,8 @@ export class Model {
   #seed = 0n;
   #limits: Limits | undefined;
   #answer: LoadOptions["answer"];
+  #staged: LoadOptions["staged"];
+  readonly #adopted = new Set<number>();
   #keeper: Keeper<CoreRoom> | undefined;
 
   private constructor(
@@ -117,14 +68,20 @@ export class Model {
     this.#weights = header.weights.map(() => 0);
   }
 
-  /** Reads a model from `source`. On failure everything it took is given back. */
-  static async load(core: Core, source: Source, options: LoadOptions): Promise<Model> {
+  /** Reads a model from `source` into the core that has room for its weights. On failure everything it took is given back. */
+  static async load(
+    coreFor: (weightBytes: number) => Promise<Core>,
+    source: Source,
+    options: LoadOptions,
+  ): Promise<Model> {
     const reader = new Reader(source);
     let model: Model | undefined;
     try {
       const length = headerLength(await reader.peek(HEAD_BYTES));
       await reader.take(PREFIX_BYTES);
-      model = new Model(core, parseHeader(await reader.take(length)));
+      const header = parseHeader(await reader.take(length));
+      const own = header.weights.filter((weight) => weight.source.kind !== "over");
+      model = new Model(await coreFor(own.reduce((sum, { bytes }) => sum + bytes, 0)), header);
       await model.#load(reader, options);
       return model;
     } catch (error) {
@@ -140,6 +97,7 @@ export class Model {
     const { header } = this;
     this.#limits = options.limits;
     this.#answer = options.answer;
+    this.#staged = options.staged;
     this.#seed = options.seed ?? crypto.getRandomValues(new BigUint64Array(1))[0] ?? 0n;
     const files = sourceFiles(header);
     const dataStart = reader.position;
@@ -149,9 +107,10 @@ export class Model {
     progress("model", reader.position);
 
     const device = await this.#device(options);
-    const wanted = header.programs.map(
-      (_, i) => i === header.init || (i === header.gpu?.program ? !!device : !device || !!options.gpuOptional),
-    );
+    const wanted = header.programs.map((_, i) => {
+      const onGpu = i === header.gpu?.program || i === header.gpu?.init;
+      return onGpu && device ? true : (!onGpu || i === header.init) && (!device || !!options.gpuOptional);
+    });
     const code = header.programs.map(({ name, bytes }, i) => (wanted[i] ? this.#own(bytes, `program "${name}"`) : 0));
     const codes = header.programs.flatMap(({ start, bytes }, i) =>
       wanted[i] ? [this.#into(dataStart + start, bytes, code[i] as number)] : [],
@@ -160,11 +119,18 @@ export class Model {
     for (const [i, { start, bytes }] of header.modules.entries())
       codes.push(range(dataStart + start, bytes, (chunk, at) => modules[i]!.set(chunk, at)));
     const gpu = device && (await this.#beginGpu(device, reader, codes, code, dataStart, options.gpuOptional));
-    if (!gpu) this.#allocate(undefined);
-    const ranges = device ? this.#dataRanges(dataStart) : [...this.#dataRanges(dataStart), ...codes];
+    const read = device || (await ahead(reader, codes, header.weights, dataStart));
+    if (!gpu) this.#allocate(undefined, read && !device ? code : undefined);
+    const ranges = read ? this.#dataRanges(dataStart) : [...this.#dataRanges(dataStart), ...codes];
     await stream(reader, ranges, dataEnd, (at) => progress("model", at));
     let before = dataEnd;
     for (const { name, weights, end } of files) {
+      const staged = this.#staged?.(name);
+      for (const k of staged ? weights : []) this.#pour(staged!, k);
+      if (staged) {
+        before += end;
+        continue;
+      }
       const source = await (options.external(name) ?? externalSource(name, reader.source));
       try {
         await stream(new Reader(source), this.#fileRanges(weights), end, (at) => progress("model", before + at));
@@ -175,7 +141,7 @@ export class Model {
     }
     progress("init", total);
     if (modules.length) this.#answer = await answering(modules, options);
-    this.#runInit(code);
+    this.#runInit(gpu ? (header.gpu as GpuInfo).init : header.init, code);
     if (gpu) await this.#finishGpu(gpu, code);
     if (!gpu)
       for (const { program, inputs, outputs } of header.script)
@@ -211,8 +177,14 @@ export class Model {
     if (this.#owned.delete(address)) this.core.free(address);
   }
 
-  #allocate(gpu: GpuPlan | undefined): void {
+  #words(i: number, code: readonly number[]): Int32Array {
+    return new Int32Array(this.core.copy(code[i] as number, (this.header.programs[i] as ProgramInfo).bytes).buffer);
+  }
+
+  /** Gives weights their places; from each other's, where the Programs' words are there already. */
+  #allocate(gpu: GpuPlan | undefined, code?: readonly number[]): void {
     const { weights } = this.header;
+    const fresh: number[] = [];
     for (const k of gpu?.uses ?? []) {
       const { name, bytes } = weights[k]!;
       gpu?.gpu.demand(bytes, `weight "${name}"`, bytes > BINDING_BYTES);
@@ -226,9 +198,35 @@ export class Model {
         if (buffer) this.#direct.set(k, { buffer, bytes: new Uint8Array(buffer.getMappedRange()) });
         continue;
       }
-      this.#weights[k] = this.#own(bytes, `weight "${name}"`);
+      const address = this.#adopt(k);
+      if (address === undefined) fresh.push(k);
+      else this.#weights[k] = address;
     }
+    const verified = (i: number): Int32Array => (this.#probe(i, code!), this.#words(i, code!));
+    const together = code && layout(this.header, verified, fresh);
+    if (together) this.#slab = this.#own(together.bytes, "the weights");
+    for (const k of fresh)
+      this.#weights[k] = together
+        ? this.#slab + together.offsets.get(k)!
+        : this.#own(weights[k]!.bytes, `weight "${weights[k]!.name}"`);
     for (const k of weights.keys()) this.#weights[k] = this.#weights[homeOf(weights, k)] as number;
+  }
+
+  /** Takes a weight over that lies in core memory as it is; gives its address. */
+  #adopt(k: number): number | undefined {
+    const { source, bytes } = this.header.weights[k]!;
+    const staged = source.kind === "file" ? this.#staged?.(this.header.files[source.file]!) : undefined;
+    const address = source.kind === "file" ? staged?.take(this.core, source.start, bytes) : undefined;
+    if (address === undefined) return undefined;
+    this.#owned.add(address);
+    this.#adopted.add(k);
+    return address;
+  }
+
+  #pour(staged: Staged, k: number): void {
+    const { source, bytes } = this.header.weights[k]!;
+    if (source.kind !== "file" || this.#adopted.has(k)) return;
+    staged.pour(source.start, source.start + bytes, this.#weightSink(k));
   }
 
   /** Where the bytes of a weight go: core memory, a mapped GPU buffer, or nowhere. */
@@ -274,16 +272,12 @@ export class Model {
     const { parseSection } = await loadGpu();
     const text = new Uint8Array(info.bytes);
     const section = range(dataStart + info.start, info.bytes, (chunk, at) => text.set(chunk, at));
-    const head = [...codes, section];
-    const end = head.reduce((most, r) => Math.max(most, r.end), 0);
-    if (header.weights.some(({ source, bytes }) => source.kind === "data" && bytes && dataStart + source.start < end))
+    if (!(await ahead(reader, [...codes, section], header.weights, dataStart)))
       throw new Error("the model's part for GPUs lies behind weights: compile it again");
-    await stream(reader, head, end, () => {});
-    const words = (i: number): Int32Array =>
-      new Int32Array(this.core.copy(code[i] as number, (header.programs[i] as ProgramInfo).bytes).buffer);
+    const words = (i: number): Int32Array => this.#words(i, code);
     // Created now, without weights, so that its words are verified before they are read.
     this.#probe(info.program, code);
-    if (header.init !== null) this.#probe(header.init, code);
+    if (info.init !== null) this.#probe(info.init, code);
     const program = words(info.program);
     const tables = readTables(program);
     const parsed = parseSection(text, tables, (at, count) => readTables(program.slice(at, at + count)));
@@ -313,17 +307,15 @@ export class Model {
     const { gpu: uses, core } = weightReaders(tables, section.plan);
     const home = (k: number): number => homeOf(header.weights, k);
     const inCore = new Set([...core].map(home));
-    if (header.init !== null) {
-      for (const k of weightsOf(words(header.init))) inCore.add(home(k));
-    }
-    for (const [k, { source }] of header.weights.entries())
-      if (source.kind === "init" || source.kind === "over") inCore.add(home(k));
+    const init = (header.gpu as GpuInfo).init;
+    for (const k of init === null ? [] : weightsOf(words(init))) inCore.add(home(k));
+    for (const k of uses) if (header.weights[k]?.source.kind === "over") inCore.add(home(k));
     return { gpu, tables, section, pipelines, uses, core, inCore };
   }
 
+  /** Creates a Program without weights, so that its words are verified before they are read. */
   #probe(index: number, code: readonly number[]): void {
-    const sign = index === this.header.init ? 1 : -1;
-    const bytes = this.header.weights.map((w) => sign * w.bytes);
+    const bytes = this.#sizes(index);
     const addresses = this.header.weights.map(() => 0);
     new Program(this.core, this.header.programs[index]!, code[index] as number, { addresses, bytes }).free();
   }
@@ -361,7 +353,17 @@ export class Model {
           { outer, index },
           this.#limits,
         );
-      this.gpu = new GpuProgram(gpu, this.core, program, tables, section.plan, plan.pipelines, buffers, within);
+      this.gpu = new GpuProgram(
+        gpu,
+        this.core,
+        program,
+        tables,
+        section.plan,
+        plan.pipelines,
+        buffers,
+        within,
+        this.#answer,
+      );
       this.#coreWeights = plan.core;
     } catch (error) {
       program.free();
@@ -372,10 +374,7 @@ export class Model {
 
   #program(index: number, code: readonly number[], inputs: number, outputs: number): Program {
     const info = this.header.programs[index] as ProgramInfo;
-    // Negative counts tell the core that no step may write: only init does.
-    const sign = index === this.header.init ? 1 : -1;
-    const bytes = this.header.weights.map((w) => sign * w.bytes);
-    const table = { addresses: this.#weights, bytes };
+    const table = { addresses: this.#weights, bytes: this.#sizes(index) };
     const program = new Program(this.core, info, code[index] as number, table, this.#limits);
     program.seed(this.#seed);
     if (program.inputs.length === inputs && program.outputs.length === outputs) return program;
@@ -384,9 +383,16 @@ export class Model {
     throw new Error(`program "${info.name}" has ${has}, its use has ${inputs} and ${outputs}`);
   }
 
-  #runInit(code: readonly number[]): void {
-    if (this.header.init === null) return;
-    const init = this.#program(this.header.init, code, 0, 0);
+  /** Of the weights, for a Program. Negative ones tell the core that no step may write: only init does. */
+  #sizes(index: number): number[] {
+    const { init, gpu, weights } = this.header;
+    const sign = index === init || index === gpu?.init ? 1 : -1;
+    return weights.map(({ bytes }) => sign * bytes);
+  }
+
+  #runInit(index: number | null, code: readonly number[]): void {
+    if (index === null) return;
+    const init = this.#program(index, code, 0, 0);
     try {
       init.run([]);
     } finally {
@@ -398,36 +404,40 @@ export class Model {
   #dropUnusedWeights(): void {
     const used = new Set(this.#steps.flatMap(({ program }) => [...program.uses].map((k) => this.#weights[k])));
     for (const k of this.#coreWeights) used.add(this.#weights[k]);
-    for (const address of new Set(this.#weights)) if (!used.has(address)) this.#disown(address);
+    for (const address of new Set(this.#weights))
+      if (!used.has(address) && address !== this.#slab) this.#disown(address);
   }
 
   /** Runs the model; `wanted` are indexes of outputs, those in `keep` stay in the core where they may. Feeds have been checked. */
-  run(feeds: readonly Feed[], wanted: readonly number[], keep: readonly number[] = []): Promise<Output[]> {
-    return this.#run(
-      feeds,
-      wanted,
-      (program, inputs) => (this.#answer ? program.runAsync(inputs, this.#answer) : program.run(inputs)),
-      new Set(keep),
-    );
+  run(
+    feeds: readonly Feed[],
+    wanted: readonly number[],
+    keep: readonly number[] = [],
+    signal?: AbortSignal,
+  ): Promise<Output[]> {
+    const how = { answer: this.#answer, signal };
+    return this.#run(feeds, wanted, how, (program, inputs) => program.runAsync(inputs, how), new Set(keep));
   }
 
   /** Runs the model step by step and returns what each step took. */
   async profile(feeds: readonly Feed[]): Promise<StepTime[]> {
     const times: StepTime[] = [];
-    await this.#run(feeds, [], (program, inputs) =>
-      this.#answer ? program.profileAsync(inputs, times, this.#answer) : program.profile(inputs, times),
-    );
+    const how = { answer: this.#answer };
+    await this.#run(feeds, [], how, (program, inputs) => program.profileAsync(inputs, times, how));
     return times;
   }
 
   async #run(
     feeds: readonly Feed[],
     wanted: readonly number[],
-    execute: (program: Program, inputs: Slot[]) => Slot[] | Promise<Slot[]>,
+    how: Ways,
+    execute: (program: Program, inputs: Slot[]) => Promise<Slot[]>,
     keep: ReadonlySet<number> = new Set(),
   ): Promise<Output[]> {
     const held = new Map(
-      feeds.flatMap((feed, i) => (feed.held && this.#keeper?.takes(i, feed.held.room) ? [[i, feed.held]] : [])),
+      feeds.flatMap(({ held }, i) =>
+        held && held.room.core === this.core && this.#keeper?.takes(i, held.room) ? [[i, held]] : [],
+      ),
     );
     const contents = feeds.map((feed, i) =>
       feed.held && !held.has(i) ? feed.held.room.copy(feed.held.rows) : feed.data,
@@ -440,7 +450,7 @@ export class Model {
     });
     slots.forEach(({ address }, i) => held.has(i) || this.core.bytes.set(contents[i]!, address));
     const rooms = this.#keeper?.rooms(held, keep, (told) => this.#keeper!.program.bind(slots, told));
-    if (rooms) slots.push(...(await this.#inRooms(rooms, slots)));
+    if (rooms) slots.push(...(await this.#inRooms(rooms, slots, how)));
     else
       for (const { program, inputs } of this.#steps)
         slots.push(
@@ -462,9 +472,9 @@ export class Model {
     return outputs;
   }
 
-  async #inRooms(rooms: Rooms<CoreRoom>, inputs: readonly Slot[]): Promise<Slot[]> {
+  async #inRooms(rooms: Rooms<CoreRoom>, inputs: readonly Slot[], how: Ways): Promise<Slot[]> {
     try {
-      return await this.#keeper!.program.runIn(rooms, inputs, this.#answer);
+      return await this.#keeper!.program.runIn(rooms, inputs, how);
     } catch (error) {
       for (const room of rooms.byOutput.values()) room.drop();
       throw error;

@@ -20,14 +20,15 @@ export function hasRelaxedSimd(): boolean {
   return WebAssembly.validate(new Uint8Array(RELAXED_PROBE));
 }
 
-/** Addresses of the core that suits this browser, the one that the settings ask for first. */
-export function coreAddresses(wasm: WasmEnv): string[] {
+/** Addresses of the core that suits this browser, the one that the settings ask for first; of a `wide` one, with 64-bit addresses. */
+export function coreAddresses(wasm: WasmEnv, wide = false): string[] {
   const relaxed = wasm.simd !== false && wasm.simd !== "fixed" && hasRelaxedSimd();
-  const own = relaxed ? files.relaxedCore : files.core;
+  const own = wide ? (relaxed ? files.relaxedCore64 : files.core64) : relaxed ? files.relaxedCore : files.core;
   const { wasmPaths: paths } = wasm;
-  if (typeof paths === "object" && paths.wasm && !isOnnxruntimes(paths.wasm)) return [absolute(paths.wasm), own];
+  if (!wide && typeof paths === "object" && paths.wasm && !isOnnxruntimes(paths.wasm))
+    return [absolute(paths.wasm), own];
   const folder = folderOf(wasm);
-  return folder ? [folder + (relaxed ? "core-relaxed.wasm" : "core.wasm"), own] : [own];
+  return folder ? [`${folder}core${wide ? "64" : ""}${relaxed ? "-relaxed" : ""}.wasm`, own] : [own];
 }
 
 /** The folder that `wasmPaths` says the player's files are in. Pages that came from onnxruntime-web may still name its files. */
@@ -40,9 +41,10 @@ function isOnnxruntimes(path: string | URL): boolean {
   return /onnxruntime|\/ort[-.][^/]*$/.test(String(path));
 }
 
-/** The core from the first of several addresses that has it. */
-export function fetchCoreFrom(addresses: string[]): Promise<WebAssembly.Module> {
-  return fetchFirst(addresses);
+/** The core with 64-bit addresses. */
+export async function compileWideCore(wasm: WasmEnv): Promise<WebAssembly.Module> {
+  if (!("core64" in files)) throw new Error("the player's core with 64-bit addresses is not beside it here");
+  return fetchedCore(wasm, true);
 }
 
 export function compileCore(wasm: WasmEnv): Promise<WebAssembly.Module> {
@@ -56,8 +58,8 @@ export function compileCore(wasm: WasmEnv): Promise<WebAssembly.Module> {
   return module;
 }
 
-function fetchedCore(wasm: WasmEnv): Promise<WebAssembly.Module> {
-  const addresses = coreAddresses(wasm);
+function fetchedCore(wasm: WasmEnv, wide = false): Promise<WebAssembly.Module> {
+  const addresses = coreAddresses(wasm, wide);
   const key = addresses.join(" ");
   let module = compiled.get(key);
   if (!module) {
@@ -68,7 +70,8 @@ function fetchedCore(wasm: WasmEnv): Promise<WebAssembly.Module> {
   return module;
 }
 
-async function fetchFirst([address, ...others]: string[]): Promise<WebAssembly.Module> {
+/** The core from the first of several addresses that has it. */
+export async function fetchFirst([address, ...others]: string[]): Promise<WebAssembly.Module> {
   try {
     return await fetchCore(address!);
   } catch (error) {

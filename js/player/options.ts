@@ -114,6 +114,7 @@ export function targetOf(options: SessionOptions): Target {
     gpu: deviceSettings((webgpu as ort.InferenceSession.WebGpuExecutionProviderOption | undefined)?.device),
     seed: options.seed === undefined ? undefined : BigInt(options.seed),
     limits: { maxMemory: options.maxMemory, maxOperations: options.maxOperations },
+    memory64: env.wasm.memory64,
   };
 }
 

@@ -15,6 +15,7 @@ import {
   type State,
 } from "./tables.js";
 import type { CoreRoom, Rooms } from "./state.js";
+import { SLICE, Stops } from "./pause.js";
 import type { StepTime } from "./types.js";
 
 /** A tensor in core memory. */
@@ -90,6 +91,11 @@ export interface Within {
 const MORE = -1;
 /** A run stopped at a step that the host does. */
 const WAIT = -2;
+/** The run stopped as it took the operations of a slice. */
+const PAUSE = -3;
+
+/** Errors of a Program that the core does not understand. */
+const [MALFORMED, UNKNOWN_KERNEL] = [1, 2];
 
 // Where nothing else is said.
 const MAX_MEMORY = 2 ** 40;
@@ -122,7 +128,10 @@ export class Program {
     this.#own = !("outer" in weights);
     this.#session =
       "outer" in weights ? core.exports.pwx_part(weights.outer.#session, weights.index) : this.#create(code, weights);
-    if (this.#own) core.exports.pwx_limit(this.#session, BigInt(maxMemory), BigInt(maxOperations));
+    if (this.#own) {
+      core.exports.pwx_limit(this.#session, BigInt(maxMemory), BigInt(maxOperations));
+      core.exports.pwx_slice(this.#session, BigInt(SLICE));
+    }
     // The core has verified the words by now.
     const words = new Int32Array(core.copy(code, info.bytes).buffer);
     const kernels = readKernels(words);
@@ -138,7 +147,10 @@ export class Program {
     this.#staging = this.outputs.map(() => new Staging(core));
     const dims = inputs.reduce((n, { rank }) => n + rank, 0);
     try {
-      this.#frame = core.alloc(ERROR_BYTES + 8 * dims + 4 * (inputs.length + this.outputs.length), "a call frame");
+      this.#frame = core.alloc(
+        ERROR_BYTES + 8 * dims + core.addressBytes * (inputs.length + this.outputs.length),
+        "a call frame",
+      );
     } catch (error) {
       this.free();
       throw error;
@@ -148,12 +160,12 @@ export class Program {
   #create(code: number, { addresses, bytes }: WeightTable): number {
     const { core, info } = this;
     const n = addresses.length;
-    const frame = core.alloc(ERROR_BYTES + 12 * n, "the weight table");
+    const frame = core.alloc(ERROR_BYTES + (8 + core.addressBytes) * n, "the weight table");
     try {
-      const view = core.view(frame, ERROR_BYTES + 12 * n);
+      const view = core.view(frame, ERROR_BYTES + 8 * n);
       bytes.forEach((b, i) => view.setBigInt64(ERROR_BYTES + 8 * i, BigInt(b), true));
-      addresses.forEach((a, i) => view.setUint32(ERROR_BYTES + 8 * n + 4 * i, a, true));
       const sizes = frame + ERROR_BYTES;
+      core.writeAddresses(sizes + 8 * n, addresses);
       const words = BigInt(info.bytes / 4);
       view.setInt32(0, 0, true);
       const session = core.call(() =>
@@ -177,23 +189,18 @@ export class Program {
   }
 
   /** Runs with outputs in rooms. */
-  runIn(
-    rooms: Rooms<CoreRoom>,
-    inputs: readonly Slot[],
-    answer?: (asked: Asked) => Promise<Answers>,
-  ): Slot[] | Promise<Slot[]> {
-    const run = this.#running(inputs, rooms);
-    return answer ? finishAsync(run, answer) : finish(run);
+  runIn(rooms: Rooms<CoreRoom>, inputs: readonly Slot[], how: Ways): Promise<Slot[]> {
+    return finishAsync(this.#running(inputs, rooms), how);
   }
 
-  /** Binds to the inputs' sizes and runs; the slots returned are valid until the next run. */
-  run(inputs: readonly Slot[], answer?: (asked: Asked) => Answers): Slot[] {
-    return finish(this.#running(inputs), answer);
+  /** Binds to the inputs' sizes and runs; the slots returned are valid until the next run. A long run calls `paused` now and then. */
+  run(inputs: readonly Slot[], answer?: (asked: Asked) => Answers, paused?: () => void): Slot[] {
+    return finish(this.#running(inputs), answer, paused);
   }
 
-  /** The same where answers take time. */
-  runAsync(inputs: readonly Slot[], answer: (asked: Asked) => Promise<Answers>): Promise<Slot[]> {
-    return finishAsync(this.#running(inputs), answer);
+  /** The same where answers take time, and where the run may be given up. */
+  runAsync(inputs: readonly Slot[], how: Ways = {}): Promise<Slot[]> {
+    return finishAsync(this.#running(inputs), how);
   }
 
   *#running(inputs: readonly Slot[], rooms?: Rooms<CoreRoom>): Run {
@@ -212,12 +219,8 @@ export class Program {
   }
 
   /** The same where answers take time. */
-  profileAsync(
-    inputs: readonly Slot[],
-    times: StepTime[],
-    answer: (asked: Asked) => Promise<Answers>,
-  ): Promise<Slot[]> {
-    return finishAsync(this.#profiling(inputs, times), answer);
+  profileAsync(inputs: readonly Slot[], times: StepTime[], how: Ways): Promise<Slot[]> {
+    return finishAsync(this.#profiling(inputs, times), how);
   }
 
   *#profiling(inputs: readonly Slot[], times: StepTime[]): Run {
@@ -279,10 +282,9 @@ export class Program {
   runSteps(first: number, last: number, addresses: readonly number[], ran?: (step: number) => void): void {
     const { core } = this;
     const error = this.#frame;
-    const frame = core.alloc(4 * addresses.length, "the addresses of storages");
+    const frame = core.alloc(core.addressBytes * addresses.length, "the addresses of storages");
     try {
-      const view = core.view(frame, 4 * addresses.length);
-      addresses.forEach((a, i) => view.setUint32(4 * i, a, true));
+      core.writeAddresses(frame, addresses);
       for (let step = first; step < last; step++) {
         if (core.call(() => core.exports.pwx_run_step(this.#session, step, frame, error))) throw this.#error(error);
         ran?.(step);
@@ -331,20 +333,20 @@ export class Program {
     const dimsAt = error + ERROR_BYTES;
     const all = [...inputs.flatMap(({ dims }) => dims), ...told];
     const ins = dimsAt + 8 * all.length;
-    const outs = ins + 4 * (inputs.length + this.states.length);
-    const frame = core.view(error, outs - error);
+    const outs = ins + core.addressBytes * (inputs.length + this.states.length);
+    const frame = core.view(error, ins - error);
     frame.setInt32(0, 0, true);
     all.forEach((dim, i) => frame.setBigInt64(ERROR_BYTES + 8 * i, BigInt(dim), true));
-    inputs.forEach(({ address }, i) => frame.setUint32(ins - error + 4 * i, address, true));
-    this.states.forEach((_, i) => frame.setUint32(ins - error + 4 * (inputs.length + i), 0, true));
+    core.writeAddresses(ins, [...inputs.map(({ address }) => address), ...this.states.map(() => 0)]);
     if (core.call(() => how(dimsAt, ins, error))) throw this.#error(error);
     return [ins, outs];
   }
 
   /** Repeats a call for as long as it stops for outputs whose sizes have become known, or for what the host does. */
-  *#whole(outs: number, call: () => number): Generator<Asked, void, Answers> {
+  *#whole(outs: number, call: () => number): Generator<Asked | undefined, void, Answers> {
     for (let code = call(); code; code = call()) {
       if (code === WAIT) this.#answer(yield this.#asked());
+      else if (code === PAUSE) yield undefined;
       else if (code === MORE) this.#stageOutputs(outs);
       else throw this.#error(this.#frame);
     }
@@ -352,7 +354,7 @@ export class Program {
 
   #asked(): Asked {
     const { core, info } = this;
-    let at = core.exports.pwx_asked(this.#session) >>> 0;
+    let at = core.exports.pwx_asked(this.#session);
     const words = (count: number): number[] => {
       const view = core.view(at, 8 * count);
       at += 8 * count;
@@ -362,6 +364,7 @@ export class Program {
     const callback = info.callbacks[number];
     if (!callback) throw new Error(`program "${info.name}" has no callback ${number}`);
     return {
+      number,
       callback,
       inputs: Array.from({ length: inputs }, () => {
         const [address, bytes, code, rank] = words(4) as [number, number, number, number];
@@ -382,7 +385,7 @@ export class Program {
       const dims = core.alloc(8 * answer.dims.length, "dims");
       const view = core.view(dims, 8 * answer.dims.length);
       answer.dims.forEach((dim, i) => view.setBigInt64(8 * i, BigInt(dim), true));
-      const address = core.call(() => core.exports.pwx_answer(this.#session, k, dims, error)) >>> 0;
+      const address = core.call(() => core.exports.pwx_answer(this.#session, k, dims, error));
       core.free(dims);
       if (!address) throw this.#error(error);
       core.bytes.set(answer.data, address);
@@ -391,7 +394,7 @@ export class Program {
 
   #outputDims(): (number[] | undefined)[] {
     const { core } = this;
-    const address = core.exports.pwx_output_dims(this.#session) >>> 0;
+    const address = core.exports.pwx_output_dims(this.#session);
     const view = core.view(address, 8 * this.outputs.reduce((n, { rank }) => n + rank, 0));
     let at = 0;
     return this.outputs.map(({ rank }) => {
@@ -413,8 +416,10 @@ export class Program {
       const staging = this.#staging[i] as Staging;
       return { address: staging.reserve(bytes, `output ${i} of [${dims}]`), bytes, type, dims };
     });
-    const frame = this.core.view(outs, 4 * this.outputs.length);
-    this.#slots.forEach((slot, i) => frame.setUint32(4 * i, slot?.address ?? 0, true));
+    this.core.writeAddresses(
+      outs,
+      this.#slots.map((slot) => slot?.address ?? 0),
+    );
   }
 
   #error(address: number): ProgramError {
@@ -424,7 +429,8 @@ export class Program {
     const said = core
       .text(address + 16, ERROR_BYTES - 16)
       .replace(/max_([mo])/, (_, c: string) => `max${c.toUpperCase()}`);
-    const text = (code === 3 ? info.messages[message] : said) || said || `error ${code} in program "${info.name}"`;
+    const told = (code === 3 ? info.messages[message] : said) || said || `error ${code} in program "${info.name}"`;
+    const text = code === MALFORMED || code === UNKNOWN_KERNEL ? told + core.otherBuild() : told;
     const at = code >= 3 ? this.#steps?.[step] : undefined;
     const where = !at || code === 3 ? "" : at.origin ? `node ${at.origin}: ` : `${at.kernel}: `;
     return new ProgramError(where + text, code, step, at?.origin ?? "", text);
@@ -437,19 +443,32 @@ export class Program {
   }
 }
 
-type Run = Generator<Asked, Slot[], Answers>;
+/** What goes on beside a run: who does what it asks of the host, and who may give it up. */
+export interface Ways {
+  readonly answer?: ((asked: Asked) => Promise<Answers>) | undefined;
+  readonly signal?: AbortSignal | undefined;
+}
 
-function finish(run: Run, answer?: (asked: Asked) => Answers): Slot[] {
+/** Gives what it asks of the host; undefined: it pauses. */
+type Run = Generator<Asked | undefined, Slot[], Answers>;
+
+function finish(run: Run, answer?: (asked: Asked) => Answers, paused?: () => void): Slot[] {
   let step = run.next();
   while (!step.done) {
-    if (!answer) throw missing(step.value.callback);
-    step = run.next(answer(step.value));
+    if (!step.value) paused?.();
+    else if (!answer) throw missing(step.value.callback);
+    step = run.next(step.value ? answer!(step.value) : []);
   }
   return step.value;
 }
 
-async function finishAsync(run: Run, answer: (asked: Asked) => Promise<Answers>): Promise<Slot[]> {
+async function finishAsync(run: Run, { answer, signal }: Ways): Promise<Slot[]> {
+  const stops = new Stops(signal);
   let step = run.next();
-  while (!step.done) step = run.next(await answer(step.value));
+  while (!step.done) {
+    if (!step.value) await stops.stop();
+    else if (!answer) throw missing(step.value.callback);
+    step = run.next(step.value ? await answer!(step.value) : []);
+  }
   return step.value;
 }

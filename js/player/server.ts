@@ -1,7 +1,13 @@
 /** What Node.js, Deno and Bun have and pages have not: files, and worker threads. */
 
 interface FileHandle {
-  read(buffer: Uint8Array, offset: number, length: number): Promise<{ readonly bytesRead: number }>;
+  read(
+    buffer: Uint8Array,
+    offset: number,
+    length: number,
+    position: number | null,
+  ): Promise<{ readonly bytesRead: number }>;
+  stat(): Promise<{ readonly size: number }>;
   close(): Promise<void>;
 }
 interface ParentPort extends MessagePort {
@@ -43,8 +49,9 @@ export function addressPath(address: string): string | undefined {
 }
 
 export interface OpenFile {
-  /** Up to `most` bytes, in memory of their own; none at the end. */
-  read(most: number): Promise<Uint8Array<ArrayBuffer>>;
+  /** Up to `most` bytes, in memory of their own; none at the end. Without a position, those that come next. */
+  read(most: number, position?: number): Promise<Uint8Array<ArrayBuffer>>;
+  size(): Promise<number>;
   close(): void;
 }
 
@@ -54,11 +61,12 @@ export async function openFile(address: string): Promise<OpenFile | undefined> {
   if (!fs) return undefined;
   const handle = await fs.open(new URL(address));
   return {
-    async read(most) {
+    async read(most, position) {
       const buffer = new Uint8Array(most);
-      const { bytesRead } = await handle.read(buffer, 0, most);
+      const { bytesRead } = await handle.read(buffer, 0, most, position ?? null);
       return buffer.subarray(0, bytesRead);
     },
+    size: async () => (await handle.stat()).size,
     close: () => void handle.close().catch(() => {}),
   };
 }

@@ -9,10 +9,10 @@ import type { ValueInfo } from "./format.js";
 import { endedAlready, unlessEnded } from "./ending.js";
 import { acquireHost, type External, type Host } from "./host.js";
 import { inform, warn } from "./log.js";
-import type { Feed as Input, Output } from "./model.js";
+import type { Feed as Input, Output } from "./feed.js";
 import * as opts from "./options.js";
 import { checkFeeds, checkOverrides, override, quoted } from "./signature.js";
-import { sniffed, wasOnnx } from "./sniff.js";
+import { sniffed, wasRaw } from "./sniff.js";
 import { type ModelSource } from "./source.js";
 import { placesOf } from "./strings.js";
 import { Tensor, TensorImpl, type TensorType } from "./tensor.js";
@@ -125,7 +125,7 @@ export class InferenceSession implements ort.InferenceSession {
   }
 
   /**
-   * Loads a compiled model (`.ponnx`); an `.onnx` model is compiled first, by Python in a worker (see `env.pyodide`), and kept so.
+   * Loads a compiled model (`.ponnx`); an `.onnx` or `.gguf` model is compiled first, in a worker, and kept so.
    *
    * `source` is an address, a Response, Blob, ReadableStream, ArrayBuffer or typed array; bytes are read, never detached.
    * Rejects with an error that says what is wrong with file, options or device; then nothing of the session is left.
@@ -159,33 +159,39 @@ export class InferenceSession implements ort.InferenceSession {
       return (await common.InferenceSession.create(given as string, options as object)) as InferenceSession;
     }
     opts.checkOptions(options);
-    const { source, onnx } = await sniffed(given);
-    if (onnx) return InferenceSession.#compile(source, options);
+    const { source, raw } = await sniffed(given);
+    if (raw) return InferenceSession.#compile(source, options);
     try {
       const session = await InferenceSession.#load(source, opts.externals(options), options);
       opts.warnOfLevel(options);
       return session;
     } catch (error) {
-      if (wasOnnx(source, error)) return InferenceSession.#compile(source, options);
+      if (wasRaw(source, error)) return InferenceSession.#compile(source, options);
       throw error;
     }
   }
 
   static async #compile(source: ModelSource, options: SessionOptions): Promise<InferenceSession> {
+    // The core starts while the compiler works.
+    const engine = InferenceSession.#engine(new Uint8Array(), options);
+    engine.catch(() => {});
     const { compiled, Variants } = await import("./compile.mjs");
-    const made = await compiled(
+    const compiling = compiled(
       source,
       opts.externals(options),
-      { ...env.pyodide, optimise: opts.optimises(options) },
+      { ...env.pyodide, optimise: opts.optimises(options), gpu: opts.backendsOf(options).includes("webgpu") },
       opts.guarded(options.onProgress),
+      opts.backendsOf(options)[0] === "wasm" ? async () => (await engine).host : undefined,
     );
+    compiling.catch(() => engine.then(({ giveBack }) => giveBack()));
+    const made = await compiling;
     if (made.pending) {
-      const { host, giveBack, load } = await InferenceSession.#engine(source, options);
+      const { host, giveBack, load } = await engine;
       const variants = new Variants(host, made, (one) => load(one.model, one.external));
       return new InferenceSession(variants, giveBack, variants.loaded, options);
     }
     try {
-      return await InferenceSession.#load(made.model, made.external, options);
+      return await InferenceSession.#load(made.model, made.external, options, engine);
     } catch (error) {
       const anew = await made.renew();
       if (!anew) throw error;
@@ -214,8 +220,9 @@ export class InferenceSession implements ort.InferenceSession {
     source: ModelSource,
     external: readonly External[],
     options: SessionOptions,
+    engine = InferenceSession.#engine(source, options),
   ): Promise<InferenceSession> {
-    const { host, giveBack, load } = await InferenceSession.#engine(source, options);
+    const { host, giveBack, load } = await engine;
     let loaded: Loaded | undefined;
     try {
       loaded = await load(source, external);
@@ -250,7 +257,7 @@ export class InferenceSession implements ort.InferenceSession {
     try {
       endedAlready(options);
       const flat = this.faces ? (spread(this.faces.inputs, feeds) as Feeds) : feeds;
-      const results = await unlessEnded(this.runChecked(flat, wanted), options, this.host());
+      const results = await unlessEnded((signal) => this.runChecked(flat, wanted, signal), options);
       return (this.faces ? gathered(this.faces.outputs, results) : results) as R;
     } catch (error) {
       if (error instanceof Error) error.message = tagged(error.message, options);
@@ -259,23 +266,22 @@ export class InferenceSession implements ort.InferenceSession {
   }
 
   /** @internal */
-  private async runChecked(feeds: Feeds, wanted: readonly Wanted[]): Promise<Results> {
+  private async runChecked(feeds: Feeds, wanted: readonly Wanted[], signal?: AbortSignal): Promise<Results> {
     const arriving = this.arriving(feeds);
     const inputs = this.check(arriving.length ? await this.arrived(feeds, arriving) : feeds);
     const indexes = wanted.flatMap(({ index, type }) => (type === "string" ? [index, index + 1] : [index]));
     const keep = wanted.flatMap(({ index, into }) => (this.kept.includes(index) && !into ? [index] : []));
     const host = this.host();
-    if (this.profiled) void this.note(host.profile(this.id, inputs));
-    const outputs = await host.run(this.id, inputs, indexes, keep);
+    if (this.profiled || (this.backend === "webgpu" && env.webgpu.profiling?.mode === "default"))
+      void this.note(host.profile(this.id, inputs));
+    const outputs = await host.run(this.id, inputs, indexes, keep, signal);
     const onGpu = this.backend === "webgpu";
-    return Object.fromEntries(
-      wanted.map((each) => {
-        const first = outputs.shift() as Output;
-        const { name, into } = each;
-        if (each.type !== "string") return [name, deliver(name, first, into, host, onGpu)] as const;
-        return [name, deliverStrings(name, first, outputs.shift() as Output, into)] as const;
-      }),
-    );
+    const results = wanted.map(async ({ name, type, into }) => {
+      const first = outputs.shift() as Output;
+      if (type !== "string") return [name, await deliver(name, first, into, host, onGpu)] as const;
+      return [name, deliverStrings(name, first, outputs.shift() as Output, into)] as const;
+    });
+    return Object.fromEntries(await Promise.all(results));
   }
 
   /** Names of feeds whose data is in other hands and has to come here first. @internal */
@@ -296,7 +302,8 @@ export class InferenceSession implements ort.InferenceSession {
     const got = names.map(async (name) => {
       const tensor = feeds[name] as Tensor;
       try {
-        return [name, new Tensor(tensor.type, await tensor.getData(), tensor.dims)] as const;
+        const data = await (tensor instanceof TensorImpl ? tensor.current() : tensor.getData());
+        return [name, new Tensor(tensor.type, data as Float32Array, tensor.dims)] as const;
       } catch (error) {
         throw new Error(
           `input "${name}": the feed is a ${tensor.location} of the page, which the session does not reach: ` +
@@ -348,10 +355,10 @@ export class InferenceSession implements ort.InferenceSession {
     const steps = await running.catch(() => []);
     const last = this.profiled?.at(-1);
     const begin = last ? last.start + last.ms : 0;
-    const { mode, ondata } = env.webgpu.profiling ?? {};
+    const { mode, ondata = printed } = env.webgpu.profiling ?? {};
     for (const step of steps) {
       this.profiled?.push({ ...step, start: begin + step.start });
-      if (mode === "default" && step.backend === "webgpu") ondata?.(profilingData(step));
+      if (mode === "default" && step.backend === "webgpu") ondata(profilingData(step));
     }
   }
 
@@ -377,10 +384,11 @@ export class InferenceSession implements ort.InferenceSession {
   }
 
   /** Runs the model with sequences and optionals as the tensors that they are made of. @internal */
-  async runTensors(feeds: Feeds, names: readonly string[]): Promise<Results> {
+  async runTensors(feeds: Feeds, names: readonly string[], signal?: AbortSignal): Promise<Results> {
     return this.runChecked(
       feeds,
       names.map((name) => this.tensor(name, null)),
+      signal,
     );
   }
 
@@ -468,6 +476,10 @@ function profilingData({ kernel, name, start, ms }: StepTime): ort.Env.WebGpuPro
   const times = { startTime: start * 1e6, endTime: (start + ms) * 1e6 };
   const names = { kernelId: 0, kernelType: kernel, kernelName: name, programName: kernel };
   return { version: 1, inputsMetadata: [], outputsMetadata: [], ...names, ...times };
+}
+
+function printed({ kernelName, kernelType, startTime, endTime }: ort.Env.WebGpuProfilingData): void {
+  console.log(`[profiling] kernel "${kernelType}|${kernelName}" execution time: ${endTime - startTime} ns`);
 }
 
 function metadata({ name, type, shape }: ValueInfo): ort.InferenceSession.TensorValueMetadata {

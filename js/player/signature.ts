@@ -1,7 +1,7 @@
 /** Checks feeds and size overrides against a model's signature. */
 import { bytesOf, elements, isType } from "./dtypes.js";
 import type { ValueInfo } from "./format.js";
-import type { Feed } from "./model.js";
+import type { Feed } from "./feed.js";
 import { asBytes } from "./source.js";
 import { encodeStrings } from "./strings.js";
 import { TensorImpl, type TensorType } from "./tensor.js";

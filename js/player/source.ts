@@ -8,6 +8,12 @@ export interface Source {
   readonly name: string;
   /** Address that thin files' source files are relative to, if there is one. */
   readonly url?: string;
+  /** Bytes of all, where that is known before. */
+  readonly size?: number;
+  /** Whether chunks are the reader's own, with their buffers. */
+  readonly owned?: boolean;
+  /** Its number where it lies in the engine already. */
+  readonly staged?: number;
   read(): Promise<Uint8Array | undefined>;
   cancel(): void;
 }
@@ -47,7 +53,13 @@ export function responseSource(response: Response, name: string): Source {
   if (!response.ok) throw new Error(`${name}: HTTP ${response.status} ${response.statusText}`.trimEnd());
   if (response.bodyUsed) throw new Error(`${name}: the body of this Response was read before`);
   if (!response.body) return bytesSource(new Uint8Array(), name);
-  return streamSource(response.body, name, response.url || undefined);
+  const source = {
+    ...streamSource(response.body, name, response.url || undefined),
+    owned: response.type !== "default", // else the stream is of somebody's making
+  };
+  // What is unpacked on the way has another length.
+  const size = response.headers.has("Content-Encoding") ? 0 : Number(response.headers.get("Content-Length"));
+  return size ? { ...source, size } : source;
 }
 
 export async function urlSource(url: string): Promise<Source> {
@@ -58,7 +70,7 @@ export async function urlSource(url: string): Promise<Source> {
         const chunk = await file.read(SLICE);
         return chunk.length ? chunk : undefined;
       };
-      return { name: url, url, read, cancel: () => file.close() };
+      return { name: url, url, owned: true, read, cancel: () => file.close() };
     }
   } catch (error) {
     throw new Error(`${url}: cannot be read: ${messageOf(error)}`);
@@ -97,7 +109,8 @@ export async function readAll(source: Source, onProgress?: (loaded: number) => v
 }
 
 /** Opens what a caller may hand over. */
-export async function open(source: ModelSource): Promise<Source> {
+export async function open(source: ModelSource | Source): Promise<Source> {
+  if (isSource(source)) return source;
   if (typeof source === "string" || source instanceof URL) return urlSource(absolute(source));
   if (source instanceof Response) return responseSource(source, source.url || "Response");
   if (source instanceof Blob) return streamSource(source.stream(), source instanceof File ? source.name : "Blob");
@@ -111,6 +124,10 @@ export async function open(source: ModelSource): Promise<Source> {
       "a model is an address, a Response, Blob, ReadableStream, ArrayBuffer or typed array of a .ponnx file",
     );
   return bytesSource(bytes, "model");
+}
+
+function isSource(source: ModelSource | Source): source is Source {
+  return typeof source === "object" && (source as unknown) !== null && "read" in source;
 }
 
 export function asBytes(value: unknown): Uint8Array | undefined {
@@ -149,7 +166,8 @@ export function servePort(source: Source, port: MessagePort): void {
     try {
       const view = await source.read();
       if (!view) return port.postMessage({} satisfies Pulled);
-      const chunk = view.slice() as Uint8Array<ArrayBuffer>;
+      const whole = source.owned && view.byteLength === view.buffer.byteLength;
+      const chunk = (whole ? view : view.slice()) as Uint8Array<ArrayBuffer>;
       port.postMessage({ chunk } satisfies Pulled, [chunk.buffer]);
     } catch (error) {
       port.postMessage({ error: messageOf(error) } satisfies Pulled);
@@ -161,6 +179,7 @@ export function portSource(port: MessagePort, name: string, url?: string): Sourc
   return {
     name,
     ...(url && { url }),
+    owned: true,
     read: () =>
       new Promise((resolve, reject) => {
         port.onmessage = ({ data }: MessageEvent<Pulled>) =>
@@ -171,9 +190,28 @@ export function portSource(port: MessagePort, name: string, url?: string): Sourc
   };
 }
 
-/** Reads exact counts of bytes from a source, and tells how far it is. */
+let nowhere: MessagePort | undefined;
+
+/**
+ * Gives the memory of a chunk back at once: collectors hardly see what lies outside of their heap. What is sent where nobody listens is
+ * gone; Chromium keeps a buffer's memory beside ArrayBuffer.transfer, until it collects.
+ */
+function drop(chunk: Uint8Array): void {
+  const { buffer } = chunk;
+  if (chunk.byteLength !== buffer.byteLength || !(buffer instanceof ArrayBuffer)) return;
+  if (!nowhere) {
+    const { port1, port2 } = new MessageChannel();
+    port2.close();
+    nowhere = port1;
+  }
+  nowhere.postMessage(buffer, [buffer]);
+}
+
+/** Reads exact counts of bytes from a source, and tells how far it is. Bytes that it gives are gone with the next call. */
 export class Reader {
   #rest: Uint8Array = new Uint8Array();
+  /** The chunk that the rest is of, where it is the reader's own. */
+  #chunk: Uint8Array | undefined;
   position = 0;
 
   constructor(readonly source: Source) {}
@@ -189,7 +227,7 @@ export class Reader {
       parts.push(part.slice());
       have += part.length;
     }
-    this.#rest = new Uint8Array(have);
+    this.#rest = this.#chunk = new Uint8Array(have);
     let at = 0;
     for (const part of parts) {
       this.#rest.set(part, at);
@@ -217,7 +255,9 @@ export class Reader {
 
   async #next(most: number): Promise<Uint8Array | undefined> {
     while (this.#rest.length === 0) {
+      if (this.#chunk) drop(this.#chunk);
       const chunk = await this.source.read();
+      this.#chunk = this.source.owned ? chunk : undefined;
       if (!chunk) return undefined;
       this.#rest = chunk;
     }

@@ -16,6 +16,8 @@ export const [ARENA, WEIGHT, INPUT, OUTPUT, SLOT] = [0, 1, 2, 3, 4] as const;
 /** Kernels of steps that run Programs within. */
 const BRANCH = "if";
 const LOOP = "loop";
+/** Of steps that the host does. */
+const HOST = "host";
 
 /** An input or output: the code of its dtype, its rank. */
 export interface Port {
@@ -104,6 +106,7 @@ export interface Tables {
   readonly stages: readonly StageRow[];
   /** How many results control steps have. */
   readonly slots: number;
+  readonly slotPorts: readonly Port[];
   /** Words of the Programs within: where they begin, and how many. */
   readonly programs: readonly { readonly at: number; readonly words: number }[];
   readonly inputs: readonly Port[];
@@ -129,9 +132,10 @@ export interface StageRow {
   }[];
 }
 
-/** A branch or a loop. */
+/** A branch or a loop, or what the host does. */
 export interface ControlRow {
   readonly loop: boolean;
+  readonly host: boolean;
   /** Slots of what it gives, -1 where that is not needed. */
   readonly slots: readonly number[];
   /** Buffers that it takes, -1 where only the sizes are used. */
@@ -175,10 +179,10 @@ export function readTables(words: Int32Array): Tables {
     const registers = [...words.subarray(at + 4 + buffers, at + 4 + buffers + params)];
     at += 4 + buffers + params;
     const name = kernels[kernel] ?? "";
-    if (name === BRANCH || name === LOOP) {
+    if (name === BRANCH || name === LOOP || name === HOST) {
       const given = code[registers[0]!]![1]!;
       const [slots, takes] = [bound.slice(0, given), bound.slice(given)];
-      controls.set(step, { loop: name === LOOP, slots, takes, params: registers });
+      controls.set(step, { loop: name === LOOP, host: name === HOST, slots, takes, params: registers });
       steps.push(takes.filter((b) => b >= 0));
     } else {
       steps.push(bound.filter((b) => b >= 0));
@@ -212,6 +216,7 @@ export function readTables(words: Int32Array): Tables {
     controls,
     stages,
     slots: table(words, SLOTS).count,
+    slotPorts: rows(SLOTS, 2).map((r) => ({ code: r[0]!, rank: r[1]! })),
     programs: rows(PROGRAMS, 2).map((r) => ({ at: r[0]!, words: r[1]! })),
     inputs: readPorts(words, INPUTS, false),
     outputs,

@@ -1,4 +1,5 @@
 /** Tensors with onnxruntime's surface and types. */
+import { readBuffer } from "./buffers.js";
 import type * as ort from "onnxruntime-common";
 import { toDataURL, toImageData } from "./image.js";
 import { arrayOf, bytesOf, elements, isType, type Type, type TypedArray } from "./dtypes.js";
@@ -187,9 +188,7 @@ export class TensorImpl {
   async getData(releaseData = false): Promise<TensorData> {
     this.ensureValid();
     if (this.values) return this.values;
-    const { download } = this.resource ?? {};
-    if (!download) throw new Error("Tensor: the tensor was created without a way to download its data");
-    this.coming ??= download();
+    this.coming ??= this.current();
     try {
       this.values = await this.coming;
     } finally {
@@ -198,6 +197,17 @@ export class TensorImpl {
     this.place = "cpu";
     if (releaseData) this.releaseResource();
     return this.values;
+  }
+
+  /** The data as it is now; the tensor stays where it is, as others may write there again. @internal */
+  async current(): Promise<TensorData> {
+    this.ensureValid();
+    if (this.values) return this.values;
+    const { download } = this.resource ?? {};
+    if (download) return download();
+    if (this.place !== "gpu-buffer")
+      throw new Error("Tensor: the tensor was created without a way to download its data");
+    return new (arrayOf(this.type as Type))((await readBuffer(this)).buffer);
   }
 
   /** A tensor of other dims over the same data. */

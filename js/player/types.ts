@@ -25,9 +25,12 @@ export interface Progress {
   readonly total: number;
 }
 
-/** On the way to a compiled model: bytes of the source read, steps of starting Pyodide, percent of compiling. */
+/**
+ * On the way to a compiled model, what is waited for: `"source"` bytes of the model, `"compiler"` its script, `"other"` a page that
+ * compiles the same model, `"pyodide"` steps of starting it, `"compile"` percent of compiling.
+ */
 export interface CompileProgress {
-  readonly phase: "source" | "pyodide" | "compile";
+  readonly phase: "source" | "compiler" | "other" | "pyodide" | "compile";
   readonly loaded: number;
   /** 0 while it is not known. */
   readonly total: number;

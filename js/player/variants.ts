@@ -6,8 +6,8 @@ import type { Compiled } from "./compile.mjs";
 import type { How } from "./compiler.js";
 import type { Loaded } from "./engine.mjs";
 import type { ValueInfo } from "./format.js";
-import { snapshot, type Host } from "./host.js";
-import type { Feed, Output } from "./model.js";
+import type { Host } from "./host.js";
+import { snapshot, type Feed, type Output } from "./feed.js";
 import { partsOf } from "./strings.js";
 import type { TensorType } from "./tensor.js";
 import type { StepTime } from "./types.js";
@@ -80,8 +80,14 @@ export class Variants implements Host {
     throw new Error("a variant is loaded when it is run");
   }
 
-  async run(_: number, feeds: readonly Feed[], wanted: readonly number[], keep: readonly number[]): Promise<Output[]> {
-    return this.#with(feeds, (id, given) => this.host.run(id, given, wanted, keep));
+  async run(
+    _: number,
+    feeds: readonly Feed[],
+    wanted: readonly number[],
+    keep: readonly number[],
+    signal?: AbortSignal,
+  ): Promise<Output[]> {
+    return this.#with(feeds, (id, given) => this.host.run(id, given, wanted, keep, signal));
   }
 
   async profile(_: number, feeds: readonly Feed[]): Promise<StepTime[]> {
@@ -104,18 +110,27 @@ export class Variants implements Host {
     return this.host.memoryBytes();
   }
 
-  stop(): void {
-    this.host.stop();
+  stage(...args: Parameters<Host["stage"]>): ReturnType<Host["stage"]> {
+    return this.host.stage(...args);
   }
 
-  giveUp(): void {
-    this.host.giveUp();
+  staged(...args: Parameters<Host["staged"]>): ReturnType<Host["staged"]> {
+    return this.host.staged(...args);
+  }
+
+  unstage(id: number): void {
+    this.host.unstage(id);
+  }
+
+  stop(): void {
+    this.host.stop();
   }
 
   async release(): Promise<void> {
     await this.#queue;
     const made = [...this.#made.values()];
     this.#made.clear();
+    this.#source.forget();
     await Promise.all(made.map((id) => this.host.release(id)));
   }
 

@@ -1,7 +1,8 @@
 /** The script of every worker: an engine, one of its threads, or what another module serves, as the first message says. */
 import type { Answers, Asked } from "./asked.js";
+import { terminated } from "./ending.js";
 import { CoreLost, messageOf } from "./errors.js";
-import { Engine } from "./engine.mjs";
+import { Engine, type Widen } from "./engine.mjs";
 import { gpuIsAt } from "./gpu-module.js";
 import type { First, Remote, Reply, Request } from "./messages.js";
 import type { Watch } from "./operators.js";
@@ -9,6 +10,8 @@ import type { Progress } from "./types.js";
 import { builtin } from "./server.js";
 import { portSource, urlSource, type Source } from "./source.js";
 import { serveThread } from "./thread.js";
+
+type Widened = Extract<Request, { op: "core64" }>;
 
 /** The worker's side of its port: global in pages' workers. */
 const port = builtin("worker_threads")?.parentPort ?? (globalThis as unknown as MessagePort);
@@ -39,7 +42,9 @@ function serveEngine(first: Request & { readonly id: number }): void {
   let engine: Engine | undefined;
   const early = new Map<string, Promise<Source>>();
   const asking = new Map<number, { resolve(answers: Answers): void; reject(error: Error): void }>();
+  const runs = new Map<number, AbortController>();
   let calls = 0;
+  let widened = (_: Widened): void => {};
   const ask = (id: number, asked: Asked): Promise<Answers> =>
     new Promise((resolve, reject) => {
       const call = ++calls;
@@ -58,10 +63,23 @@ function serveEngine(first: Request & { readonly id: number }): void {
       if (data.op === "start") {
         const { module, threads: count, script, alarms, gpu } = data;
         if (gpu) gpuIsAt(gpu);
-        engine = await Engine.start(module, { count, script, alarms });
+        const widen: Widen = async () => {
+          const {
+            module: wide,
+            alarms,
+            error,
+          } = await new Promise<Widened>((resolve) => {
+            widened = resolve;
+            port.postMessage({ id: 0, wants: "core64" } satisfies Reply);
+          });
+          if (!wide) throw new Error(error);
+          return { module: wide, threads: { count, script, alarms } };
+        };
+        engine = await Engine.start(module, { count, script, alarms }, widen);
         port.postMessage({ id } satisfies Reply);
         return;
       }
+      if (data.op === "core64") return widened(data);
       if (data.op === "answer") {
         const { resolve, reject } = asking.get(data.call)!;
         asking.delete(data.call);
@@ -69,16 +87,24 @@ function serveEngine(first: Request & { readonly id: number }): void {
         else reject(new Error(data.error));
         return;
       }
+      if (data.op === "cancel") {
+        runs.get(data.call)?.abort(terminated());
+        return;
+      }
       if (!engine) throw new Error("the engine has not started");
+      if (data.op === "run") runs.set(id, new AbortController());
       const { result, transfer } = await handle(engine, data, early, {
         onProgress: (progress) => port.postMessage({ id, progress } satisfies Reply),
         answer: (asked) => ask(id, asked),
+        signal: runs.get(id)?.signal,
         watch: (inside) => port.postMessage({ id: 0, inside: inside ?? null } satisfies Reply),
       });
       port.postMessage({ id, result } satisfies Reply, transfer);
     } catch (error) {
       const name = error instanceof Error ? error.name : "Error";
       port.postMessage({ id, error: messageOf(error), name, lost: error instanceof CoreLost } satisfies Reply);
+    } finally {
+      runs.delete(id);
     }
   };
   port.onmessage = ({ data }: MessageEvent<Request & { readonly id: number }>) => void answer(data);
@@ -87,9 +113,14 @@ function serveEngine(first: Request & { readonly id: number }): void {
 
 async function handle(
   engine: Engine,
-  request: Exclude<Request, { op: "start" | "open" | "answer" }>,
+  request: Exclude<Request, { op: "start" | "open" | "answer" | "core64" | "cancel" }>,
   early: Map<string, Promise<Source>>,
-  hooks: { onProgress(progress: Progress): void; answer(asked: Asked): Promise<Answers>; watch: Watch },
+  hooks: {
+    onProgress(progress: Progress): void;
+    answer(asked: Asked): Promise<Answers>;
+    watch: Watch;
+    signal: AbortSignal | undefined;
+  },
 ): Promise<{ result: unknown; transfer: Transferable[] }> {
   switch (request.op) {
     case "load": {
@@ -100,11 +131,15 @@ async function handle(
       const { name } = request.source;
       const begun = early.get(name);
       early.delete(name);
-      const result = await engine.load(await (begun ?? remote(request.source)), { external, ...hooks }, request.target);
+      const staged = new Map(
+        request.external.flatMap(({ path, staged }) => (staged === undefined ? [] : [[path, staged]])),
+      );
+      const source = await (begun ?? remote(request.source));
+      const result = await engine.load(source, { external, ...hooks }, request.target, staged);
       return { result, transfer: [] };
     }
     case "run": {
-      const result = await engine.run(request.session, request.feeds, request.wanted, request.keep);
+      const result = await engine.run(request.session, request.feeds, request.wanted, request.keep, hooks.signal);
       return { result, transfer: result.map(({ data }) => data.buffer) };
     }
     case "profile":
@@ -117,6 +152,16 @@ async function handle(
       return { result: await engine.dispose(request.tensor), transfer: [] };
     case "release":
       return { result: await engine.release(request.session), transfer: [] };
+    case "stage": {
+      const result = await engine.stage(await remote(request.source), request.bytes);
+      return { result, transfer: [] };
+    }
+    case "staged": {
+      const result = await engine.staged(request.staged, request.start, request.end);
+      return { result, transfer: [result.buffer] };
+    }
+    case "unstage":
+      return { result: engine.unstage(request.staged), transfer: [] };
     case "memory":
       return { result: engine.memoryBytes(), transfer: [] };
   }

@@ -1,7 +1,9 @@
-/** Builds pyonnx_wasm/lib/pyodide/glue.js: one expression, which Python evaluates, so that nothing has to be awaited. */
+/** Builds pyonnx_wasm/lib/pyodide: scripts of one expression each, which Python evaluates, so that nothing has to be awaited. */
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
+import { builtFor } from "../core.mjs";
+import { licences } from "../licences.mjs";
 
 const js = dirname(dirname(fileURLToPath(import.meta.url)));
 const options = {
@@ -19,16 +21,19 @@ const thread = await build({
   format: "esm",
   write: false,
 });
-await build({
-  ...options,
-  entryPoints: [join(js, "pyodide/glue.ts")],
-  outfile: join(dirname(js), "pyonnx_wasm/lib/pyodide/glue.js"),
-  format: "iife",
-  globalName: "glue",
-  footer: { js: "glue" },
-  define: {
-    THREAD_SCRIPT: JSON.stringify(thread.outputFiles[0].text),
-    WHEEL: '""',
-    "import.meta.url": '"about:blank"',
-  },
-});
+for (const name of ["glue", "tokenizer"])
+  await build({
+    ...options,
+    entryPoints: [join(js, "pyodide", `${name}.ts`)],
+    outfile: join(dirname(js), `pyonnx_wasm/lib/pyodide/${name}.js`),
+    format: "iife",
+    globalName: name,
+    footer: { js: name },
+    plugins: [licences(join(dirname(js), `pyonnx_wasm/lib/pyodide/${name}.licences.txt`))],
+    define: {
+      ...builtFor,
+      THREAD_SCRIPT: JSON.stringify(thread.outputFiles[0].text),
+      WHEEL: '""',
+      "import.meta.url": '"about:blank"',
+    },
+  });

@@ -10,7 +10,7 @@ import { messageOf } from "../player/errors.js";
 import { callbackOf } from "../player/format.js";
 import { hasRelaxedSimd } from "../player/module.js";
 import { Operators } from "../player/operators.js";
-import { GpuSession, type Result } from "./gpu.js";
+import { asking, GpuSession, type Ask, type Result } from "./gpu.js";
 import { Program, Staging, type Limits, type Slot } from "../player/program.js";
 import type { StepTime } from "../player/types.js";
 
@@ -97,6 +97,7 @@ export class Executor {
   readonly #modules: WebAssembly.Module[] = [];
   readonly #callbacks: readonly Callback[];
   #answer: ((asked: Asked) => Answers) | undefined;
+  #paused: (() => void) | undefined;
   #frame: PythonArray | undefined;
   #view: Buffer | undefined;
 
@@ -161,21 +162,16 @@ export class Executor {
     }
   }
 
-  /** Takes the function that does what a run asks of the host, by the callback's number. */
-  answerWith(answer: (asked: string, inputs: readonly Uint8Array[]) => Answers): void {
+  /** Takes the function that does what a run asks of the host, by the callback's number; it gives nothing where it fails. */
+  answerWith(ask: Ask): void {
     const operators = new Operators(this.#modules, this.#spec.limits);
-    this.#answer = (asked) => {
-      const found = operators.answer(asked);
-      if (found) return found;
-      const { callback, inputs, outputs } = asked;
-      const types = inputs.map(({ type, dims }) => ({ type, dims }));
-      const number = this.#callbacks.indexOf(callback);
-      const text = JSON.stringify({ number, inputs: types, outputs: outputs.map((output) => output ?? null) });
-      return answer(
-        text,
-        inputs.map(({ data }) => data),
-      );
-    };
+    const answer = asking(ask);
+    this.#answer = (asked) => operators.answer(asked) ?? answer(asked);
+  }
+
+  /** Takes what a long run calls now and then, and what it throws ends the run. */
+  pauseWith(paused: () => void): void {
+    this.#paused = paused;
   }
 
   /** Where random numbers begin, in decimal. */
@@ -202,7 +198,7 @@ export class Executor {
   /** Runs; with `fetch` outputs go to the addresses that the frame holds for them, else their dims into the frame. */
   run(fetch: boolean): void {
     const { main, inputs, frame, at } = this.#take();
-    this.#results = main.run(inputs, this.#answer);
+    this.#results = main.run(inputs, this.#answer, this.#paused);
     this.#at = at;
     if (fetch) return this.fetch();
     let word = at;
@@ -301,8 +297,8 @@ export class Executor {
 }
 
 /** A model on WebGPU; `model` are the bytes of a compiled file. */
-export async function openGpu(model: Uint8Array, seed: string, limits: string): Promise<GpuSession> {
-  return GpuSession.open(coreOf(1), model, BigInt(seed), JSON.parse(limits) as Limits);
+export async function openGpu(model: Uint8Array, seed: string, limits: string, ask: Ask): Promise<GpuSession> {
+  return GpuSession.open(coreOf(1), model, BigInt(seed), JSON.parse(limits) as Limits, ask);
 }
 
 /** Room for bytes that Python writes piece by piece. */
@@ -311,10 +307,10 @@ export function room(bytes: number): Uint8Array {
 }
 
 /** Runs a session on WebGPU; the frame is read before this returns. */
-export function runGpu(session: GpuSession, frame: PythonArray): Promise<Result[]> {
+export function runGpu(session: GpuSession, frame: PythonArray, signal?: AbortSignal): Promise<Result[]> {
   const buffer = frame.getBuffer();
   try {
-    return session.run(buffer.data as Float64Array);
+    return session.run(buffer.data as Float64Array, signal);
   } finally {
     buffer.release();
   }

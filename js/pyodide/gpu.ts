@@ -1,4 +1,5 @@
 /** Models on WebGPU as Python in Pyodide calls them: every call is one promise, to be awaited or waited for. */
+import type { Answers, Asked } from "../player/asked.js";
 import type { Core } from "../player/core.js";
 import type { Type } from "../player/dtypes.js";
 import type { Limits } from "../player/program.js";
@@ -11,6 +12,22 @@ export interface Result {
   readonly data: Uint8Array;
 }
 
+/** Python's side of what a run asks of the host: the description as JSON, and the bytes of the inputs. Nothing where it failed. */
+export type Ask = (asked: string, inputs: readonly Uint8Array[]) => Answers | undefined;
+
+export function asking(ask: Ask): (asked: Asked) => Answers {
+  return ({ number, inputs, outputs }) => {
+    const types = inputs.map(({ type, dims }) => ({ type, dims }));
+    const text = JSON.stringify({ number, inputs: types, outputs: outputs.map((output) => output ?? null) });
+    const told = ask(
+      text,
+      inputs.map(({ data }) => data),
+    );
+    if (!told) throw new Error("a function in Python failed"); // which keeps its exception
+    return told;
+  };
+}
+
 export class GpuSession {
   private constructor(
     readonly engine: Engine,
@@ -18,9 +35,10 @@ export class GpuSession {
   ) {}
 
   /** Loads the bytes of a compiled model. */
-  static async open(core: Core, model: Uint8Array, seed: bigint, limits: Limits): Promise<GpuSession> {
+  static async open(core: Core, model: Uint8Array, seed: bigint, limits: Limits, ask: Ask): Promise<GpuSession> {
     const engine = Engine.over(core);
-    const options = { external: () => undefined, onProgress: () => {} };
+    const answer = async (asked: Asked): Promise<Answers> => asking(ask)(asked);
+    const options = { external: () => undefined, onProgress: () => {}, answer };
     return new GpuSession(
       engine,
       await engine.load(bytesSource(model, "the model"), options, { backends: ["webgpu"], seed, limits }),
@@ -28,12 +46,14 @@ export class GpuSession {
   }
 
   /** Runs on inputs whose addresses, bytes and dims the frame names; they are copied before this returns. */
-  run(frame: Float64Array): Promise<Result[]> {
+  run(frame: Float64Array, signal?: AbortSignal): Promise<Result[]> {
     const feeds = this.#feeds(frame);
     return this.engine.run(
       this.loaded.id,
       feeds,
       this.loaded.outputs.map((_, i) => i),
+      [],
+      signal,
     );
   }
 

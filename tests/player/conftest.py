@@ -1,6 +1,7 @@
 """Fixtures of the player's tests."""
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,13 @@ def player_page(browser: Browser) -> Iterator[Page]:
     page.close()
 
 
+@pytest.fixture
+def routed(player_page: Page) -> Iterator[Page]:
+    """The page for a test that changes what it is sent: no test behind it is."""
+    yield player_page
+    player_page.unroute_all()
+
+
 @pytest.fixture(scope="module")
 def open_page(player_page: Page, player_servers: dict[bool, Server]) -> Callable[..., Run]:
     """Opens a fresh page and returns what runs JavaScript in it: `run(body, arg)` gives what the body returns."""
@@ -112,3 +120,16 @@ def open_page(player_page: Page, player_servers: dict[bool, Server]) -> Callable
 @pytest.fixture
 def run(open_page: Callable[..., Run]) -> Run:
     return open_page()
+
+
+@pytest.fixture
+def watched(player_page: Page, player_models: Path) -> Iterator[Callable[..., tuple[Run, Server]]]:
+    """Like `open_page`, and a server that only this page asks, so that what it was asked for is this test's."""
+    with ExitStack() as servers:
+
+        def watched(isolated: bool = False) -> tuple[Run, Server]:
+            server = servers.enter_context(Server({"/": player_models, "/player": DIST}, isolated=isolated))
+            player_page.goto(f"{server.url}index.html")
+            return lambda body, arg=None: player_page.evaluate(f"async (arg) => {{ {HELPERS} {body} }}", arg), server
+
+        yield watched

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 from player_site import Run
-from playwright.sync_api import Page
+from playwright.sync_api import ConsoleMessage, Page
 
 import pyonnx_wasm as ort
 from pyonnx_wasm.server import Server
@@ -22,9 +22,13 @@ FEEDS = "const feeds = { a: new Tensor('float32', [1, 2, 3, 4], [2, 2]), b: new 
 def said(player_page: Page) -> Iterator[list[str]]:
     """What the console says."""
     heard: list[str] = []
-    player_page.on("console", lambda message: heard.append(message.text))
+
+    def hear(message: ConsoleMessage) -> None:
+        heard.append(message.text)
+
+    player_page.on("console", hear)
     yield heard
-    heard.clear()
+    player_page.remove_listener("console", hear)
 
 
 MOOT: dict[str, str] = {

@@ -1,14 +1,19 @@
 """What the player refuses, in a real Chromium, and what it says."""
 
 import re
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from player_site import Run, join, split
-from playwright.sync_api import Page
+from player_site import DIST, Run, join, split
+from playwright.sync_api import Page, Route
+
+import pyonnx_wasm
+from pyonnx_wasm.program import ProgramView
+from pyonnx_wasm.runtimes import build
 
 pytestmark = pytest.mark.browser
 
@@ -195,12 +200,11 @@ def test_other_kernel_abi_is_named(run: Run, player_models: Path) -> None:
     assert re.search(rf"\b{name}\b", run("return error(create(Uint8Array.from(arg)))", list(data)))
 
 
-def test_onnx_file_without_a_compiler_says_what_is_missing(player_page: Page, run: Run) -> None:
-    player_page.context.route("**/compiler.mjs*", lambda route: route.abort())
+def test_onnx_file_without_a_compiler_says_what_is_missing(routed: Page, run: Run) -> None:
+    routed.route("**/compiler.mjs*", lambda route: route.abort())
     message = run('Object.assign(env.pyodide, { indexURL: "/none/", wheelURL: "/none.whl" }); return error(create("dense.onnx"))')
     assert message.endswith("; or compile the model beforehand: pyonnx-wasm compile model.onnx")
     assert "dense.onnx: " in message
-    player_page.context.unroute_all()
 
 
 ADDRESSES = {
@@ -225,19 +229,54 @@ def test_bad_sources(run: Run, source: str, message: str) -> None:
         assert message in said
 
 
-def test_missing_core_is_told(open_page: Callable[..., Run], player_page: Page) -> None:
+def test_missing_core_is_told(open_page: Callable[..., Run], routed: Page) -> None:
     """A core that is not where the settings say is taken from beside the player; where that is missing too, the error says so."""
     run = open_page()
     warned: list[str] = []
-    player_page.on("console", lambda message: warned.append(message.text))
+    routed.on("console", lambda message: warned.append(message.text))
     assert run('env.wasm.wasmPaths = "/elsewhere/"; return (await create("dense.ponnx")).inputNames') == ["x"]
     cure = "/elsewhere/core-relaxed.wasm: HTTP 404; env.wasm.wasmPaths says where core.wasm and core-relaxed.wasm are; taking"
     assert any(cure in text for text in warned)
-    player_page.route("**/core*.wasm", lambda route: route.fulfill(status=404))
+    routed.route("**/core*.wasm", lambda route: route.fulfill(status=404))
     message = open_page()('return error(create("dense.ponnx"))')
-    player_page.unroute_all()
+    routed.unroute_all()
     assert "/player/core-relaxed.wasm: HTTP 404; env.wasm.wasmPaths says where" in message
     assert open_page()('return (await create("dense.ponnx")).inputNames') == ["x"]
+
+
+def _number(value: int) -> bytes:
+    """As i32.const has it."""
+    found = b""
+    while not -64 <= value < 64:
+        found += bytes([value & 127 | 128])
+        value >>= 7
+    return found + bytes([value & 127])
+
+
+@pytest.mark.parametrize("worker", [True, False], ids=["worker", "page"])
+def test_a_core_of_another_version_says_so_where_it_refuses_a_model(
+    open_page: Callable[..., Run], routed: Page, player_models: Path, worker: bool
+) -> None:
+    """Both builds and the cure are named; a core of the player's own build says only what is wrong with the file."""
+    model = (player_models / "dense.ponnx").read_bytes()
+    for row in ProgramView(pyonnx_wasm.load(player_models / "dense.ponnx").main.code).kernels:
+        model = model.replace(struct.pack("<I", row.abi), struct.pack("<I", row.abi ^ 1))
+    own = build.stamp()
+    other = own ^ 1
+
+    def another(route: Route) -> None:
+        core = (DIST / route.request.url.rpartition("/")[2]).read_bytes()
+        assert core.count(_number(own)) == 1
+        route.fulfill(body=core.replace(_number(own), _number(other)), content_type="application/wasm")
+
+    ask = f"return error(InferenceSession.create(new Uint8Array(arg), {{ worker: {str(worker).lower()} }}))"
+    refusal = "has another ABI here: compile the model again"
+    assert open_page()(ask, list(model)).endswith(refusal)
+    routed.route("**/core*.wasm", another)
+    told = open_page()(ask, list(model))
+    cure = "take core.wasm and the player's files from one version of pyonnx-wasm"
+    versions = f"the core is of build {other}, this player (version {pyonnx_wasm.__version__}) goes with build {own}"
+    assert told.endswith(f"{refusal}; {versions}: {cure}")
 
 
 def test_damaged_files_never_hang_or_crash(run: Run, player_models: Path) -> None:

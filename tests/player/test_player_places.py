@@ -67,7 +67,8 @@ def home(player_models: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("home")
     shutil.copytree(DIST, root / "player", ignore=shutil.ignore_patterns("*.map", "*.whl", "*.ts", "*.mts"))
     shutil.copy(player_models / "index.html", root)
-    shutil.copy(player_models / "dense.ponnx", root)
+    for name in ("dense.ponnx", "dense.onnx"):
+        shutil.copy(player_models / name, root)
     return root
 
 
@@ -192,11 +193,12 @@ def test_settings_for_onnxruntime_do_no_harm(context: BrowserContext, home: Path
 
 SERVICE = """
 import { InferenceSession, Tensor, env } from "/player/PLAYER.mjs";
+COMPILER
 addEventListener("install", () => skipWaiting());
 addEventListener("activate", (event) => event.waitUntil(clients.claim()));
-const answer = async () => {
+const answer = async (model) => {
   try {
-    const session = await InferenceSession.create("/dense.ponnx");
+    const session = await InferenceSession.create(model);
     const x = Float32Array.from({ length: 3 * 67 }, (_, i) => ((i * 37) % 101) / 50 - 1);
     const { y } = await session.run({ x: new Tensor("float32", x, [3, 67]) });
     return Response.json({ y: [...y.data], threads: session.threads });
@@ -204,24 +206,33 @@ const answer = async () => {
     return Response.json({ error: error.message });
   }
 };
-addEventListener("fetch", (event) => new URL(event.request.url).pathname === "/run" && event.respondWith(answer()));
+addEventListener("fetch", (event) => {
+  const { pathname, search } = new URL(event.request.url);
+  if (pathname === "/run") event.respondWith(answer(search.slice(1)));
+});
 """
 
 
-@pytest.mark.parametrize("player", ["all", "index"])
-def test_service_workers(context: BrowserContext, home: Path, serve: Serve, tmp_path: Path, player: str) -> None:
+@pytest.mark.parametrize(("player", "compiler"), [("all", True), ("all", False), ("index", False)])
+def test_service_workers(context: BrowserContext, home: Path, serve: Serve, tmp_path: Path, player: str, compiler: bool) -> None:
     root = tmp_path / "home"
     shutil.copytree(home, root)
-    (root / "service.mjs").write_text(SERVICE.replace("PLAYER", player))
+    imported = 'import "/player/compiler.mjs";' if compiler else ""
+    (root / "service.mjs").write_text(SERVICE.replace("PLAYER", player).replace("COMPILER", imported))
     page = context.new_page()
     page.goto(serve(root, {}))
-    got = page.evaluate("""async () => {
+    compiled, raw = page.evaluate("""async () => {
       const controlled = new Promise((resolve) => (navigator.serviceWorker.oncontrollerchange = resolve));
       await navigator.serviceWorker.register("/service.mjs", { type: "module" });
       await controlled;
-      return (await fetch("/run")).json();
+      return Promise.all(["/dense.ponnx", "/dense.onnx"].map(async (model) => (await fetch(`/run?${model}`)).json()));
     }""")
     if player == "all":
-        check(got, 1)
+        check(compiled, 1)
     else:
-        assert got == {"error": 'a service worker needs the player in one piece: import "pyonnx-wasm/all" (all.mjs)'}
+        assert compiled == {"error": 'a service worker needs the player in one piece: import "pyonnx-wasm/all" (all.mjs)'}
+    if compiler:
+        check(raw, 1)
+    elif player == "all":
+        missing = 'a service worker imports the compiler beforehand: import "pyonnx-wasm/compiler.mjs"'
+        assert raw == {"error": f"{page.url}dense.onnx: {missing}"}

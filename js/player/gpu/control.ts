@@ -1,8 +1,9 @@
 /** Branches and loops over Programs on the GPU (PROGRAM.md §2). */
 import { typeOfCode, type Type } from "../dtypes.js";
+import { missing, type Plain } from "../asked.js";
 import type { ControlRow } from "../tables.js";
 import type { StepTime } from "../types.js";
-import { Data, type Value } from "./data.js";
+import { Data, DISPATCH, type Value } from "./data.js";
 import type { Part, Run } from "./part.js";
 import type { Walked } from "./section.js";
 
@@ -18,7 +19,9 @@ export async function walk(part: Part, run: Run, step: number): Promise<void> {
   const [start, before] = [performance.now(), clock(run.times)];
   const { commands } = part.shared;
   let results: Value[];
-  if (row.loop) {
+  if (row.host) {
+    results = await answered(part, run, step, row, first, dims);
+  } else if (row.loop) {
     const body = part.bodies[first] as Part;
     const given = await operands(part, run, step, row, [body], dims, 2);
     const loop = new Loop(part, body, step, count, other, outputs);
@@ -42,6 +45,41 @@ export async function walk(part: Part, run: Run, step: number): Promise<void> {
 function clock(times: readonly StepTime[] | undefined): number {
   const last = times?.at(-1);
   return last ? last.start + last.ms : 0;
+}
+
+/** What the host gives for a step, whose inputs come here. */
+async function answered(
+  part: Part,
+  run: Run,
+  step: number,
+  row: ControlRow,
+  number: number,
+  words: readonly number[],
+): Promise<Value[]> {
+  const { commands, answer } = part.shared;
+  const { on_core: onCore } = part.plan.steps[step] as Walked;
+  const callback = part.program.info.callbacks[number];
+  if (!callback) throw new Error(`program "${part.program.info.name}" has no callback ${number}`);
+  if (!answer) throw missing(callback);
+  const inputs: Plain[] = [];
+  let at = 0;
+  for (const [k, buffer] of row.takes.entries()) {
+    const rank = words[at] as number;
+    const dims = words.slice(at + 1, (at += 1 + rank));
+    const data = await commands.here(await part.operand(run, buffer, onCore.includes(k)));
+    const type = typeOfCode(part.tables.buffers[buffer]!.dtype) as Type;
+    inputs.push({ data: data.slice(), type, dims });
+  }
+  const outputs = row.slots.map((slot) => {
+    const port = part.tables.slotPorts[slot];
+    return port && { type: typeOfCode(port.code) as Type, rank: port.rank };
+  });
+  commands.flush();
+  const found = await answer({ number, callback, inputs, outputs });
+  return outputs.map((_, k) => {
+    const { data = new Uint8Array(), type = "uint8", dims = [] } = found[k] ?? {};
+    return { data: new Data(data.length, data, undefined), type, dims };
+  });
 }
 
 /** What the bodies take, one after the other; `lead` inputs of each come from elsewhere. */
@@ -85,6 +123,7 @@ async function runBody(
   const { commands } = part.shared;
   const results = await body.run(inputs, times, (_, bytes) => commands.take(bytes, part.name(step)));
   commands.left -= body.operations;
+  await commands.pace(body.tables.steps.length * DISPATCH);
   if (commands.left >= 0) return results;
   throw refusal(
     part,

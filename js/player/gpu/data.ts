@@ -1,9 +1,15 @@
 /** What goes into Programs on the GPU and comes out of them, and the commands that work on it. */
 import type { Type } from "../dtypes.js";
 import type { Gpu } from "./device.js";
+import { pause } from "../pause.js";
 import { Kept } from "./memory.js";
 
 const MOST_PENDING = 256; // passes in one submission
+/** Milliseconds of a run until it waits for the GPU and looks whether it was given up; as operations they depend on the GPU. */
+const SLICE_MS = 100;
+const [FIRST_SLICE, MOST_SLICE] = [2 ** 30, 2 ** 50];
+/** What a dispatch takes in time besides its operations. */
+export const DISPATCH = 2 ** 16;
 
 /** Bytes in this process, on the GPU, or on both; they do not change. */
 export class Data {
@@ -39,16 +45,48 @@ export class Commands {
   readonly #taken = new Set<GPUBuffer>();
   /** Elementary operations that the run may still take. */
   left = 0;
+  #signal: AbortSignal | undefined;
+  #ahead = 0;
+  /** When the first command came that is ahead; undefined: none is. */
+  #since: number | undefined;
+  /** Operations that take about SLICE_MS. */
+  slice = FIRST_SLICE;
 
   constructor(readonly gpu: Gpu) {
     this.kept = new Kept(gpu);
     this.#pool = new Kept(gpu, true);
   }
 
-  begin(operations: number): void {
+  /** Begins a run, which ends early where the signal says so. */
+  begin(operations: number, signal?: AbortSignal): void {
     this.kept.begin();
     this.#pool.begin();
     this.left = operations;
+    this.#signal = signal;
+    this.#waited();
+  }
+
+  /** Counts what commands take; where that is much they are waited for. Throws the signal's reason where the run was given up. */
+  pace(operations: number): Promise<void> | undefined {
+    this.#ahead += operations;
+    const since = (this.#since ??= performance.now());
+    return this.#ahead < this.slice && performance.now() - since < SLICE_MS ? undefined : this.#wait(since);
+  }
+
+  /** Nothing is ahead: a run waits for its commands, not for the shaders that it has compiled before them. */
+  #waited(): void {
+    this.#ahead = 0;
+    this.#since = undefined;
+  }
+
+  async #wait(since: number): Promise<void> {
+    this.flush();
+    await this.gpu.device.queue.onSubmittedWorkDone();
+    const taken = performance.now() - since;
+    if (taken < SLICE_MS / 2) this.slice = Math.min(4 * this.slice, MOST_SLICE);
+    else if (taken > 2 * SLICE_MS) this.slice /= 2;
+    await pause(this.#signal);
+    this.#waited();
   }
 
   /** Ends a run: what it took serves the next ones. */

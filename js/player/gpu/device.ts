@@ -202,7 +202,9 @@ export class Gpu {
   async #compile({ kernel, outputs, bindings, code }: PipelineSpec): Promise<Pipeline> {
     const layout = this.#layout(outputs, bindings);
     const { device } = this;
+    device.pushErrorScope("validation"); // else the fault, which the pipeline tells, is the next model's too
     const module = device.createShaderModule({ code, label: kernel });
+    device.popErrorScope().catch(() => {});
     try {
       const pipeline = await device.createComputePipelineAsync({
         label: kernel,

@@ -1,4 +1,5 @@
 /** One Program on the GPU, stage by stage; the Programs within it are others of these. */
+import type { Answers, Asked } from "../asked.js";
 import type { Core } from "../core.js";
 import { bytesOf, elements, typeOfCode, type Type } from "../dtypes.js";
 import { Staging, type Program, type Slot } from "../program.js";
@@ -20,6 +21,8 @@ export interface Shared {
   readonly core: Core;
   readonly commands: Commands;
   readonly pipelines: Pipelines;
+  /** Does what the host has to do. */
+  readonly answer: ((asked: Asked) => Promise<Answers>) | undefined;
   /** Of the weights that steps on the GPU read, by index. */
   readonly weights: ReadonlyMap<number, GPUBuffer>;
 }
@@ -305,8 +308,17 @@ export class Part {
   async #onGpu(run: Run, first: number, last: number): Promise<void> {
     const { commands } = this.shared;
     const begin = (this.#stages[run.stage] as Stage).first;
-    const { dispatches } = run.bound;
-    if (!run.times) return encode(commands.encoder, dispatches, first - begin, last - begin);
+    const { dispatches, operations } = run.bound;
+    if (!run.times) {
+      const each = operations / Math.max(this.tables.steps.length, 1);
+      const many = Math.max(1, Math.floor(commands.slice / Math.max(each, 1)));
+      for (let at = first; at < last; at += many) {
+        const end = Math.min(at + many, last);
+        encode(commands.encoder, dispatches, at - begin, end - begin);
+        await commands.pace(each * (end - at));
+      }
+      return;
+    }
     const times = await timed(commands, first, last, (encoder, step, timestamps) =>
       encode(encoder, dispatches, step - begin, step - begin + 1, timestamps),
     );

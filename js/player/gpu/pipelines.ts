@@ -3,7 +3,7 @@ import { WEIGHT, type Tables } from "../tables.js";
 import type { Gpu, Pipeline, PipelineSpec } from "./device.js";
 import { casesOf, plansOf, variantOf, type GpuCase, type Plan, type Section } from "./section.js";
 
-/** Storages that steps of each side touch. */
+/** Storages that steps of each side touch; weights that stages read are the GPU's. */
 export interface Readers {
   readonly gpu: ReadonlySet<number>;
   readonly core: ReadonlySet<number>;
@@ -18,6 +18,10 @@ export function readersOf(tables: Tables, plan: Plan): Readers {
       if (!tables.controls.has(i)) (casesOf(plan, i) ? gpu : core).add(storage);
       else if (tables.storages[storage]!.kind === WEIGHT) gpu.add(storage);
     }
+  for (const { size, from } of tables.stages.flatMap(({ reads }) => reads)) {
+    const storage = size ? undefined : tables.buffers[from]!.storage;
+    if (storage !== undefined && tables.storages[storage]!.kind === WEIGHT) gpu.add(storage);
+  }
   return { gpu, core };
 }
 

@@ -58,12 +58,13 @@ export class GpuProgram {
     pipelines: Pipelines,
     weights: ReadonlyMap<number, GPUBuffer>,
     programs: Programs,
+    answer: Shared["answer"],
   ) {
     this.#weights = weights;
     this.#commands = new Commands(gpu);
     this.#keeper = new Keeper(program, (...room) => this.#guarded(() => new GpuRoom(this.#commands, ...room)));
     this.#nothing = gpu.buffer(16, "nothing");
-    const shared: Shared = { core, commands: this.#commands, pipelines, weights };
+    const shared: Shared = { core, commands: this.#commands, pipelines, weights, answer };
     const made = (own: Program, rows: Tables, { bodies, ...rest }: Plan, outermost = false): Part => {
       const inner = bodies.map((body, i) => made(programs(own, i, body.at, body.words), body.tables, body.plan));
       return new Part(shared, own, rows, { bodies, ...rest }, inner, outermost);
@@ -72,7 +73,12 @@ export class GpuProgram {
   }
 
   /** Runs; outputs named in `keep` stay on the GPU. */
-  async run(feeds: readonly GpuFeed[], wanted: readonly number[], keep: ReadonlySet<number>): Promise<Result[]> {
+  async run(
+    feeds: readonly GpuFeed[],
+    wanted: readonly number[],
+    keep: ReadonlySet<number>,
+    signal?: AbortSignal,
+  ): Promise<Result[]> {
     const { gpu } = this;
     const kept = new Map<number, GPUBuffer>();
     const take = (output: number, bytes: number): GPUBuffer | undefined => {
@@ -123,7 +129,7 @@ export class GpuProgram {
       } finally {
         for (const room of rooms.values()) room.drop();
       }
-    });
+    }, signal);
   }
 
   /** Makes what stays on the GPU; what lacks memory is known at the end of the run. */
@@ -154,9 +160,9 @@ export class GpuProgram {
     return times;
   }
 
-  async #running<T>(run: () => Promise<T>): Promise<T> {
+  async #running<T>(run: () => Promise<T>, signal?: AbortSignal): Promise<T> {
     this.gpu.check("the GPU");
-    this.#commands.begin(this.#part.program.limits.maxOperations);
+    this.#commands.begin(this.#part.program.limits.maxOperations, signal);
     try {
       const result = await run();
       this.#commands.end();

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from gpu_site import NAME, runner
-from player_site import Run
+from player_site import DIST, Run
 from playwright.sync_api import Page
 
 from pyonnx_wasm.server import Server
@@ -21,15 +21,17 @@ def test_strict_content_security_policy(gpu_page: Page, gpu_server: Server) -> N
     assert run('const s = await gpu("soft.ponnx"); return [(await s.run({ x: x(2) })).y.dims, s.backend]') == [[2, 67], "webgpu"]
 
 
-def test_wasm_does_not_fetch_what_it_does_not_need(run: Run, gpu_server: Server) -> None:
-    def fetched() -> bool:
-        return any(t.path.endswith("gpu.mjs") for t in gpu_server.transfers)
+def test_wasm_does_not_fetch_what_it_does_not_need(gpu_page: Page, gpu_models: Path) -> None:
+    with Server({"/": gpu_models, "/player": DIST}, isolated=False) as server:
 
-    gpu_server.transfers.clear()
-    assert run('return (await create("soft.ponnx")).backend') == "wasm"
-    assert not fetched()
-    assert run('return (await gpu("soft.ponnx")).backend') == "webgpu"
-    assert fetched()
+        def fetched() -> bool:
+            return any(t.path.endswith("gpu.mjs") for t in server.transfers)
+
+        run = runner(gpu_page, f"{server.url}index.html")
+        assert run('return (await create("soft.ponnx")).backend') == "wasm"
+        assert not fetched()
+        assert run('return (await gpu("soft.ponnx")).backend') == "webgpu"
+        assert fetched()
 
 
 FALLBACK = """
@@ -122,8 +124,9 @@ def test_a_lost_device_ends_the_session_and_a_new_one_works(run: Run, when: str)
           const first = (await session.run({ x: x(3) })).y.dims;
           if (arg === "before") device.destroy();
           const runs = [session.run({ x: x(3) }), session.run({ x: x(4) })];
-          if (arg === "during") setTimeout(() => device.destroy(), 0);
+          const destroyed = arg === "during" && new Promise((done) => setTimeout(() => done(device.destroy()), 0));
           const settled = await Promise.allSettled(runs.concat(arg === "during" ? [] : [session.run({ x: x(1) })]));
+          await destroyed;
           const late = await session.run({ x: x(1) }).then(() => null, (e) => [e.name, e.message]);
           const again = await gpu("soft.ponnx", { worker: false });
           const { y } = await again.run({ x: x(2) });
