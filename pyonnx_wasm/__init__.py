@@ -21,7 +21,10 @@ if TYPE_CHECKING:
         disable_telemetry_events,
         get_all_providers,
         get_available_providers,
+        get_build_info,
         get_device,
+        get_version_string,
+        has_collective_ops,
         set_default_logger_severity,
         set_default_logger_verbosity,
         set_seed,
@@ -31,7 +34,7 @@ if TYPE_CHECKING:
     from .program.file import load, save
     from .registry import op
     from .session import InferenceSession, NodeArg
-    from .values import IOBinding, OrtValue, SparseTensor
+    from .values import IOBinding, OrtSparseFormat, OrtValue, SparseTensor
 
     __version__: str
 
@@ -45,6 +48,7 @@ __all__ = [
     "InferenceSession",
     "ModelMetadata",
     "NodeArg",
+    "OrtSparseFormat",
     "OrtValue",
     "RunOptions",
     "SessionOptions",
@@ -55,7 +59,10 @@ __all__ = [
     "disable_telemetry_events",
     "get_all_providers",
     "get_available_providers",
+    "get_build_info",
     "get_device",
+    "get_version_string",
+    "has_collective_ops",
     "load",
     "op",
     "save",
@@ -73,6 +80,7 @@ _HOMES = {
     "InferenceSession": "session",
     "ModelMetadata": "options",
     "NodeArg": "session",
+    "OrtSparseFormat": "values",
     "OrtValue": "values",
     "RunOptions": "options",
     "SessionOptions": "options",
@@ -83,7 +91,10 @@ _HOMES = {
     "disable_telemetry_events": "environment",
     "get_all_providers": "environment",
     "get_available_providers": "environment",
+    "get_build_info": "environment",
     "get_device": "environment",
+    "get_version_string": "environment",
+    "has_collective_ops": "environment",
     "load": "program.file",
     "op": "registry",
     "save": "program.file",

@@ -17,6 +17,7 @@ from tqdm import tqdm
 
 from . import __version__, compiler, narrow, session
 from .dtypes import to_numpy
+from .gguf.decoder import Several
 from .ir import IRError, NeedsShape, NeedsSizes
 from .onnxfile.reader import ReadError
 from .options import SessionOptions
@@ -31,7 +32,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     try:
         args.command(args)
-    except (IRError, ReadError, FileError, CoreError, OSError, ValueError) as error:
+    except (IRError, ReadError, FileError, CoreError, OSError, ValueError, ImportError) as error:
         if os.environ.get("PYONNX_WASM_TRACEBACK"):
             raise
         print(f"pyonnx-wasm {args.name}: {_told(error)}", file=sys.stderr)
@@ -72,6 +73,8 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("-o", "--output", type=Path, help="default: the model's name with .ponnx")
     p.add_argument("--thin", action="store_true", help="leave the weights in the source file, which must stay beside it")
     p.add_argument("--no-gpu", action="store_true", help="leave out the part for GPUs")
+    p.add_argument("--several", action="store_true", help="a .gguf file as the decoder of several texts at a time")
+    p.add_argument("--choice", action="store_true", help="a language model that tells its most likely token itself")
     p.add_argument("--weights", choices=tuple(narrow.LADDER), help="hold weights in as few bits, or wider where outputs would suffer")
     p.add_argument("--keep", nargs="+", action="extend", default=[], metavar="NAME", help="weights or nodes to leave alone; * and ? match")
     p.add_argument("--inputs", type=Path, metavar="FILE.npz", help="contents on which --weights measures errors; others are made up")
@@ -93,8 +96,15 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--program", action="store_true", help="the Program: steps, storages, shape code")
     p = command("operators", _operators, "List the supported operators and opsets.")
     p.add_argument("--json", action="store_true", help="print JSON")
-    p = command("serve", _serve, "Serve a directory over HTTP with the headers that threads in WebAssembly need.")
-    p.add_argument("directory", type=Path, help="what is served, with everything in it")
+    p = command(
+        "serve", _serve, "Serve a directory with the headers that threads in WebAssembly need, or a language model as OpenAI's API."
+    )
+    p.add_argument("directory", type=Path, nargs="?", help="what is served, with everything in it")
+    p.add_argument("--model", type=Path, metavar="MODEL", help="a language model (.gguf, an export or its folder) instead of a directory")
+    p.add_argument("--name", help="of the model, as clients ask for it (default: its file's)")
+    p.add_argument("--backend", choices=("cpu", "gpu"), default="cpu", help="where the model runs (default: cpu)")
+    p.add_argument("--at-once", type=int, default=8, metavar="N", help="texts that are written together (default: 8)")
+    p.add_argument("--queue", type=int, default=32, metavar="N", help="texts that may wait; more are answered 429 (default: 32)")
     p.add_argument("--host", default="127.0.0.1", help="where to listen; 0.0.0.0 lets other machines in (default: this one alone)")
     p.add_argument("--port", type=int, default=8000)
     p.add_argument("--not-isolated", action="store_true", help="leave out the cross-origin isolation headers")
@@ -156,13 +166,18 @@ def _sizes(option: str, items: Sequence[str]) -> dict[str, int]:
 def _compile(args: argparse.Namespace) -> None:
     start = time.perf_counter()
     wish = _wish(args)
+    if args.several and args.model.suffix != ".gguf":
+        raise ValueError("--several is for .gguf files: an export reads several texts where its input_ids have a batch of any size")
+    if args.choice and session.is_compiled(args.model):
+        raise ValueError("--choice needs the model as it was before it was compiled")
     if session.is_compiled(args.model):
         compiled = ponnx.load(args.model)
     else:
+        source = Several(str(args.model)) if args.several else args.model
         with _progress(sys.stderr.isatty() and not args.json, args.model.name) as tell:
             compiled = compiler.compile(
-                args.model, shapes=_shapes(args.shape), sizes=_sizes("--size", args.size), optimise=not args.no_optimise,
-                gpu=not args.no_gpu, weights=wish, progress=tell,
+                source, shapes=_shapes(args.shape), sizes=_sizes("--size", args.size), optimise=not args.no_optimise,
+                gpu=not args.no_gpu, weights=wish, choice=args.choice, progress=tell,
             )  # fmt: skip
     target = args.output or args.model.with_suffix(".ponnx")
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -276,6 +291,10 @@ def _operators(args: argparse.Namespace) -> None:
 
 
 def _serve(args: argparse.Namespace) -> None:
+    if (args.directory is None) == (args.model is None):
+        raise ValueError("say what is served: a directory, or --model and a language model")
+    if args.model is not None:
+        return _serve_model(args)
     from .server import Server
 
     with Server(args.directory, args.host, args.port, isolated=not args.not_isolated) as server:
@@ -285,6 +304,16 @@ def _serve(args: argparse.Namespace) -> None:
                 time.sleep(3600)
         except KeyboardInterrupt:
             print("stopped")
+
+
+def _serve_model(args: argparse.Namespace) -> None:
+    from . import endpoint
+    from .generate import Generator
+
+    name = args.name or args.model.name.removesuffix(".gguf")
+    generator = Generator(args.model, providers=[args.backend], several=True)
+    print(f"serving {name} at http://{args.host}:{args.port}/v1  (Ctrl-C stops)", flush=True)
+    endpoint.run(generator, name, args.host, args.port, args.at_once, args.queue)
 
 
 def _parity(args: argparse.Namespace) -> None:

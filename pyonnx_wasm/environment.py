@@ -32,3 +32,20 @@ def set_default_logger_verbosity(verbosity: int) -> None:
 
 def disable_telemetry_events() -> None:
     """Accepted for programs that ask for it: nothing is ever sent."""
+
+
+def get_version_string() -> str:
+    """The version of this package."""
+    from . import __version__
+
+    return __version__
+
+
+def get_build_info() -> str:
+    """What this package and its core are, in words."""
+    return f"pyonnx-wasm {get_version_string()}, backends: {', '.join(available())}"
+
+
+def has_collective_ops() -> bool:
+    """Whether operators between machines are built in: they are not."""
+    return False

@@ -105,7 +105,7 @@ def _shape_text(view: ProgramView) -> list[str]:
         name = names[op]
         if name == "const":
             texts.append(str(a & 0xFFFFFFFF | b << 32))
-        elif name in ("dim", "elem"):
+        elif name in ("dim", "elem", "read", "size"):
             texts.append(f"{name}({a}, {b})")
         elif name == "check":
             texts.append(f"check({texts[a]})")

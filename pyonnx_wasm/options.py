@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields
 from enum import IntEnum
 from typing import Any
 
+import numpy as np
+
 from .runtimes import Limits
 from .values import OrtValue
+
+_ending = threading.Lock()  # a run that has ended is not cancelled any more, which would end the next one
 
 
 class GraphOptimizationLevel(IntEnum):
@@ -60,10 +66,11 @@ class SessionOptions(_Known):
         max_operations: elementary operations that a run on the core may take; likewise, and for each call of a WebAssembly module of
             one's own, which without it may take 2^31 and 2^12 more for each byte of its inputs and outputs.
         initializers: values by the name of the initializer whose place they take.
+        external: contents of external data files by the locations that the model has for them.
         entries: what ``add_session_config_entry`` was given; none changes a result.
 
-    The options of memory (arena, pattern, reuse) hold always; threads between operators, execution mode and order, log levels and
-    ``logid`` change nothing, as steps run one after the other and nothing is logged.
+    The options of memory (arena, pattern, reuse) hold always, as do threads of a session's own; threads between operators, execution mode
+    and order, log levels and ``logid`` change nothing, as steps run one after the other and nothing is logged.
     """
 
     intra_op_num_threads: int = 0
@@ -81,9 +88,11 @@ class SessionOptions(_Known):
     enable_mem_reuse: bool = True
     enable_cpu_mem_arena: bool = True
     use_deterministic_compute: bool = False
+    use_per_session_threads: bool = True
     max_memory: int | None = None
     max_operations: int | None = None
     initializers: dict[str, OrtValue] = field(default_factory=dict)
+    external: dict[str, memoryview] = field(default_factory=dict)
     entries: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -91,6 +100,11 @@ class SessionOptions(_Known):
         """What a run on the core may take."""
         given = {"max_memory": self.max_memory, "max_operations": self.max_operations}
         return Limits(**{name: value for name, value in given.items() if value is not None})
+
+    @property
+    def reading(self) -> dict[str, Any]:
+        """How the model's file is read."""
+        return {"external": self.external, "replaced": list(self.initializers)}
 
     @property
     def graph_optimization_level(self) -> GraphOptimizationLevel:
@@ -133,6 +147,26 @@ class SessionOptions(_Known):
             raise ValueError(f"{len(names)} names for {len(values)} values")
         self.initializers.update(zip(names, values, strict=True))
 
+    def add_external_initializers_from_files_in_memory(
+        self, names: Sequence[str], buffers: Sequence[bytes | bytearray | memoryview | np.ndarray], lengths: Sequence[int]
+    ) -> None:
+        """Gives the contents of external data files, in place of those beside the model.
+
+        Args:
+            names: of the files, as the model's locations have them.
+            buffers: their bytes, which are not copied: they must not change while the session lives.
+            lengths: how many of them, of each.
+        Raises:
+            ValueError: the sequences are of different lengths, or a buffer is shorter than its length.
+        """
+        if not len(names) == len(buffers) == len(lengths):
+            raise ValueError(f"{len(names)} names for {len(buffers)} buffers and {len(lengths)} lengths")
+        for name, buffer, length in zip(names, buffers, lengths, strict=True):
+            view = memoryview(buffer.data if isinstance(buffer, np.ndarray) else buffer).cast("B")
+            if not 0 <= length <= len(view):
+                raise ValueError(f"{name!r}: the buffer has {len(view)} bytes, not {length}")
+            self.external[os.fspath(name)] = view[:length]
+
     def register_custom_ops_library(self, path: str) -> None:
         raise NotImplementedError(
             f"{path}: libraries built for onnxruntime cannot be loaded; write the operator as an ONNX function in the model, "
@@ -145,7 +179,7 @@ class RunOptions(_Known):
     """What one run may be told.
 
     Attributes:
-        terminate: set before a run, or from another thread while one is under way on the core: it ends with an error.
+        terminate: set before a run, or from another thread while one is under way: it ends with an error.
         only_execute_path_to_fetches: always so.
     """
 
@@ -155,31 +189,35 @@ class RunOptions(_Known):
     log_severity_level: int = -1
     log_verbosity_level: int = 0
     entries: dict[str, str] = field(default_factory=dict)
-    _cancels: list[Callable[[], None]] = field(default_factory=list, repr=False, compare=False)
+    _cancels: list[Callable[[bool], None]] = field(default_factory=list, repr=False, compare=False)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        if name == "terminate" and value:
-            for cancel in list(getattr(self, "_cancels", ())):
-                cancel()
+        if name != "terminate":
+            super().__setattr__(name, value)
+            return
+        with _ending:
+            super().__setattr__(name, value)
+            for cancel in getattr(self, "_cancels", ()) if value else ():
+                cancel(True)
 
     @contextmanager
-    def ending(self, cancel: Callable[[], None] | None) -> Iterator[None]:
+    def ending(self, cancel: Callable[[bool], None] | None) -> Iterator[None]:
         """What ends the run that is under way inside the block, should ``terminate`` be set.
 
         Raises:
             RuntimeError: it is set already.
         """
-        if self.terminate:
-            raise RuntimeError("the run was terminated: RunOptions.terminate is set")
-        if cancel is None:
-            yield
-            return
-        self._cancels.append(cancel)
+        with _ending:
+            if self.terminate:
+                raise RuntimeError("the run was terminated: RunOptions.terminate is set")
+            self._cancels += [cancel] if cancel else []
         try:
             yield
         finally:
-            self._cancels.remove(cancel)
+            if cancel:
+                with _ending:
+                    self._cancels.remove(cancel)
+                    cancel(False)
 
     def add_run_config_entry(self, key: str, value: str) -> None:
         self.entries[str(key)] = str(value)

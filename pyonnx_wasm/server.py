@@ -70,7 +70,7 @@ class Server:
                 raise NotADirectoryError(f"{path} is not a directory to serve")
         self.isolated = isolated
         self.host = host
-        self.transfers: deque[Transfer] = deque(maxlen=_REMEMBERED)
+        self._transfers: deque[Transfer] = deque(maxlen=_REMEMBERED)
         try:
             self._http = _HTTPServer((host, port), _Handler)
         except OSError as error:
@@ -83,17 +83,18 @@ class Server:
         host, port = self._http.server_address[:2]
         return f"http://{host!s}:{port}/"
 
+    @property
+    def transfers(self) -> list[Transfer]:
+        """What was answered so far, the newest last; answers that come meanwhile are not in it."""
+        return list(self._transfers)
+
+    def forget(self) -> None:
+        """Begins `transfers` anew."""
+        self._transfers.clear()
+
     def answers_to(self, name: str) -> bool:
         """Whether a `Host` header names this server."""
-        try:
-            found = urlsplit(f"//{name}").hostname or ""
-        except ValueError:
-            return False
-        try:
-            ipaddress.ip_address(found)
-        except ValueError:
-            return found in ("localhost", self.host.lower(), socket.gethostname().lower()) or found.endswith(".localhost")
-        return True
+        return answers_to(name, self.host)
 
     def locate(self, path: str) -> Path | None:
         """The file or directory behind a URL path, or None."""
@@ -120,6 +121,19 @@ class Server:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self.close()
+
+
+def answers_to(name: str, host: str) -> bool:
+    """Whether a `Host` header is an address, localhost, `host` or what this machine is called."""
+    try:
+        found = urlsplit(f"//{name}").hostname or ""
+    except ValueError:
+        return False
+    try:
+        ipaddress.ip_address(found)
+    except ValueError:
+        return found in ("localhost", host.lower(), socket.gethostname().lower()) or found.endswith(".localhost")
+    return True
 
 
 class _HTTPServer(ThreadingHTTPServer):
@@ -200,9 +214,9 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("X-Content-Type-Options", "nosniff")
         for name, value in ISOLATION.items() if site.isolated else ():
             self.send_header(name, value)
-        self.end_headers()
         transfer = Transfer(urlsplit(self.path).path, status)
-        site.transfers.append(transfer)
+        site._transfers.append(transfer)  # before the headers: an answer without a body may be read, and asked after, once they are sent
+        self.end_headers()
         for chunk in chunks:
             transfer.sent += len(chunk)
             self.wfile.write(chunk)

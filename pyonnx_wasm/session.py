@@ -100,7 +100,7 @@ class InferenceSession:
         except (NeedsShape, NeedsSizes) as need:
             self._unranked = need.inputs if isinstance(need, NeedsShape) else ()
             self._symbols = need.symbols if isinstance(need, NeedsSizes) else ()
-            self._faces = declared(path_or_bytes)
+            self._faces = declared(path_or_bytes, **self._options.reading)
             self._inputs, self._outputs = (interface.signatures(faces) for faces in self._faces)
         else:
             self._inputs, self._outputs = compiled.inputs, compiled.outputs
@@ -119,7 +119,7 @@ class InferenceSession:
         options, gpu = self._options, self._provider in ("gpu", "webgpu", "browser")
         compiled = compile(
             self._source, shapes=shapes, optimise=options.enable_optimisation, gpu=gpu,
-            sizes={**options.free_dimension_overrides, **sizes}, initializers=plain(options.initializers),
+            sizes={**options.free_dimension_overrides, **sizes}, initializers=plain(options.initializers), external=options.external,
         )  # fmt: skip
         self._model = compiled.provenance
         return compiled
@@ -149,7 +149,7 @@ class InferenceSession:
             try:
                 if compiled.gpu is None:
                     raise ponnx.FileError("this compiled model has no part for GPUs: compile it again, with --gpu")
-                weights = load_weights(compiled.init, compiled.weights, threads, limits=options.limits)
+                weights = load_weights(compiled.gpu.init, compiled.weights, threads, limits=options.limits)
                 return _seeded(wgpu.GpuExecutor(compiled.gpu, weights, compiled.weights, threads, options.limits))
             except (wgpu.GpuError, ponnx.FileError) as error:
                 if not self._spare:
@@ -177,7 +177,7 @@ class InferenceSession:
         """Initializers that the model lists as inputs; ``SessionOptions.add_initializer`` puts others in their place."""
         if is_compiled(self._source):
             return []
-        return [_arg(face_of(i)) for i in files.read(self._source).graph.overridable]
+        return [_arg(face_of(i)) for i in files.read(self._source, **self._options.reading).graph.overridable]
 
     def get_modelmeta(self) -> ModelMetadata:
         """What the model says of itself."""
@@ -396,14 +396,14 @@ class InferenceSession:
                 found[name] = interface.elements_shape(array)
             if s.name in sequences:
                 continue
-            own = [f"{s.name}[{axis}]" for axis in range(array.ndim)]
             if s.name in self._unranked:
+                own = [f"{s.name}[{axis}]" for axis in range(array.ndim)]
                 few = s.dtype.is_int and array.ndim == 1 and array.size <= CONTENT_LIMIT  # sizes and axes: how many they are decides ranks
                 found[s.name] = array.shape if few else tuple(own)
                 continue
-            clash = [isinstance(d, str) and sizes.setdefault(d, size) != size for d, size in zip(s.shape, array.shape, strict=True)]
-            if any(clash):
-                found[s.name] = tuple(name if apart else None for name, apart in zip(own, clash, strict=True))
+            clash = [type(d) is str and sizes.setdefault(d, size) != size for d, size in zip(s.shape, array.shape, strict=True)]
+            if True in clash:
+                found[s.name] = tuple(f"{s.name}[{axis}]" if apart else None for axis, apart in enumerate(clash))
         return found
 
     def _checked(self, s: Signature, feed: Mapping[str, Any]) -> Any:
@@ -415,7 +415,7 @@ class InferenceSession:
         if array.ndim != len(s.shape):
             raise ValueError(f"input {s.name!r} takes rank {len(s.shape)} {list(s.shape)}, got shape {list(array.shape)}")
         for axis, (have, want) in enumerate(zip(array.shape, s.shape, strict=True)):
-            if isinstance(want, int) and have != want:
+            if have != want and isinstance(want, int):
                 raise ValueError(f"input {s.name!r}: axis {axis} must be {want}, got shape {list(array.shape)}, takes {list(s.shape)}")
         return array
 

@@ -27,11 +27,28 @@ def get_version_string() -> str:
     return __version__
 '''
 
+CAPI = '''"""What programs catch, under onnxruntime's names: the exceptions that sessions raise here."""
+
+from pyonnx_wasm import *  # noqa: F403
+from pyonnx_wasm.ir import IRError as InvalidGraph
+from pyonnx_wasm.onnxfile.reader import ReadError as InvalidProtobuf
+from pyonnx_wasm.runtimes.errors import CoreError as RuntimeException
+
+InvalidArgument = ValueError
+NoSuchFile = FileNotFoundError
+NotImplemented = InvalidGraph
+Fail = RuntimeException
+NoModel = ModelLoaded = EngineError = EPFail = RuntimeException
+'''
+
 
 def build(folder: Path) -> Path:
     """Writes the wheel into a folder, and gives its path."""
     files = {
         "onnxruntime/__init__.py": MODULE,
+        "onnxruntime/capi/__init__.py": "",
+        "onnxruntime/capi/_pybind_state.py": CAPI,
+        "onnxruntime/capi/onnxruntime_pybind11_state.py": CAPI,
         "onnxruntime/py.typed": "",
         f"onnxruntime-{VERSION}.dist-info/METADATA": (
             f"Metadata-Version: 2.1\nName: onnxruntime\nVersion: {VERSION}\n"

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx.parser
 import pytest
 from onnx import TensorProto, helper
 
@@ -199,11 +200,25 @@ def test_what_cannot_be_asked_of_a_callback_is_said_when_compiling() -> None:
         ort.compile(model([node("Nobody", ["x"], ["y"], domain=DOMAIN)], {"x": ["n"]}, ["y"]))
 
 
-def test_on_a_gpu_the_core_runs_it() -> None:
-    register_median()
-    made = ort.compile(model([node("Median", ["x"], ["y"], domain=DOMAIN)], {"x": ["a", "b"]}, ["y"]), gpu=True)
-    assert made.gpu is None
-    assert made.on_core == "it has operators that the host runs, between steps of the core"
+def test_on_a_gpu_the_host_runs_it_between_steps_of_the_gpu(tmp_path: Path) -> None:
+    """Within a loop as well; its inputs come here and what it gives goes there, whatever else runs where."""
+    ort.callback("Middle", domain=DOMAIN, outputs=[(None, 1)])(lambda x: np.median(x, axis=-1).astype(x.dtype))
+    text = """g (float[a,b] x, int64 n) => (float[a] y, float[a] z) {
+        u = MatMul(x, x) e = Exp(u) m = test.ops.Middle(e) y = Neg(m)
+        z = Loop(n, , m) <body = body (int64 i, bool go, float[a] v) => (bool go2, float[a] w) {
+            go2 = Identity(go) p = Mul(v, x) q = test.ops.Middle(p) w = Add(q, v) }> }"""
+    made = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["": 17, "{DOMAIN}": 1]> {text}')
+    compiled = ort.compile(made.SerializeToString(), gpu=True)
+    assert not compiled.on_core
+    ort.save(compiled, tmp_path / "middle.ponnx")
+    session, core = (ort.InferenceSession(tmp_path / "middle.ponnx", providers=[p]) for p in ("gpu", "cpu"))
+    for n, trips in ((3, 0), (5, 4)):
+        feeds = {"x": np.random.default_rng(n).standard_normal((n, n)).astype(np.float32), "n": np.array(trips)}
+        for got, want in zip(session.run(None, feeds), core.run(None, feeds), strict=True):
+            np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+    steps = [(step.kernel, step.backend) for step in session.profile(feeds, runs=1)]
+    assert steps.count(("host", "cpu")) == 1 + trips
+    assert {backend for kernel, backend in steps if kernel not in ("host", "loop")} == {"gpu"}
 
 
 def test_installed_packages_bring_operators(tmp_path: Path) -> None:

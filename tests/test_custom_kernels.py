@@ -148,6 +148,16 @@ HOSTILE = {
 }
 
 
+@pytest.mark.parametrize("kind", ["(param v128)", "(param i32 i32 i32 i32) (result v128)", "(param i32 i32 i32) (result i32)", ""])
+def test_a_function_of_another_type_is_an_error(kind: str) -> None:
+    """Also of vectors, of which wasmtime's Python knows nothing."""
+    text = f'(module (memory (export "memory") 1) (func (export "Typed") {kind} unreachable))'
+    ort.callback("Typed", domain=DOMAIN, outputs=[(None, 1)], wasm=custom.compiled(text))(lambda x: x)
+    made = model([node("Typed", ["x"], ["y"], domain=DOMAIN, name="odd")], {"x": ["n"]})
+    with pytest.raises(ort.CallbackError, match=r"node 'odd' .*exports no function Typed\(i32, i32, i32, i32\) -> i32"):
+        session(made, "cpu").run(None, {"x": X[0]})
+
+
 @PROVIDERS
 @pytest.mark.parametrize("case", HOSTILE)
 def test_a_hostile_module_is_an_error_and_harms_nothing(case: str, provider: str) -> None:
@@ -199,7 +209,7 @@ def test_a_module_without_end_can_be_cancelled() -> None:
         options.terminate = True
         thread.join(0.05)
         options.terminate = False
-    assert re.search("node 'evil'.*cancelled", str(faults[0]))
+    assert re.search("evil.*cancelled", str(faults[0]))
 
 
 def test_what_is_no_module_is_said() -> None:
@@ -367,12 +377,14 @@ def test_wgsl_that_cannot_be_is_said() -> None:
     bad("x", outputs=[(None, 1)])
     with pytest.raises(IRError, match="WGSL needs the sizes of all outputs"):
         session(made, "gpu")
-    bad("x", outputs=[("float64", None)])
-    with pytest.warns(RuntimeWarning, match=r"running on cpu: node 'evil' \(test.kernels.Bad\): GPUs have no float64"):
-        assert session(made, "gpu").providers == ["cpu"]
-    bad("x")
-    with pytest.warns(RuntimeWarning, match=r"running on cpu: .*GPUs have no float64"):
-        session(model([node("Bad", ["x"], ["y"], domain=DOMAIN, name="evil")], {"x": ["n"]}, dtypes={"x": TensorProto.DOUBLE}), "gpu")
+
+
+def test_what_a_gpu_has_not_the_dtypes_for_the_host_runs() -> None:
+    made = model([node("Neg", ["x"], ["m"]), node("Own", ["m"], ["y"], domain=DOMAIN)], {"x": ["n"]}, dtypes={"x": TensorProto.DOUBLE})
+    ort.callback("Own", domain=DOMAIN, wgsl="x + x")(lambda x: x + x)
+    running, x = session(made, "gpu"), np.arange(5, dtype=np.float64)
+    assert running.providers == ["gpu"]
+    np.testing.assert_array_equal(running.run(None, {"x": x})[0], -2 * x)
 
 
 def test_damaged_rows_are_errors(tmp_path: Path) -> None:

@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
-import threading
 import venv
 import zipfile
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,11 @@ import onnxruntime
 import pytest
 from members import ABSENT, ABSENT_MEMBERS, MODULES, PAGE, page, public, python_part
 from onnx import parser
+from waiting import given_up
 
 import pyonnx_wasm
 from pyonnx_wasm import shim
+from pyonnx_wasm.onnxfile.reader import ReadError
 
 
 def test_every_name_is_here_or_has_its_reason() -> None:
@@ -55,6 +57,63 @@ adder (float[n, 3] x, float[n, 3] y) => (float[n, 3] sum, float[n, 3] difference
   sum = Add(v, y)
   difference = Sub(v, y)
 }"""
+
+
+@pytest.fixture(scope="module")
+def apart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose two weights lie in a file at offsets of their own."""
+    folder = tmp_path_factory.mktemp("apart")
+    model = parser.parse_model("""<ir_version: 10, opset_import: ["" : 18]>
+      g (float[n, 3] x) => (float[n, 3] y) { a = Mul(x, w) y = Add(a, b) }""")
+    values = {"w": np.array([1, 2, 3], np.float32), "b": np.array([[0.5, -1, 7]], np.float32)}
+    model.graph.initializer.extend(onnx.numpy_helper.from_array(value, name) for name, value in values.items())
+    onnx.save(model, folder / "model.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    return folder / "model.onnx"
+
+
+@pytest.mark.parametrize(
+    "kind", [bytes, bytearray, memoryview, partial(np.frombuffer, dtype=np.uint8)], ids=["bytes", "bytearray", "memoryview", "array"]
+)
+@pytest.mark.parametrize("by_path", [True, False])
+def test_external_data_from_memory(apart: Path, kind: Any, by_path: bool) -> None:
+    """In place of what lies beside the model, which need not be there; more bytes than are used are told by the length."""
+    data = (apart.parent / "weights.bin").read_bytes()
+    other = data.replace(np.float32(7).tobytes(), np.float32(9).tobytes())
+    source: Any = str(apart) if by_path else apart.read_bytes()
+    x = np.ones((2, 3), np.float32)
+    found, given = [], kind(other + b"rest")  # onnxruntime does not keep it
+    for module in (onnxruntime, pyonnx_wasm):
+        options = module.SessionOptions()
+        options.add_external_initializers_from_files_in_memory(["weights.bin"], [given], [len(other)])
+        [y] = module.InferenceSession(source, options, providers=["CPUExecutionProvider"]).run(None, {"x": x})
+        found.append(y)
+    np.testing.assert_array_equal(found[1], [[1.5, 1, 12]] * 2)
+    np.testing.assert_array_equal(*found)
+
+
+def test_external_initializers_by_name(apart: Path) -> None:
+    """A model without its external data runs once each of them is given."""
+    values = {"w": np.array([2, 2, 2], np.float32), "b": np.zeros((1, 3), np.float32)}
+    found = []
+    for module in (onnxruntime, pyonnx_wasm):
+        options = module.SessionOptions()
+        options.add_external_initializers(list(values), [module.OrtValue.ortvalue_from_numpy(v) for v in values.values()])
+        session = module.InferenceSession(apart.read_bytes(), options, providers=["CPUExecutionProvider"])
+        found.append(session.run(None, {"x": np.ones((2, 3), np.float32)})[0])
+    np.testing.assert_array_equal(found[0], np.full((2, 3), 2))
+    np.testing.assert_array_equal(*found)
+    options = pyonnx_wasm.SessionOptions()
+    options.add_external_initializers(["w"], [pyonnx_wasm.OrtValue.ortvalue_from_numpy(values["w"])])
+    with pytest.raises(ReadError, match=r"tensor 'b' .*weights.bin"):
+        pyonnx_wasm.InferenceSession(apart.read_bytes(), options)
+
+
+def test_external_data_from_memory_that_do_not_fit() -> None:
+    options = pyonnx_wasm.SessionOptions()
+    with pytest.raises(ValueError, match="2 names for 1 buffers and 2 lengths"):
+        options.add_external_initializers_from_files_in_memory(["a", "b"], [b""], [0, 0])
+    with pytest.raises(ValueError, match="'a': the buffer has 3 bytes, not 4"):
+        options.add_external_initializers_from_files_in_memory(["a"], [b"abc"], [4])
 
 
 @pytest.fixture(scope="module")
@@ -192,22 +251,7 @@ def long_model() -> bytes:
 
 def test_a_run_can_be_terminated_from_another_thread() -> None:
     session, options = pyonnx_wasm.InferenceSession(long_model()), pyonnx_wasm.RunOptions()
-    faults: list[BaseException] = []
-
-    def run() -> None:
-        try:
-            session.run(None, {"x0": np.zeros((2500, 2500), np.float32)}, options)
-        except Exception as error:
-            faults.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    while not options._cancels and thread.is_alive():
-        thread.join(0.01)
-    options.terminate = True
-    thread.join(60)
-    assert not thread.is_alive()
-    assert "cancelled" in str(faults[0])
+    assert "cancelled" in given_up(session, {"x0": np.zeros((2500, 2500), np.float32)}, options)
     assert session.run(None, {"x0": np.zeros((2, 2), np.float32)})[0].shape == (2, 2), "the next run is not touched"
 
 
@@ -245,6 +289,25 @@ session = InferenceSession(path, sess_options=options, providers=["CPUExecutionP
 assert tuple(map(int, onnxruntime.__version__.split("."))) >= (1, 20)
 print(session.run(None, {i.name: np.zeros((2, 3), np.float32) for i in session.get_inputs()})[0].shape[0])
 """,
+    "what is caught": """
+import numpy as np, onnxruntime as ort
+from onnxruntime.capi.onnxruntime_pybind11_state import Fail, InvalidArgument, InvalidGraph, InvalidProtobuf, NoSuchFile
+from onnxruntime.capi import _pybind_state as C
+caught = 0
+session = ort.InferenceSession(path)
+for kind, call in (
+    (NoSuchFile, lambda: ort.InferenceSession("missing.onnx")),
+    (InvalidProtobuf, lambda: ort.InferenceSession(b"garbage")),
+    (InvalidArgument, lambda: session.run(["nothing"], {})),
+    (C.InvalidArgument, lambda: session.run(None, {"x": np.zeros((2, 4), np.float32), "y": np.zeros((2, 3), np.float32)})),
+):
+    try:
+        call()
+    except kind:
+        caught += 1
+assert C.get_available_providers() == ort.get_available_providers()
+print(caught - 2)
+""",
     "bound values": """
 import numpy as np, onnxruntime as ort
 session = ort.InferenceSession(path)
@@ -280,3 +343,30 @@ def test_programs_run_on_the_wheel_named_onnxruntime(kind: str, shimmed: Path, t
     done = subprocess.run([shimmed, "-c", code], capture_output=True, text=True)
     assert done.stdout == "2\n", done.stderr
     assert sys.executable != str(shimmed)
+
+
+def test_tensors_of_other_libraries_and_places_of_sparse_ones() -> None:
+    given = np.arange(6, dtype=np.float32).reshape(2, 3)
+    values, indices = np.array([1, 2], np.float32), np.array([1, 6], np.int64)
+    device = onnxruntime.OrtDevice.make("cpu", 0)
+    found = []
+    for module in (onnxruntime, pyonnx_wasm):
+        value = module.OrtValue.from_dlpack(given)
+        coo = module.SparseTensor.sparse_coo_from_numpy([3, 4], values, indices, device)
+        rows = module.SparseTensor.sparse_csr_from_numpy([3, 4], values, np.array([1, 2]), np.array([0, 1, 2, 2]), device)
+        assert coo.format() == module.OrtSparseFormat.ORT_SPARSE_COO
+        assert rows.format() == module.OrtSparseFormat.ORT_SPARSE_CSRC
+        view = rows.as_csrc_view()
+        places = [coo.as_coo_view().indices(), view.inner(), view.outer()]
+        found.append([value.shape(), value.numpy().tolist(), coo.data_type(), rows.data_type(), *(p.tolist() for p in places)])
+    assert found[0] == found[1]
+    shared = pyonnx_wasm.OrtValue.from_dlpack(given)
+    given[0, 0] = 7
+    assert np.from_dlpack(shared)[0, 0] == shared.numpy()[0, 0] == 7  # type: ignore[arg-type]
+
+
+def test_what_the_package_says_of_itself() -> None:
+    assert pyonnx_wasm.get_version_string() == pyonnx_wasm.__version__
+    assert pyonnx_wasm.__version__ in pyonnx_wasm.get_build_info()
+    assert "cpu" in pyonnx_wasm.get_build_info()
+    assert pyonnx_wasm.has_collective_ops() is onnxruntime.has_collective_ops() is False

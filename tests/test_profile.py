@@ -31,6 +31,11 @@ def test_a_coarse_clock_is_read_by_its_mean() -> None:
     np.testing.assert_allclose([s.ms for s in combined(runs)], times, atol=0.02)
 
 
+def test_a_step_that_ticked_once_took_time() -> None:
+    runs = [run(0.0, 1.0), run(0.0, 1.0), run(0.1, 1.0), run(0.0, 1.0), run(0.0, 1.0)]
+    np.testing.assert_allclose([s.ms for s in combined(runs)], [0.02, 1.0])
+
+
 def test_runs_of_different_steps_are_not_mixed() -> None:
     assert combined([run(1.0, 2.0), run(3.0)]) == run(3.0)
 

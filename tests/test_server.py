@@ -189,3 +189,18 @@ def test_nonsense_is_refused(site: Server) -> None:
     with socket.create_connection((host, int(port)), timeout=5) as client:
         client.sendall(b"\x16\x03\x01nonsense\r\n\r\n")
         assert b"400" in client.recv(1024)
+
+
+def test_an_answer_is_remembered_before_it_leaves(site: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    remembered: list[list[str]] = []
+    leave = server._Handler.end_headers
+
+    def watched(handler: server._Handler) -> None:
+        remembered.append([t.path for t in site.transfers])
+        leave(handler)
+
+    monkeypatch.setattr(server._Handler, "end_headers", watched)
+    tag = request(site, "/a.bin")[0].headers["ETag"]
+    assert request(site, "/a.bin", "HEAD")[0].status == 200
+    assert request(site, "/a.bin", If_None_Match=tag)[0].status == 304
+    assert remembered == [["/a.bin"] * n for n in (1, 2, 3)]

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from ..compiler import Progress
+from ..narrow import LADDER
 from .compare import Tolerance
 
 
@@ -32,6 +33,9 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--seed", type=int, default=0, help="of the made-up inputs (default: %(default)s)")
     parser.add_argument("--rtol", type=float, default=Tolerance.rtol, help="of each element (default: %(default)s)")
     parser.add_argument("--atol", type=float, default=Tolerance.atol, help="of the tensor's largest element (default: %(default)s)")
+    parser.add_argument(
+        "--weights", choices=tuple(LADDER), help="run it with weights in as few bits, and show what that does to the outputs"
+    )
     parser.add_argument("--html", type=Path, metavar="FILE", help="write a report with plots, in one file")
     parser.add_argument("--json", action="store_true", help="print JSON")
 
@@ -51,6 +55,7 @@ def run(args: argparse.Namespace, progress: Progress) -> None:
         seed=args.seed,
         rtol=args.rtol,
         atol=args.atol,
+        weights=args.weights,
         progress=progress,
     )
     print(json.dumps(report.json()) if args.json else report.table())

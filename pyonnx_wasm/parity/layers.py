@@ -13,6 +13,7 @@ from typing import Any
 from .. import compiler
 from ..dtypes import DType
 from ..ir import Graph, Value
+from ..narrow import Wish
 from ..onnxfile import reader
 from ..program import Compiled
 from ..trace import Tracer
@@ -73,6 +74,6 @@ class Variants:
     def __init__(self, source: str | bytes) -> None:
         self.source, self.gpu = source, False
 
-    def compile(self, values: Sequence[str] | None = None) -> Compiled:
-        """The variant that gives these values; None: the model's outputs."""
-        return compiler.compile(self.source, outputs=values, gpu=self.gpu)
+    def compile(self, values: Sequence[str] | None = None, weights: Wish | None = None) -> Compiled:
+        """The variant that gives these values; None: the model's outputs. ``weights``: held in fewer bits."""
+        return compiler.compile(self.source, outputs=values, gpu=self.gpu, weights=weights)

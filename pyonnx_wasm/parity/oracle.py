@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..onnxfile.protobuf import scan, text
+from ..testing.peer import exact
 
 _GRAPH, _NODE, _NODE_OUTPUT, _GRAPH_OUTPUT = 0x3A, 0x0A, 0x12, 0x62  # keys of onnx.proto
 
@@ -31,7 +32,7 @@ class Onnxruntime:
 
     def run(self, source: str | bytes, feed: Mapping[str, np.ndarray], values: Sequence[str] | None = None) -> dict[str, np.ndarray]:
         """The model's outputs; or the values named, without those that the file's main graph does not have."""
-        options = self.module.SessionOptions()
+        options = exact(self.module.SessionOptions())
         options.log_severity_level = 3
         model: str | bytes = source
         if values is not None:

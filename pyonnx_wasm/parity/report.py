@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from .. import narrow
 from ..dtypes import DType
 from ..inputs import Described
 from .compare import Difference, Tolerance
@@ -31,6 +32,7 @@ class Findings:
         skipped: the reason of each backend that cannot run here and was not asked for by name.
         layers: intermediate values in the order in which they are computed; None where they were not asked for.
         worst: backend, value and plot data of the output that is furthest off; None where all agree bit by bit.
+        narrowed: what smaller weights cost, where they were asked for.
     """
 
     model: str
@@ -43,6 +45,7 @@ class Findings:
     tolerance: Tolerance
     seed: int
     worst: dict[str, Any] | None = None
+    narrowed: narrow.Report | None = None
 
     @property
     def agrees(self) -> bool:

@@ -15,6 +15,7 @@ from .. import compiler
 from .. import source as files
 from ..compiler import Progress
 from ..inputs import generate
+from ..narrow import Wish
 from ..program import Compiled, Signature
 from ..program import file as ponnx
 from ..session import is_compiled
@@ -58,6 +59,7 @@ def run(
     seed: int = 0,
     rtol: float = Tolerance.rtol,
     atol: float = Tolerance.atol,
+    weights: str | None = None,
     start: Start | None = None,
     progress: Progress | None = None,
 ) -> Report:
@@ -72,6 +74,8 @@ def run(
         layers: compare intermediate values as well; needs an ``.onnx`` model.
         sizes: of symbolic dimensions.
         ranges: half-open ranges of made-up integers, by input.
+        weights: ``"f16"``, ``"bf16"``, ``"int8"`` or ``"q4"``: every backend runs the model with its weights in fewer bits; the report also
+            says what that does to sizes and, on these inputs, to each output.
         start: starts a backend by name, for callers that keep them running; others are closed at the end.
     Raises:
         Unavailable: a backend that was asked for by name cannot run here.
@@ -81,6 +85,8 @@ def run(
     source = _source(model)
     if is_compiled(source) and (layers or against == Onnxruntime.name):
         raise ValueError("a compiled file holds no ONNX graph: give the .onnx model")
+    if weights is not None and (is_compiled(source) or layers or against == Onnxruntime.name):
+        raise ValueError("weights are held in fewer bits of an .onnx model, without layers and not against onnxruntime, which would differ")
     with ExitStack() as stack:
         tell("compile", 0.0)
         graph = None if is_compiled(source) else stack.enter_context(files.read(source))
@@ -91,7 +97,8 @@ def run(
         comparison = _Comparison(source, feed, Tolerance(rtol, atol), stack)
         skipped = comparison.start(backends, against, start or (lambda name: stack.enter_context(backend_table.start(name))))
         variants.gpu = any("gpu" in backend.name.partition(":")[0] for backend in comparison.running)
-        compiled = variants.compile() if graph else ponnx.load(source)
+        wish = None if weights is None else Wish(weights, inputs=feed)
+        compiled = variants.compile(weights=wish) if graph else ponnx.load(source)
         tell("run", 0.2)
         outputs = [Output(s.name, s.dtype) for s in compiled.outputs]
         got = comparison.run(compiled, {o.name: o for o in outputs})
@@ -107,8 +114,9 @@ def run(
         name = os.path.basename(source) if isinstance(source, str) else f"a model of {len(source):,} bytes"
         worst = comparison.worst(outputs, got)
         return Report(
-            name, comparison.reference, comparison.compared, skipped, described, outputs, found, comparison.tolerance, seed, worst
-        )
+            name, comparison.reference, comparison.compared, skipped, described, outputs, found, comparison.tolerance, seed, worst,
+            compiled.narrowed,
+        )  # fmt: skip
 
 
 class _Comparison:

@@ -39,6 +39,8 @@ def table(report: Findings) -> str:
     lines += ["", *_grid([_cells("output", o.name, o, backend, d) for o in report.outputs for backend, d in o.differences.items()])]
     for backend in report.backends if report.layers is not None else ():
         lines += ["", *_layers(report, backend)]
+    if report.narrowed:
+        lines += ["", *(f"  {line}" for line in report.narrowed.table().splitlines())]
     return "\n".join(lines)
 
 
@@ -106,6 +108,7 @@ def document(report: Findings) -> dict[str, Any]:
             {"value": x.value, "node": x.node, "operator": x.operator, "dtype": x.dtype.name, "shape": list(x.shape), "backends": errors(x)}
             for x in report.layers
         ],
+        "narrowed": report.narrowed.json() if report.narrowed else None,
         "first_divergence": {b: layer.value for b in report.backends if (layer := report.first_divergence(b))},
     }
 

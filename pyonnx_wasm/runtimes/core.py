@@ -30,6 +30,7 @@ from .errors import MALFORMED as MALFORMED
 from .errors import MISUSE as MISUSE
 from .errors import MORE as MORE
 from .errors import NO_MEMORY as NO_MEMORY
+from .errors import PAUSE as PAUSE
 from .errors import UNKNOWN_KERNEL as UNKNOWN_KERNEL
 from .errors import CoreError as CoreError
 from .errors import core_error, origin_of
@@ -95,6 +96,7 @@ def open_library(path: Path) -> ctypes.CDLL:
     error, pointers, i64s = POINTER(_Error), POINTER(c_void_p), POINTER(c_int64)
     signatures = {
         "pwx_version": (c_int32, []),
+        "pwx_build": (c_int32, []),
         "pwx_isa": (c_int32, []),
         "pwx_alloc": (c_void_p, [c_size_t]),
         "pwx_free": (None, [c_void_p]),
@@ -112,6 +114,7 @@ def open_library(path: Path) -> ctypes.CDLL:
         "pwx_seed": (None, [c_void_p, c_int64]),
         "pwx_limit": (None, [c_void_p, c_int64, c_int64]),
         "pwx_cancel": (None, [c_void_p, c_int32]),
+        "pwx_slice": (None, [c_void_p, c_int64]),
         "pwx_run": (c_int32, [c_void_p, pointers, pointers, error]),
         "pwx_run_steps": (c_int32, [c_void_p, pointers, pointers, c_int32, c_int32, error]),
         "pwx_asked": (i64s, [c_void_p]),
@@ -120,7 +123,9 @@ def open_library(path: Path) -> ctypes.CDLL:
         "pwx_destroy": (None, [c_void_p]),
     }
     for name, (result, arguments) in signatures.items():
-        function = getattr(lib, name)
+        function = getattr(lib, name, None)
+        if function is None:
+            raise ImportError(f"{path} has no {name}, it is of another build: run `make build`")
         function.restype, function.argtypes = result, arguments
     if lib.pwx_version() != API_VERSION:
         raise ImportError(f"{path} has API version {lib.pwx_version()}, not {API_VERSION}: run `make build`")
@@ -222,7 +227,8 @@ class Core:
         return self._shapes
 
     def _read_shapes(self) -> None:
-        out = self._lib.pwx_output_dims(self._handle)
+        count = sum(rank for _, rank in self._outputs)
+        out = self._lib.pwx_output_dims(self._handle)[:count]
         at, self._shapes, self._output_bytes = 0, [], []
         room = {state.output: (state.axis, self._told[2 * k]) for k, state in enumerate(self.states)}
         for i, (dtype, rank) in enumerate(self._outputs):
@@ -252,11 +258,24 @@ class Core:
         outputs: Sequence[np.ndarray] | list[np.ndarray | None],
         more: Allocate | None,
     ) -> None:
+        try:
+            self._repeated(call, inputs, outputs, more)
+        finally:
+            self._lib.pwx_cancel(self._handle, 0)
+
+    def _repeated(
+        self,
+        call: Callable[[Any, Any], int],
+        inputs: Sequence[np.ndarray],
+        outputs: Sequence[np.ndarray] | list[np.ndarray | None],
+        more: Allocate | None,
+    ) -> None:
         """Repeats a call for as long as it stops for outputs whose shapes have become known."""
         ins, outs = self._arguments(inputs, outputs)
-        while (code := self._interruptible(call, ins, outs)) in (MORE, WAIT):
-            if code == WAIT:
-                self._answer()
+        while (code := self._interruptible(call, ins, outs)) in (MORE, WAIT, PAUSE):
+            if code != MORE:
+                if code == WAIT:
+                    self._answer()
                 continue
             before = self._shapes
             self._read_shapes()
@@ -287,12 +306,9 @@ class Core:
 
     def _interruptible(self, call: Callable[[Any, Any], int], ins: Any, outs: Any) -> int:
         """Calls what may take long; Ctrl-C ends it. Python hears of signals in the main thread only, not while that is inside the core."""
-        try:
-            if (self.operations < LONG and not self._may_be_long) or threading.current_thread() is not threading.main_thread():
-                return call(ins, outs)
-            return interruptible(lambda: call(ins, outs), self.cancel)
-        finally:
-            self._lib.pwx_cancel(self._handle, 0)
+        if (self.operations < LONG and not self._may_be_long) or threading.current_thread() is not threading.main_thread():
+            return call(ins, outs)
+        return interruptible(lambda: call(ins, outs), self.cancel)
 
     def evaluate(
         self, dims: Sequence[int], inputs: Sequence[np.ndarray | None], count: int, told: Sequence[int] | None = None
@@ -368,10 +384,11 @@ class Core:
         """Where the random numbers of later runs begin; signed, of 64 bits."""
         self._lib.pwx_seed(self._handle, seed)
 
-    def cancel(self) -> None:
+    def cancel(self, on: bool = True) -> None:
         """From any thread: the run in progress, or else the next one, ends before its next step, with :class:`CoreError` ``CANCELLED``."""
-        self._lib.pwx_cancel(self._handle, 1)
-        self.host.cancel()
+        self._lib.pwx_cancel(self._handle, int(on))
+        if on:
+            self.host.cancel()
 
     @property
     def steps(self) -> int:
@@ -420,7 +437,7 @@ class Core:
         if code:
             error = self._error
             text = error.text.decode("ascii", "replace")
-            raise core_error(code, error.step, error.message, text, self.view, self.messages, self.origins)
+            raise core_error(code, error.step, error.message, text, self.view, self.messages, self.origins, self._lib.pwx_build())
 
 
 def _pointers(arrays: Sequence[np.ndarray | None]) -> ctypes.Array[c_void_p]:

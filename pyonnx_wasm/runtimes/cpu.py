@@ -12,6 +12,7 @@ from ..dtypes import DType, to_numpy
 from ..program import Program, Weight, homes
 from ..program.file import weight_bytes
 from . import UNLIMITED, Allocate, Limits
+from .given_back import run_init
 from .host import Host
 from .profile import StepTime
 from .state import HostRoom, Keeper
@@ -45,6 +46,10 @@ class Stepwise:
     def seed(self, seed: int) -> None:
         """Where the random numbers of later runs begin."""
         self.core.seed(seed)
+
+    def cancel(self, on: bool = True) -> None:
+        """From any thread: the run in progress, or else the next one, ends before its next step; ``on`` False takes that back."""
+        self.core.cancel(on)
 
     def profile(self, inputs: Sequence[np.ndarray], outputs: list[np.ndarray | None], more: Allocate | None = None) -> list[StepTime]:
         """Like ``run``, one step after the other, and what each took."""
@@ -85,10 +90,6 @@ class Executor(Stepwise):
         dtypes = [DType(row.dtype) for row in self.core.view.outputs]
         self.keeper = Keeper(self.core.states, lambda shape, i, axis: HostRoom(np.zeros(shape, to_numpy(dtypes[i])), dtypes[i], axis))
 
-    def cancel(self) -> None:
-        """From any thread: the run in progress ends before its next step."""
-        self.core.cancel()
-
 
 def load_weights(
     init: Program | None, weights: Sequence[Weight], threads: int = 1, library: Any = None, limits: Limits = UNLIMITED
@@ -100,7 +101,7 @@ def load_weights(
     if init is not None:
         core = Core(init.code, memory, init.messages, init.origins, threads, library, limits)
         core.bind([], [])
-        core.run([], [])
+        run_init(core, memory)
         core.close()
     for k, w in enumerate(memory):
         memory[k] = w.view()
@@ -109,14 +110,14 @@ def load_weights(
 
 
 def _weights(weights: Sequence[Weight]) -> list[np.ndarray]:
-    """One byte array per weight: mapped where nothing writes to it, else memory of its own."""
-    overwritten = {w.over for w in weights if w.over is not None}
+    """One byte array per weight: constants as they are, mapped, and memory for what init computes, in place of what it computed before."""
+    homes(weights)  # that each fits
+    found = [weight_bytes(w) for w in weights]
     memory: list[np.ndarray] = []
-    for k, w in enumerate(weights):
-        loaded = weight_bytes(w)
-        if loaded is None:
-            loaded = np.zeros(w.nbytes if w.over is None else 0, np.uint8)
-        elif k in overwritten:
-            loaded = loaded.copy()
-        memory.append(loaded)
-    return [memory[home] for home in homes(weights)]
+    fresh: dict[int, np.ndarray] = {}
+    for k in range(len(weights)):
+        while found[k] is None and (over := weights[k].over) is not None and found[over] is None:
+            k = over
+        data = found[k]
+        memory.append(fresh.setdefault(k, np.zeros(weights[k].nbytes, np.uint8)) if data is None else data)
+    return memory

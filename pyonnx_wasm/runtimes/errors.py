@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ..program import ProgramView
+from .build import other_build
 
 MORE = -1  # no error: a run stopped where the sizes of further outputs became known
+PAUSE = -3  # likewise: a run stopped as it took the operations of a slice
 MALFORMED, UNKNOWN_KERNEL, CHECK_FAILED, BAD_BIND, NO_MEMORY, BAD_DATA, MISUSE, LIMIT, CANCELLED = range(1, 10)
 
 
@@ -26,14 +28,17 @@ class CoreError(RuntimeError):
 
 
 def core_error(
-    code: int, step: int, message: int, text: str, view: ProgramView, messages: Sequence[str], origins: Sequence[str]
+    code: int, step: int, message: int, text: str, view: ProgramView, messages: Sequence[str], origins: Sequence[str], built: int = 0
 ) -> CoreError:
     """The error that the core reported.
 
     Args:
         step, message, text: as in its record (``PROGRAM.md`` section 8).
         messages, origins: the Program's.
+        built: the core's ``pwx_build``.
     """
+    if code in (MALFORMED, UNKNOWN_KERNEL):
+        text += other_build(built)
     if code == CHECK_FAILED and 0 <= message < len(messages):
         text = messages[message]
     return CoreError(code, step, origin_of(step, view, origins), text)

@@ -50,7 +50,7 @@ def combined(runs: Sequence[Sequence[StepTime]]) -> list[StepTime]:
         ms = median(times)
         if ms < COARSE * tick:  # most readings are one tick or none: their mean says more; a tenth is left out for what disturbs
             kept = times[: max(1, len(times) * 9 // 10)]
-            ms = sum(kept) / len(kept)
+            ms = sum(kept) / len(kept) or sum(times) / len(times)
         low, high = times[len(times) // 10], times[-1 - len(times) // 10]
         found.append(replace(steps[-1], start_ms=start, ms=ms, low_ms=low, high_ms=high))
         start += ms

@@ -20,6 +20,7 @@ from ..dtypes import DType, to_numpy
 from ..program import Program, ProgramView, Weight, homes
 from ..program.file import weight_bytes
 from . import UNLIMITED, Allocate, Limits
+from .adapter import GpuError
 from .errors import CoreError
 from .profile import StepTime
 
@@ -79,6 +80,7 @@ class Executor:
         self, main: Program, init: Program | None, weights: Sequence[Weight], threads: int = 0, limits: Limits = UNLIMITED
     ) -> None:
         from pyodide.ffi import create_proxy
+        from pyodide_js import checkInterrupt  # type: ignore[import-not-found]
 
         modules: list[bytes] = []
         spec = {
@@ -98,8 +100,10 @@ class Executor:
                     self._js.write(k, data)
             for module in modules:
                 self._js.module(np.frombuffer(module, np.uint8))
-            self._asked = create_proxy(partial(_answer, main.callbacks))
+            self._failed: list[Exception] = []
+            self._asked = create_proxy(partial(_answered, main.callbacks, self._failed))
             self._js.answerWith(self._asked)
+            self._js.pauseWith(checkInterrupt)
             self._js.start(_words(main).view(np.uint8), None if init is None else _words(init).view(np.uint8))
             # The core has verified the words by now.
             view = self._view = ProgramView(_words(main))
@@ -143,7 +147,7 @@ class Executor:
         at = self._place(self._bound, inputs)
         whole = not any(array is None for array in outputs)
         if not whole:
-            with _told():
+            with _told(self._failed):
                 self._js.run(False)
             for i, shape in enumerate(self._output_shapes()):
                 if outputs[i] is None and shape is not None and more is not None:
@@ -152,7 +156,7 @@ class Executor:
         for array, (_, rank) in zip(outputs, self._outputs, strict=True):
             self._frame[at : at + 2] = _address(array), array.nbytes
             at += 2 + rank
-        with _told():
+        with _told(self._failed):
             if whole:
                 self._js.run(True)
             else:
@@ -165,7 +169,7 @@ class Executor:
     def profile(self, inputs: Sequence[np.ndarray], outputs: list[Any], more: Allocate | None = None) -> list[StepTime]:
         """Like ``run``, one step after the other, and what each took; ``outputs`` are left alone."""
         self._place(self._bound, inputs)
-        with _told():
+        with _told(self._failed):
             found = json.loads(self._js.profile(self._view.count("registers")))
         times: list[StepTime] = []
         start = 0.0
@@ -204,17 +208,26 @@ class Executor:
 
 
 @contextmanager
-def _told() -> Iterator[None]:
-    """JavaScript's errors as Python's."""
+def _told(failed: list[Exception] | None = None) -> Iterator[None]:
+    """JavaScript's errors as Python's; ``failed`` has what ended the run in Python meanwhile."""
     from pyodide.ffi import JsException
 
     try:
         yield
     except JsException as error:
+        if failed:
+            raised = failed.pop()
+            raise raised from raised.__cause__
         if error.name == "ProgramError":
             raise CoreError(error.code, error.step, error.origin, error.text) from None
-        kind = MemoryError if error.message.startswith("out of memory") else RuntimeError
-        raise kind(error.message) from None
+        raise _kind(error.name, error.message)(error.message) from None
+
+
+def _kind(name: str, message: str) -> type[Exception]:
+    """The class of an error of JavaScript's, by its name there."""
+    if name in ("GpuError", "OperationError") or name.startswith("GPU"):
+        return GpuError
+    return MemoryError if message.startswith("out of memory") else RuntimeError
 
 
 def _address(array: np.ndarray) -> int:
@@ -228,6 +241,15 @@ def _words(program: Program) -> np.ndarray:
 def _texts(program: Program, modules: list[bytes]) -> dict[str, Any]:
     callbacks = [c.json(modules) for c in program.callbacks]
     return {"name": program.name, "messages": program.messages, "origins": program.origins, "callbacks": callbacks}
+
+
+def _answered(callbacks: Sequence[Callback], failed: list[Exception], text: str, inputs: Any) -> Any:
+    """``_answer``; None where it fails: JupyterLite takes an exception that goes through JavaScript as the cell's, caught or not."""
+    try:
+        return _answer(callbacks, text, inputs)
+    except Exception as error:
+        failed.append(error)
+        return None
 
 
 def _answer(callbacks: Sequence[Callback], text: str, inputs: Any) -> Any:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from ..program import Compiled
 from ..program import file as ponnx
 from . import UNLIMITED, Allocate, Limits
 from .profile import StepTime
-from .pyodide import _address, _glue, _told, plain
+from .pyodide import _address, _answered, _glue, _told, plain
 
 CANNOT_WAIT = (
     "this Python cannot wait for the GPU (the browser lacks JSPI, or the call did not come through runPythonAsync): "
@@ -40,11 +42,14 @@ class GpuExecutor:
 
     Raises:
         ponnx.FileError: the compiled model has no part for GPUs.
+        GpuError, when it is used: there is no device, it was lost, or finds a shader or a buffer invalid.
     """
 
     def __init__(self, compiled: Compiled, seed: int, limits: Limits = UNLIMITED) -> None:
         if compiled.gpu is None:
             raise ponnx.FileError("this compiled model has no part for GPUs: compile it again, with --gpu")
+        from pyodide.ffi import create_proxy
+
         layout = ponnx.layout(compiled)
         with _told():
             glue = _glue()
@@ -55,7 +60,9 @@ class GpuExecutor:
                 if len(view):
                     room.subarray(at, at + len(view)).assign(view)
                 at += len(view)
-            self._opening = glue.openGpu(room, str(seed), json.dumps(plain(limits)))
+            self._failed: list[Exception] = []
+            self._asked = create_proxy(partial(_answered, compiled.gpu.program.callbacks, self._failed))
+            self._opening = glue.openGpu(room, str(seed), json.dumps(plain(limits)), self._asked)
         self._js: Any = None
         self._results: Any = []
 
@@ -63,14 +70,21 @@ class GpuExecutor:
         """The session on the GPU."""
         if self._js is None:
             with _told():
-                self._js = await self._opening
+                self._js = await asyncio.shield(self._opening)  # who gives up a run does not give up the model
         return self._js
 
     async def start(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> list[tuple[int, ...]]:
         """Runs; returns the output shapes. ``fetch`` gives the outputs."""
-        session = await self.open()
-        with _told():
-            self._results = await _glue().runGpu(session, _frame(shapes, inputs))
+        from pyodide.code import run_js
+
+        session, controller = await self.open(), run_js("new AbortController()")
+        self._failed.clear()
+        try:
+            with _told(self._failed):
+                self._results = await _glue().runGpu(session, _frame(shapes, inputs), controller.signal)
+        except BaseException:  # the task was cancelled, or Ctrl-C; a run that failed has ended already
+            controller.abort()
+            raise
         return [tuple(result.dims.to_py()) for result in self._results]
 
     def fetch(self, outputs: Sequence[np.ndarray]) -> None:
@@ -93,7 +107,8 @@ class GpuExecutor:
 
         async def measured() -> str:
             session = await self.open()
-            with _told():
+            self._failed.clear()
+            with _told(self._failed):
                 text: str = await _glue().profileGpu(session, _frame([x.shape for x in inputs], inputs))
             return text
 

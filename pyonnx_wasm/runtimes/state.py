@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -75,7 +76,7 @@ class Held:
     room: Room
     rows: int
 
-    @property
+    @cached_property
     def shape(self) -> Shape:
         shape, axis = self.room.shape, self.room.axis
         return (*shape[:axis], self.rows, *shape[axis + 1 :])

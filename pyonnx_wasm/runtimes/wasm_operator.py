@@ -18,6 +18,7 @@ PAGE, ALIGN = 1 << 16, 16
 MOST_BYTES = (1 << 16) * PAGE
 RECORD = 16  # bytes: data, dims, rank, dtype
 UNKNOWN = (1 << 32) - 1
+CALLER = '(module (import "" "" (func (param i32 i32 i32 i32) (result i32))))'
 #: What a call may take where max_operations says nothing, about two seconds, and for each byte that it takes and gives.
 MOST_OPERATIONS, OPERATIONS_PER_BYTE = 1 << 31, 1 << 12
 
@@ -73,7 +74,7 @@ class WasmOperator:
         import wasmtime
 
         self._store = store = wasmtime.Store(self._engine)
-        store.set_limits(memory_size=min(self.limits.max_memory, MOST_BYTES), table_elements=1 << 20, instances=1, memories=1)
+        store.set_limits(memory_size=min(self.limits.max_memory, MOST_BYTES), table_elements=1 << 20, instances=2, memories=1)
         self._allow(MOST_OPERATIONS)
         try:
             exports = wasmtime.Instance(store, self._module, []).exports(store)
@@ -83,12 +84,21 @@ class WasmOperator:
         if not isinstance(memory, wasmtime.Memory) or memory.type(store).is_64:
             self._store = None
             raise self._error("its WebAssembly module exports no memory named memory")
-        kind = function.type(store) if isinstance(function, wasmtime.Func) else None
-        if kind is None or [str(t) for t in (*kind.params, *kind.results)] != ["i32"] * 5:
+        if not isinstance(function, wasmtime.Func) or not self._callable(function):
             self._store = None
             raise self._error(f"its WebAssembly module exports no function {self.wasm.function}(i32, i32, i32, i32) -> i32")
         self._memory, self._function = memory, function
         self._room, self._size = memory.data_len(store), 0
+
+    def _callable(self, function: Any) -> bool:
+        """Whether it has the type; a module that imports it tells, as wasmtime's Python ends the process where a type has vectors."""
+        import wasmtime
+
+        try:
+            wasmtime.Instance(self._store, wasmtime.Module(self._engine, CALLER), [function])
+        except wasmtime.WasmtimeError:
+            return False
+        return True
 
     def _failed(self, error: Exception) -> CallbackError:
         fuel = self._store.get_fuel()

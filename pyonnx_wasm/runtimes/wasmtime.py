@@ -22,7 +22,7 @@ from ..program import WEIGHT, Program, ProgramView, Weight, homes
 from ..program.file import weight_bytes
 from . import UNLIMITED, Allocate, Limits
 from .cpu import Stepwise
-from .errors import MORE, core_error
+from .errors import CANCELLED, MORE, PAUSE, core_error
 from .host import Host
 from .state import HostRoom, Keeper
 
@@ -32,6 +32,7 @@ API_VERSION = 3
 PAGE = 1 << 16
 MOST_BYTES = 65535 * PAGE  # what the module declares as the most of its memory
 OPTIONS = ("max_memory",)
+SLICE = 1 << 26  # operations until a run looks whether it was given up, and Python for signals; a tenth of a second or less
 
 
 class CoreLost(RuntimeError):
@@ -86,6 +87,7 @@ class Module:
         self.exports: Any = linker.instantiate(self.store, module).exports(self.store)
         self.traps = (wasmtime.Trap, wasmtime.WasmtimeError)
         self.lost: CoreLost | None = None
+        self.built: int = self.call("pwx_build") if self.exports.get("pwx_build") is not None else -1
         self.call("_initialize")
         if self.call("pwx_version") != API_VERSION:
             raise ImportError(f"{FILE} has API version {self.call('pwx_version')}, not {API_VERSION}: run `make build`")
@@ -181,6 +183,8 @@ class Core:
         if not self._session:
             self._check(int(module.view(self._error, 4).view(np.int32)[0]))
         module.call("pwx_limit", self._session, *limits)
+        module.call("pwx_slice", self._session, SLICE)
+        self._given_up = False
         self._dims = module.alloc(8 * sum(row.rank for row in self.view.inputs), "the sizes")
         self.states = self.view.states
         self._told = [0] * 2 * len(self.states)
@@ -225,8 +229,16 @@ class Core:
 
     def _whole(self, name: str, steps: tuple[int, ...], inputs: Sequence[np.ndarray], outputs: Any, more: Allocate | None) -> None:
         """Repeats a call for as long as it stops for outputs whose shapes have become known."""
-        ins, code = self._place(inputs), MORE
-        while code == MORE:
+        try:
+            self._repeated(name, steps, inputs, outputs, more)
+        finally:
+            self._given_up = False
+
+    def _repeated(self, name: str, steps: tuple[int, ...], inputs: Sequence[np.ndarray], outputs: Any, more: Allocate | None) -> None:
+        ins, code = self._place(inputs), PAUSE
+        while code in (MORE, PAUSE):
+            if self._given_up:
+                raise core_error(CANCELLED, -1, -1, "the run was cancelled", self.view, self.messages, self.origins)
             spaces = [self.module.within(outputs[i]) or space.hold(self._bytes(i)) for i, space in enumerate(self._outputs)]
             self.module.write(self._pointers[1], np.array(spaces, np.uint32))
             code = self._call(name, self._session, ins, self._pointers[1], *steps, self._error)
@@ -234,7 +246,7 @@ class Core:
                 self._read_shapes()
             elif code == WAIT:
                 self._answer()
-                code = MORE
+                code = PAUSE
         self._check(code)
         for i, (at, shape) in enumerate(zip(spaces, self._shapes, strict=True)):
             if self.module.within(outputs[i]):
@@ -273,6 +285,12 @@ class Core:
     def seed(self, seed: int) -> None:
         """Where the random numbers of later runs begin."""
         self.module.call("pwx_seed", self._session, seed)
+
+    def cancel(self, on: bool = True) -> None:
+        """From any thread: the run in progress, or else the next one, ends with :class:`CoreError` ``CANCELLED``."""
+        self._given_up = on
+        if on:
+            self.host.cancel()
 
     def close(self) -> None:
         """Frees the session and what it had for its inputs and outputs; the weights stay."""
@@ -314,7 +332,7 @@ class Core:
         if code:
             _, step, message, _ = self.module.view(self._error, 16).view(np.int32).tolist()
             text = bytes(self.module.view(self._error + 16, 240)).split(b"\0")[0].decode("ascii", "replace")
-            raise core_error(code, step, message, text, self.view, self.messages, self.origins)
+            raise core_error(code, step, message, text, self.view, self.messages, self.origins, self.module.built)
 
 
 class Executor(Stepwise):

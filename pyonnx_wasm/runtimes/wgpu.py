@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from ..dtypes import DType
 from ..program import GpuProgram as Lowered
 from ..program import Weight
 from . import UNLIMITED, Allocate, Limits
+from .host import Host
 from .profile import StepTime
 from .state import Keeper
 from .wgpu_control import control
@@ -36,7 +37,7 @@ class GpuExecutor:
         self.section, program = lowered.section, lowered.program
         self.gpu = Gpu()
         pipelines = [self.gpu.pipeline(row, self.section.modules) for row in self.section.pipelines]
-        self.model = Model(self.gpu, pipelines, weights, table, program.messages, program.origins, limits)
+        self.model = Model(self.gpu, pipelines, weights, table, program.messages, program.origins, limits, Host(program.callbacks, limits))
         with explaining(self.gpu.device, "the model's weights"):
             self.program = GpuProgram(self.model, program.code, self.section, control, threads)
         self._shapes: list[tuple[int, ...]] = []
@@ -50,6 +51,12 @@ class GpuExecutor:
     def kernels_on_core(self) -> tuple[str, ...]:
         """The kernels without a shader for their call, each once: the core runs them."""
         return tuple(sorted(self.section.kernels_on_core(self.program.view)))
+
+    def cancel(self, on: bool = True) -> None:
+        """From any thread: the run in progress, or else the next one, ends with :class:`CoreError` ``CANCELLED``."""
+        self.gpu.given_up = on
+        if on:
+            self.model.host.cancel()
 
     def seed(self, seed: int) -> None:
         """Where the random numbers of later runs begin."""
@@ -100,9 +107,7 @@ class GpuExecutor:
     ) -> None:
         rooms = {i: out for i, out in enumerate(outputs) if out is not None and not isinstance(out, np.ndarray)}
         with explaining(self.gpu.device, "running the model"):
-            self.gpu.begin()
-            self.model.left = self.model.limits.max_operations
-            results = self.program.run(inputs, times, told, rooms)
+            results = self._results(inputs, times, told, rooms)
             away = [i for i, result in enumerate(results) if result.data.array is None and i not in rooms]
             read = self.gpu.read([(results[i].data.buffer, 0, results[i].data.nbytes) for i in away])
             for i, raw in zip(away, read, strict=True):
@@ -116,6 +121,16 @@ class GpuExecutor:
                     raise ValueError(f"output {i} has a shape that is data: give `more`, which makes its array")
                 outputs[i] = more(i, result.dims)
             outputs[i].reshape(-1).view(np.uint8)[:] = result.data.here(self.gpu)
+
+    def _results(
+        self, inputs: Sequence[Tensor], times: list[StepTime] | None, told: Sequence[int] | None, rooms: Mapping[int, Any]
+    ) -> list[Tensor]:
+        self.gpu.begin()
+        self.model.left = self.model.limits.max_operations
+        try:
+            return self.program.run(inputs, times, told, rooms)
+        finally:
+            self.gpu.given_up = False
 
 
 class _Bound:

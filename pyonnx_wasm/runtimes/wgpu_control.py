@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from ..dtypes import DType
+from ..callbacks import Asked
+from ..dtypes import DType, to_numpy
 from .errors import BAD_DATA, LIMIT, core_error
 from .profile import StepTime
-from .wgpu_device import Data
+from .wgpu_device import DISPATCH, Data
 from .wgpu_model import Tensor
 from .wgpu_program import GpuProgram, Run
 
@@ -26,7 +28,9 @@ def control(program: GpuProgram, run: Run, step: int) -> None:
         int(run.registers[r]) for r in row.params
     )  # a loop's `other` is what it stacks
     start, before = time.perf_counter(), _clock(run)
-    if row.kernel == "if":
+    if row.kernel == "host":
+        results = _answered(program, run, step, first, dims)
+    elif row.kernel == "if":
         chosen = first if condition else other
         given = _operands(program, run, step, [program.bodies[first], program.bodies[other]], dims)
         results = _body(program, program.bodies[chosen], step, given[:n_first] if condition else given[n_first:], run.times)
@@ -44,6 +48,27 @@ def control(program: GpuProgram, run: Run, step: int) -> None:
         run.times.append(StepTime(name, kernel, "cpu", _clock(run), max(0.0, own), 0))
 
 
+def _answered(program: GpuProgram, run: Run, step: int, number: int, words: Sequence[int]) -> list[Tensor]:
+    """What the host gives for a step, whose inputs come here."""
+    row, slots = program.steps[step], program.view.slots
+    on_core, left, inputs, dtypes = program.plan.steps[step]["on_core"], iter(words), list[np.ndarray](), list[DType]()
+    for k, buffer in enumerate(row.buffers):
+        dims = [next(left) for _ in range(next(left))]
+        dtype = DType(program.buffers[buffer].dtype)
+        raw = program.operand(run, buffer, k in on_core).here(program.gpu)
+        inputs.append(raw[: dtype.nbytes(math.prod(dims))].view(to_numpy(dtype)).reshape(dims))
+        dtypes.append(dtype)
+    wanted = [None if slot < 0 else (DType(slots[slot].dtype), slots[slot].rank) for slot in row.slots]
+    program.gpu.flush()
+    found: list[Tensor] = []
+    for array, want in zip(program.model.host.answer(Asked(number, inputs, wanted, dtypes)), wanted, strict=True):
+        if array is None or want is None:
+            found.append(Tensor(Data(0), DType.uint8, ()))
+        else:
+            found.append(Tensor(Data(array.nbytes, array.reshape(-1).view(np.uint8)), want[0], array.shape))
+    return found
+
+
 def _clock(run: Run) -> float:
     return run.times[-1].start_ms + run.times[-1].ms if run.times else 0.0
 
@@ -58,6 +83,7 @@ def _body(program: GpuProgram, body: GpuProgram, step: int, given: Sequence[Tens
     results = body.run(given, times)
     model = program.model
     model.left -= body.operations
+    program.gpu.pace(DISPATCH * len(body.steps))
     if model.left < 0:
         text = f"takes more than {model.limits.max_operations} operations, the limit (max_operations)"
         raise _refusal(program, step, LIMIT, text)

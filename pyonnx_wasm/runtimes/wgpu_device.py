@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,10 +16,14 @@ import numpy as np
 from ..program.section import MOST_WORKGROUPS
 from .adapter import GpuError as GpuError
 from .adapter import choose, describe
+from .errors import CANCELLED, CoreError
 
 PIPELINES = 1024  # compiled shaders that are kept for models to come
 IDLE_RUNS = 2  # that a buffer waits for its next use
 MOST_PENDING = 256  # passes in one submission
+SLICE_S = 0.1  # seconds of a run until it waits for the GPU and looks whether it was given up; as operations they depend on the GPU
+FIRST_SLICE, MOST_SLICE = 1 << 30, 1 << 50
+DISPATCH = 1 << 16  # what a dispatch takes in time besides its operations
 FEATURES = ("shader-f16", "subgroup", "timestamp-query")
 NEEDS = {"subgroups": "subgroup"}  # WebGPU's names where wgpu has others
 NO_BYTES = np.empty(0, np.uint8)
@@ -128,6 +133,9 @@ class Gpu:
         self._idle: list[tuple[Any, int]] = []  # buffers, and the run that gave them
         self._taken: dict[int, Any] = {}
         self._run = 0
+        self._ahead, self.slice = 0, FIRST_SLICE
+        self._since: float | None = None  # when the first command came that is ahead: shaders that a run compiles before are none
+        self.given_up = False
 
     def pipeline(self, row: dict[str, Any], modules: Sequence[str]) -> Pipeline:
         """The pipeline of a row of the section.
@@ -201,6 +209,7 @@ class Gpu:
         """Begins a run: what the last runs left is given back."""
         self._run += 1
         self._encoder, self._pending = None, 0
+        self._ahead, self._since = 0, None
         for buffer in self._taken.values():
             buffer.destroy()
         self._taken.clear()
@@ -208,6 +217,35 @@ class Gpu:
             if since + IDLE_RUNS < self._run:
                 buffer.destroy()
         self._idle = [(b, since) for b, since in self._idle if since + IDLE_RUNS >= self._run]
+
+    def pace(self, operations: int) -> None:
+        """Counts what commands take; where that is much they are waited for.
+
+        Raises:
+            CoreError: ``CANCELLED``: the run was given up.
+        """
+        self._ahead += operations
+        since = self._since = time.monotonic() if self._since is None else self._since
+        if self._ahead >= self.slice or time.monotonic() - since >= SLICE_S:
+            self.wait()
+            taken = time.monotonic() - since
+            if taken < SLICE_S / 2:
+                self.slice = min(4 * self.slice, MOST_SLICE)
+            elif taken > 2 * SLICE_S:
+                self.slice = max(self.slice // 2, 1)
+            self._ahead, self._since = 0, None
+        if self.given_up:
+            raise CoreError(CANCELLED, -1, "", "the run was cancelled")
+
+    def wait(self) -> None:
+        """Submits what is pending and waits for it; wgpu 0.32's own wait passes a callback of the wrong type and fails."""
+        import wgpu
+
+        mark = self.device.create_buffer(size=4, usage=wgpu.BufferUsage.MAP_READ | wgpu.BufferUsage.COPY_DST)
+        self.encoder.clear_buffer(mark, 0, 4)
+        self.flush()
+        mark.map_sync(wgpu.MapMode.READ)
+        mark.destroy()
 
     def end(self) -> None:
         """Ends a run: all buffers that it took serve the next ones."""

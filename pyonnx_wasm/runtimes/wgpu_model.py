@@ -12,6 +12,7 @@ import numpy as np
 from ..dtypes import DType, to_numpy
 from ..program import Weight
 from . import UNLIMITED, Limits
+from .host import Host
 from .wgpu_device import Data, Gpu, GpuError, Pipeline
 
 UNIFORM_ALIGN = 256
@@ -34,6 +35,7 @@ class Model:
     Attributes:
         arrays: the weights.
         buffers: those that the GPU has, by index.
+        host: does what the Programs ask of it.
         left: elementary operations that the run may still take.
     """
 
@@ -44,6 +46,7 @@ class Model:
     messages: Sequence[str]
     origins: Sequence[str]
     limits: Limits = UNLIMITED
+    host: Host = field(default_factory=Host)
     buffers: dict[int, Any] = field(default_factory=dict)
     left: int = 0
 

@@ -103,7 +103,7 @@ class GpuProgram:
         return self.core.operations + len(self.steps) + self.view.count("registers") + 1
 
     def _readers(self) -> tuple[set[int], set[int]]:
-        """The storages that steps on the GPU touch, and those that steps on the core touch."""
+        """The storages that steps on the GPU touch, with the weights that stages read, and those that steps on the core touch."""
         gpu: set[int] = set()
         core: set[int] = set()
         for found, step in zip(self.plan.steps, self.steps, strict=True):
@@ -112,7 +112,8 @@ class GpuProgram:
                 gpu |= {s for s in touched if self.storages[s].kind == WEIGHT}
             else:
                 (core if found is None else gpu).update(touched)
-        return gpu, core
+        rows = [self.buffers[buffer].storage for stage in self._reads() for _, is_size, buffer, _ in stage if not is_size]
+        return gpu | {s for s in rows if self.storages[s].kind == WEIGHT}, core
 
     def _known(self) -> list[list[int]]:
         """The storages that each stage makes ready: where the size is known and, but for inputs and outputs, the first step is."""
@@ -168,7 +169,7 @@ class GpuProgram:
         self._begin(run, 0)
         for action, *what in self.plan.schedule:
             if action == "gpu":
-                self._encode(run, range(*what))
+                self._on_gpu(run, range(*what))
             elif action == "core":
                 self._on_core(run, range(*what))
             elif action == "control":
@@ -394,10 +395,19 @@ class GpuProgram:
             found = self.groups[key] = [*buffers, layout], group
         return chosen, found[1], self.uniforms[stage].place(bound.slot, step - self.stages[stage][0])
 
-    def _encode(self, run: Run, steps: range, encoder: Any = None, marks: Any = None) -> None:
-        if run.times is not None and encoder is None:
+    def _on_gpu(self, run: Run, steps: range) -> None:
+        """Runs steps; long ones in pieces, between which the run can be given up."""
+        if run.times is not None:
             self._timed(run, steps, run.times)
             return
+        each = self.core.operations // max(len(self.steps), 1) + 1
+        many = max(1, self.gpu.slice // each)
+        for first in range(steps.start, steps.stop, many):
+            piece = range(first, min(first + many, steps.stop))
+            self._encode(run, piece)
+            self.gpu.pace(each * len(piece))
+
+    def _encode(self, run: Run, steps: range, encoder: Any = None, marks: Any = None) -> None:
         groups = [self._group(run, i) for i in steps]
         encoder = encoder or self.gpu.encoder
         compute = encoder.begin_compute_pass(timestamp_writes=marks) if marks else encoder.begin_compute_pass()
@@ -466,8 +476,7 @@ class GpuProgram:
             for i in steps:
                 start = time.perf_counter()
                 self._encode(run, range(i, i + 1), self.gpu.encoder)
-                self.gpu.flush()
-                device.queue.on_submitted_work_done_sync()
+                self.gpu.wait()
                 taken.append((time.perf_counter() - start) * 1e3)
         for i, ms in zip(steps, taken, strict=True):
             times.append(StepTime(*self.describe(run, i)[:2], "gpu", clock, ms, self.describe(run, i)[2]))

@@ -119,6 +119,21 @@ def test_command_line(classifier: Path, broken: Broken, tmp_path: Path, capsys: 
         assert error in capsys.readouterr().err
 
 
+def test_what_smaller_weights_cost_is_shown_and_backends_agree_on_them(classifier: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    report = parity.run(classifier, backends=["cpu", "cpu:sse4"], weights="int8", sizes={"batch": 3})
+    assert report.agrees
+    told = report.json()["narrowed"]
+    assert told["bytes_after"] < 0.7 * told["bytes_before"]
+    assert 0 < told["errors"]["y"] < told["bound"]
+    assert {row["form"] for row in told["layers"]} == {"int8"}
+    assert main(["parity", str(classifier), "--backends", "cpu,cpu:sse4", "--weights", "int8", "-d", "batch=3"]) == 0
+    shown = capsys.readouterr().out
+    assert f"output y: relative error {told['errors']['y']:.2e}" in shown
+    assert f"weights: {told['bytes_before']:,} bytes, now {told['bytes_after']:,}" in shown
+    with pytest.raises(ValueError, match="without layers"):
+        parity.run(classifier, backends=["cpu", "cpu:sse4"], weights="int8", layers=True)
+
+
 def test_differences() -> None:
     from pyonnx_wasm.dtypes import DType
     from pyonnx_wasm.parity.compare import difference

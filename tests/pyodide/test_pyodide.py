@@ -11,15 +11,18 @@ import custom_models as custom
 import numpy as np
 import onnx
 import pytest
+from gguf_models import talking
 from numpy.typing import NDArray
 from onnx import TensorProto, helper
 from playwright.sync_api import Browser
 
 import pyonnx_wasm as ort
 from pyonnx_wasm.bench.cases import Case
+from pyonnx_wasm.generate import Generator
 from pyonnx_wasm.testing import conformance, pyodide
 from pyonnx_wasm.testing.browser import PlayerError
 from pyonnx_wasm.testing.pyodide import Pyodide, PythonError, decoded, encoded
+from tests.test_cancel import CASES as LONG
 
 pytestmark = pytest.mark.browser
 
@@ -436,3 +439,55 @@ found
     assert got[3][0] == "CallbackError"
     assert "node 'here' (test.kernels.Affine): no function is registered here to run it" in got[3][1]
     assert "WebAssembly module 0 does not compile" in got[4][1]
+
+
+def test_texts(python: Pyodide, tmp_path: Path) -> None:
+    """A language model from a GGUF file writes what it writes in CPython."""
+    path = talking(tmp_path / "tiny.gguf")
+    got = python.run(
+        """
+import base64, pathlib
+from pyonnx_wasm.generate import Generator, TextError
+
+pathlib.Path("tiny.gguf").write_bytes(base64.b64decode(given))
+generator = Generator("tiny.gguf")
+text = generator.generate("the cat <s>sat.", max_new_tokens=12, seed=3)
+told = "".join(token.text for token in text)
+errors = []
+for text in ("a\\ud800", ""):
+    try:
+        generator.ids(text)
+    except ValueError as error:
+        errors.append([type(error).__name__, str(error)])
+[told, generator.encode("the cat <s>sat."), generator.tokenizer.id_to_token(0), generator.tokenizer.token_to_id("nothing"), errors]
+""",
+        base64.b64encode(path.read_bytes()).decode(),
+    )
+    own = Generator(path)
+    assert got[:4] == [own("the cat <s>sat.", max_new_tokens=12, seed=3), own.encode("the cat <s>sat."), "<s>", None]
+    assert got[4][0] == ["TextError", "the text has half a surrogate pair at 1, which is no character"]
+    assert got[4][1] == ["ValueError", "the prompt is empty: give at least one token"]
+
+
+INTERRUPTED = """
+import base64, numpy as np, pyodide_js, pyonnx_wasm as ort
+from pyodide.code import run_js
+signals = run_js("new Uint8Array(1)")
+pyodide_js.setInterruptBuffer(signals)
+s = ort.InferenceSession(base64.b64decode(given), providers=["wasm"])
+# Ctrl-C comes when the run has begun: at its first pause.
+pause = run_js("(signals, check) => () => { signals[0] = 2; check(); }")(signals, pyodide_js.checkInterrupt)
+s._variants[()]._js.pauseWith(pause)
+try:
+    s.run(None, {"n": np.array(1 << 50), "x": np.ones(3, np.float32)})
+    told = "ended"
+except KeyboardInterrupt:
+    told = "interrupted"
+[told, s.run(None, {"n": np.array(4), "x": np.ones(3, np.float32)})[0].tolist()]
+"""
+
+
+@pytest.mark.parametrize("case", ["loop", "nested"])
+def test_ctrl_c_ends_a_run(python: Pyodide, case: str) -> None:
+    data, _, _, want = LONG[case]
+    assert python.run(INTERRUPTED, base64.b64encode(data).decode()) == ["interrupted", want.tolist()]
