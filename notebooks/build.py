@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -18,17 +19,24 @@ from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
 
+from pyonnx_wasm import compile, save
 from pyonnx_wasm.testing import pyodide
 
 HERE = Path(__file__).resolve().parent
-MODELS = (HERE.parent / "js" / "pages" / "digits" / "digits.onnx",)
-ELSEWHERE = ("custom_operators.ipynb", "semantic_search.ipynb", "torch_to_page.ipynb")  # need packages that Pyodide lacks
+ROOT = HERE.parent
+PAGES = ROOT / "js" / "pages"
+BESIDE = (PAGES / "digits" / "digits.onnx", PAGES / "search" / "sentences.txt", PAGES / "write" / "write.gguf", HERE / "helper.py")
+MINILM = ROOT / "build" / "models"
 CORE = ("pyodide.mjs", "pyodide.asm.mjs", "pyodide.asm.wasm", "python_stdlib.zip", "package.json")
-CARRIED = ("micropip", "numpy", "packaging", "six", "typing-extensions")
+# What notebooks import, and what that needs.
+CARRIED = ("contourpy", "cycler", "fonttools", "kiwisolver", "matplotlib", "micropip", "numpy", "packaging", "pillow", "pyparsing",
+           "python-dateutil", "pytz", "six", "typing-extensions")  # fmt: skip
 # What IPython and the widgets need, besides what the distribution carries; in the versions of its lock file, where that names them.
 FETCHED = ("anywidget==0.11.0", "asttokens", "comm==0.2.3", "decorator", "executing", "ipython", "ipywidgets==8.1.9", "jedi",
-           "matplotlib-inline", "parso", "prompt-toolkit", "psygnal==0.15.1", "pure-eval", "pygments", "stack-data", "traitlets",
+           "jinja2", "matplotlib-inline", "parso", "prompt-toolkit", "psygnal==0.15.1", "pure-eval", "pygments", "stack-data", "traitlets",
            "wcwidth")  # fmt: skip
+# The lock file names a wheel of it that the distribution lacks; where no compiler is found, its source becomes one in plain Python.
+WITHOUT_C = "markupsafe"
 WIDGETS = ["anywidget", "ipywidgets", "psygnal", "typing-extensions"]
 STARTED = ("comm", "ipython", "jedi")
 # With these JupyterLab draws widgets; they come from this environment.
@@ -44,9 +52,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         staging = Path(folder)
         contents = staging / "contents"
-        shutil.copytree(HERE, contents, ignore=lambda _, names: [n for n in names if not n.endswith(".ipynb") or n in ELSEWHERE])
-        for model in MODELS:
-            shutil.copy(model, contents)
+        shutil.copytree(HERE, contents, ignore=lambda _, names: [n for n in names if not n.endswith(".ipynb")])
+        for path in (*BESIDE, MINILM / "tokenizer.json"):
+            shutil.copy(path, contents)
+        # A quarter of its size: notebooks' files travel to Python as text.
+        save(compile(MINILM / "minilm.onnx", weights="int8"), contents / "minilm.ponnx")
         distribution(args.wheel, staging / "static" / "pyodide")
         settings = {
             "pyodideUrl": "./static/pyodide/pyodide.mjs",
@@ -92,12 +102,15 @@ def distribution(wheel: Path, folder: Path) -> None:
     # Pure wheels, which no Python version changes.
     fetch = ["download", "-q", "--no-deps", "--only-binary=:all:", "--python-version=3.13", "--platform=any", "--disable-pip-version-check"]
     subprocess.run([sys.executable, "-m", "pip", *fetch, "-d", str(folder), *pinned], check=True)
+    pinned.append(f"{WITHOUT_C}=={known[WITHOUT_C]['version']}")
+    built = ["wheel", "-q", "--no-deps", f"--no-binary={WITHOUT_C}", "--disable-pip-version-check", "--no-cache-dir"]
+    subprocess.run([sys.executable, "-m", "pip", *built, "-w", str(folder), pinned[-1]], check=True, env={**os.environ, "CC": "false"})
     for requirement in pinned:
         name = requirement.partition("==")[0]
         (file,) = folder.glob(f"{name.replace('-', '[-_]')}-*.whl")
         packages[name] = {**known.get(name, {}), **entry(file, name, known[name]["depends"] if name in known else [])}
     shutil.copy(wheel, folder)
-    packages["pyonnx-wasm"] = entry(folder / wheel.name, "pyonnx-wasm", ["numpy", *WIDGETS])
+    packages["pyonnx-wasm"] = entry(folder / wheel.name, "pyonnx-wasm", ["numpy", "jinja2", *WIDGETS])
     (folder / "pyodide-lock.json").write_text(json.dumps({**lock, "packages": packages}))
 
 

@@ -12,7 +12,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 
 def test_there_are_notebooks() -> None:
-    names = {"custom_operators", "digits", "first_steps", "parity_and_profile", "semantic_search", "torch_to_page"}
+    names = {"custom_operators", "digits", "first_steps", "parity_and_profile", "semantic_search", "torch_to_page", "writing"}
     assert {p.stem for p in NOTEBOOKS} == names
 
 
@@ -38,5 +38,5 @@ def test_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         assert '<script type="application/octet-stream" data-file="core.wasm"' in page.read_text("utf-8")
         page.unlink()
         path.with_name("shapes.onnx").unlink()
-    if path.stem in ("digits", "parity_and_profile", "torch_to_page"):
+    if path.stem in ("digits", "parity_and_profile", "torch_to_page", "writing"):
         assert "application/vnd.jupyter.widget-view+json" in kinds

@@ -91,6 +91,7 @@ declare module "@jupyterlab/services" {
     readonly isDisposed: boolean;
     readonly status: string;
     interrupt(): Promise<void>;
+    shutdown(): Promise<void>;
     requestExecute(content: { code: string; silent: boolean; store_history: boolean; allow_stdin: boolean }): {
       readonly done: Promise<unknown>;
       onIOPub: (message: {

@@ -10,18 +10,20 @@ if importlib.util.find_spec("pyonnx_wasm") is None and sys.platform == "emscript
     await piplite.install("pyonnx-wasm")
 from pyonnx_wasm.lab.worker import answer as _answer
 `;
+/** Milliseconds for which an interrupt may be on its way. */
+const PATIENCE = 1000;
 
-/** By folder: models beside one another share a kernel. */
-const kernels = new Map<string, Promise<Kernel>>();
+/** By folder: models beside one another share a kernel; null where the last one had to be ended. */
+const kernels = new Map<string, Promise<Kernel | null>>();
 
 export async function kernelAsk(sessions: Sessions, folder: string, signal: AbortSignal): Promise<Ask> {
-  const alive = async (): Promise<Kernel> => {
-    const known = kernels.get(folder);
-    if (known && !(await known).isDisposed && (await known).status !== "dead") return known;
-    const started = start(sessions, folder);
-    kernels.set(folder, started);
-    started.catch(() => kernels.delete(folder));
-    return started;
+  const alive = (): Promise<Kernel> => {
+    const before = (kernels.get(folder) ?? Promise.resolve(null)).catch(() => null);
+    const usable = before.then((known) =>
+      known && !known.isDisposed && known.status !== "dead" ? known : start(sessions, folder),
+    );
+    kernels.set(folder, usable);
+    return usable;
   };
   await alive();
   signal.throwIfAborted();
@@ -29,23 +31,40 @@ export async function kernelAsk(sessions: Sessions, folder: string, signal: Abor
     const kernel = await alive();
     asked.throwIfAborted();
     const request = JSON.stringify(JSON.stringify([method, given]));
-    const stop = (): void => void kernel.interrupt().catch(() => {});
-    asked.addEventListener("abort", stop);
-    try {
-      const told = (await execute(
-        kernel,
-        `import json as _json
+    const working = execute(
+      kernel,
+      `import json as _json
 from IPython.display import display as _display
 _display({"${ANSWER}": _answer(*_json.loads(${request}))}, raw=True)`,
-      )) as { result?: unknown; error?: string } | null;
-      asked.throwIfAborted();
-      if (!told) throw new Error("the kernel gave no answer");
-      if (told.error !== undefined) throw new Error(told.error);
-      return told.result;
-    } finally {
-      asked.removeEventListener("abort", stop);
-    }
+    );
+    let giveUp = (): void => {};
+    const abandoned = new Promise<never>((_, fail) => {
+      giveUp = () => {
+        fail(asked.reason as Error);
+        kernels.set(folder, stopped(kernel, working));
+      };
+    });
+    asked.addEventListener("abort", giveUp);
+    const told = (await Promise.race([working, abandoned]).finally(() =>
+      asked.removeEventListener("abort", giveUp),
+    )) as { result?: unknown; error?: string } | null;
+    if (!told) throw new Error("the kernel gave no answer");
+    if (told.error !== undefined) throw new Error(told.error);
+    return told.result;
   };
+}
+
+/** The kernel, interrupted; one that goes on all the same, as Python in a page's worker does, is ended. */
+async function stopped(kernel: Kernel, working: Promise<unknown>): Promise<Kernel | null> {
+  const ended = working.then(
+    () => kernel,
+    () => kernel,
+  );
+  await kernel.interrupt().catch(() => {});
+  const late = new Promise<null>((done) => setTimeout(() => done(null), PATIENCE));
+  const found = await Promise.race([ended, late]);
+  if (!found) await kernel.shutdown().catch(() => {});
+  return found;
 }
 
 async function start(sessions: Sessions, folder: string): Promise<Kernel> {

@@ -34,9 +34,9 @@ export interface RunResult {
   readonly steps: readonly (readonly [string, number])[];
   readonly compile_ms: number;
   readonly first_ms: number;
-  readonly best_ms: number;
+  readonly ms: number;
   readonly runs: number;
-  readonly arena_bytes: number;
+  readonly arena_bytes: number | null;
 }
 
 /** The last two axes of a tensor at one index of the others, by even steps where it is large. */

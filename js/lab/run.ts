@@ -1,4 +1,4 @@
-/** The Run panel: sizes, inputs, a run on the server, and what it gave. */
+/** The Run panel: sizes, inputs, a run where Python is, and what it gave. */
 import { statisticsTable, messageOf, section, table } from "./details.js";
 import { breakable, bytesText, el, millisecondsText } from "./dom.js";
 import type { Declared, Description } from "./model.js";
@@ -138,10 +138,12 @@ export class RunPanel {
       "div",
       {},
       table([
-        ["run", `${millisecondsText(result.best_ms)}, best of ${result.runs}`],
+        ["run", `${millisecondsText(result.ms)}, median of ${result.runs}`],
         ["first run", millisecondsText(result.first_ms)],
         ["compile", millisecondsText(result.compile_ms)],
-        ["memory", `${bytesText(result.arena_bytes)} beside the weights`],
+        ...(result.arena_bytes === null
+          ? []
+          : [["memory", `${bytesText(result.arena_bytes)} beside the weights`] as const]),
       ]),
       section(
         "Outputs",

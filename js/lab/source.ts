@@ -11,8 +11,8 @@ import { Stream } from "./stream.js";
 class Unavailable extends Error {}
 
 export class Source implements Knowledge {
-  /** Whether the server's extension answers; unknown before the first request. */
-  private found: boolean | null = null;
+  /** Whether the server's extension answers; unknown before the first request. JupyterLite has no server. */
+  private found: boolean | null = document.querySelector("[data-jupyter-lite-root]") ? false : null;
   private kernel: ReturnType<typeof asking> | null = null;
 
   constructor(

@@ -28,6 +28,8 @@ class Bridge {
   readonly #origins = new Map<string, Partial<State>>();
   /** The player's own queue cannot be taken back from, so calls wait here. */
   readonly #turns = new Turns();
+  /** The model that runs, or none: the status is that of this one, whatever loads meanwhile. */
+  #running = "";
   #engine: Promise<Engine> | undefined;
 
   constructor(model: AnyModel) {
@@ -80,7 +82,9 @@ class Bridge {
   }
 
   async #load(model: Named, progress: (json: unknown) => void): Promise<InferenceSession> {
-    status.set({ phase: "loading", problem: "", model: model.name, loaded: 0, total: 0, from: "", uncached: "" });
+    if (!this.#running)
+      status.set({ phase: "loading", problem: "", model: model.name, loaded: 0, total: 0, from: "", uncached: "" });
+    const shown = (): boolean => !this.#running && status.state.model === model.name;
     const key = keyOf(model);
     this.#origins.delete(key);
     const tell = (report: OpenProgress): void => {
@@ -89,15 +93,15 @@ class Bridge {
         ...("from" in report && { from: report.from, uncached: report.uncached ?? "" }),
       };
       this.#origins.set(key, { ...this.#origins.get(key), ...origin });
-      if (status.state.model === model.name) status.set(origin);
+      if (shown() || this.#running === key) status.set(origin);
       progress(report);
     };
     try {
       const session = await (await this.#started()).open(this.rpc, model, tell);
-      status.set({ phase: "ready", ...where(session) });
+      if (shown()) status.set({ phase: "ready", ...where(session) });
       return session;
     } catch (error) {
-      status.set({ phase: "failed", problem: messageOf(error) });
+      if (shown()) status.set({ phase: "failed", problem: messageOf(error) });
       throw error;
     }
   }
@@ -112,17 +116,20 @@ class Bridge {
     return this.#turns.take(async () => {
       const feeds = Object.fromEntries(tensors.map((tensor) => [tensor.name, tensorOf(player.Tensor, tensor)]));
       const origin = this.#origins.get(keyOf(ref));
+      this.#running = keyOf(ref);
       status.set({ phase: "running", problem: "", model: ref.name, ...where(session), ...origin });
       const begin = performance.now();
       try {
-        const results = await session.runTensors(feeds, outputs as string[]);
+        const results = await session.runTensors(feeds, outputs as string[], signal);
         const ms = performance.now() - begin;
         status.set({ phase: "ready", ms, runs: status.state.runs + 1 });
         const buffers = outputs.map((name) => wireTensor(name, results[name] as Tensor));
         return { json: { ...where(session), ms }, buffers };
       } catch (error) {
-        status.set({ phase: "failed", problem: messageOf(error) });
+        status.set(signal.aborted ? { phase: "ready" } : { phase: "failed", problem: messageOf(error) });
         throw error;
+      } finally {
+        this.#running = "";
       }
     }, signal);
   }
@@ -135,6 +142,7 @@ class Bridge {
     const { player } = await this.#started();
     const feeds = Object.fromEntries(tensors.map((tensor) => [tensor.name, tensorOf(player.Tensor, tensor)]));
     return this.#turns.take(async () => {
+      this.#running = keyOf(ref);
       status.set({ phase: "running", problem: "", model: ref.name, ...where(session) });
       try {
         const first = (await session.profile(feeds)).reduce((sum, { ms }) => sum + ms, 0);
@@ -152,6 +160,7 @@ class Bridge {
         const named = steps.map(({ name, kernel, backend, bytes }) => ({ name, kernel, backend, bytes: bytes ?? 0 }));
         return { json: { ...where(session), first, times, steps: named } };
       } finally {
+        this.#running = "";
         status.set({ phase: "ready" });
       }
     }, signal);

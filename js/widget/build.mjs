@@ -4,10 +4,11 @@ import { existsSync, readdirSync, readFileSync } from "node:fs";
 import { dirname, join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { build } from "esbuild";
+import { builtFor } from "../core.mjs";
+import { licences } from "../licences.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const player = join(dirname(here), "player");
-const { version } = JSON.parse(readFileSync(join(dirname(dirname(here)), "package.json"), "utf8"));
 const lib = join(dirname(dirname(here)), "pyonnx_wasm/lib");
 const options = {
   bundle: true,
@@ -16,6 +17,7 @@ const options = {
   minify: true,
   legalComments: "none",
   logLevel: "warning",
+  define: builtFor,
 };
 
 const worker = (await build({ ...options, entryPoints: [join(player, "worker.mts")], write: false })).outputFiles[0]
@@ -73,11 +75,11 @@ await build({
   ...options,
   entryPoints: entries,
   outdir: join(lib, "widget"),
-  plugins: [inside, worked],
+  plugins: [inside, worked, licences(join(lib, "widget/licences.txt"))],
   define: {
     BUILD: JSON.stringify(hash.digest("hex").slice(0, 16)),
-    VERSION: JSON.stringify(version),
-    CORE: '""',
+    ...builtFor,
+    COMPILER: '""',
     "import.meta.url": '"about:blank"',
   },
   loader: { ".css": "text" },

@@ -9,6 +9,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from .chat import Chat as Chat
     from .compare import Compare as Compare
     from .panels import Audio as Audio
     from .panels import Boxes as Boxes
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 # Loaded when first used: widgets need anywidget, the bridge's wire does not.
 _HOMES = {
     **dict.fromkeys(("Audio", "Boxes", "HeatMap", "Image", "Picture", "Slider", "Sound", "Table", "Tensor", "Text", "TopK"), "panels"),
+    "Chat": "chat",
     "Compare": "compare",
     "Playground": "playground",
     "Preprocess": "preprocess",

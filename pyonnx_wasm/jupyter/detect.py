@@ -8,7 +8,7 @@ from typing import Any
 
 from ..program import Signature
 from .hints import Hints
-from .panels import FLOATS, Boxes, Choices, Image, picture_layout, role_of
+from .panels import FLOATS, Boxes, Choices, Image, class_map, picture_layout, role_of
 from .preprocess import Preprocess
 
 FEWEST = 100  # candidates of a detector's head
@@ -57,7 +57,7 @@ def _fit(labels: Sequence[str], outputs: Sequence[Signature]) -> bool:
     n = len(labels)
     dims = {d for s in outputs for d in s.shape}
     counted = bool(dims & {n, n + 1, n + 4, n + 5, n + 36, FOUND, 4})
-    return n > 0 and (counted or any(not isinstance(s.shape[-1], int) for s in outputs if s.shape))
+    return n > 0 and (counted or any(class_map(s) or not isinstance(s.shape[-1], int) for s in outputs if s.shape))
 
 
 def _prepared(s: Signature, hint: Preprocess | None, boxes: bool) -> Preprocess | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 from base64 import b64encode
 from collections.abc import Mapping
@@ -25,12 +26,17 @@ _RULES = """<style>
 .jp-OutputArea-child:has(.pwx-rules) + .jp-OutputArea-child:has(.pwx) + .jp-OutputArea-child { display: none }
 .jp-OutputArea-child:has(.pwx-rules) + .jp-OutputArea-child:not(:has(.pwx)):has(+ .jp-OutputArea-child img) { display: none }
 </style><span class="pwx-rules"></span>"""
-# The picture for dark themes, where style sheets are kept; elsewhere the light one shows, on a card of its own.
+# The picture for dark themes; elsewhere the light one shows, on a card of its own.
 _DARK = """<style>
 [data-jp-theme-light="false"] :is(:has(> * > .pwx-{id}) + *, :has(> * > .pwx-{id}) + * + *) .jp-RenderedImage img {{
   content: url(data:image/png;base64,{png})
 }}
 </style><span class="pwx-{id}"></span>"""
+# Both are for pages that have scripts: where there are none (Markdown, reStructuredText, LaTeX, GitHub) they must not show as text, as HTML
+# would whose style sheets are escaped.
+_SCRIPT = """((element) => {{
+  if (element) element.innerHTML = {html};
+}})(typeof element === "undefined" ? document.currentScript?.parentElement : (element[0] ?? element));"""
 
 
 class KeptWidget(anywidget.AnyWidget):
@@ -60,8 +66,12 @@ class KeptWidget(anywidget.AnyWidget):
             raise ValueError("a still is two PNGs of at most 4 MB, light and dark, with their width")
         if self._display_id is not None:
             light, dark = (b64encode(png).decode() for png in looks)
-            self._publish("", {"image/png": light, "text/plain": repr(self)}, {"image/png": {"width": width}}, update=True)
-            self._publish("rules", {"text/html": _RULES + _DARK.format(id=self._display_id, png=dark), "text/plain": ""}, update=True)
+            self._publish("", {"image/png": light, "text/plain": self._text()}, {"image/png": {"width": width}}, update=True)
+            self._publish("rules", rules(self._display_id, dark), update=True)
+
+    def _text(self) -> str:
+        """What stands beside the picture, for whoever sees none."""
+        return repr(self)
 
     def _publish(self, part: str, data: dict[str, Any], metadata: dict[str, Any] | None = None, update: bool = False) -> None:
         from IPython.display import display
@@ -73,7 +83,7 @@ class KeptWidget(anywidget.AnyWidget):
         from IPython.display import display
 
         self._display_id = secrets.token_hex(8)
-        self._publish("rules", {"text/html": _RULES, "text/plain": ""})
+        self._publish("rules", rules())
         bundle = self._repr_mimebundle_()
         data, metadata = bundle if isinstance(bundle, tuple) else (bundle, {})
         display(data, raw=True, metadata=metadata)  # type: ignore[no-untyped-call]
@@ -84,3 +94,9 @@ class KeptWidget(anywidget.AnyWidget):
         if hasattr(self, "_rpc"):
             self._rpc.close()
         super().close()
+
+
+def rules(id: str = "", dark: str = "") -> dict[str, Any]:
+    """The output before a kept picture: hides it while the widget lives; dark themes show ``dark`` (a PNG in base64) in its place."""
+    html = _RULES + (_DARK.format(id=id, png=dark) if dark else "")
+    return {"application/javascript": _SCRIPT.format(html=json.dumps(html)), "text/plain": ""}

@@ -81,6 +81,13 @@ class Text(Panel):
         return {**asdict(replace(self, tokenizer=None)), "kind": "text", "tokenizer": keep("tokenizer", _contents(self.tokenizer))}
 
 
+def _number(value: Any, column: str) -> float:
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        raise ValueError(f"a table holds numbers: column {column!r} has {value!r}; turn it into numbers first") from None
+
+
 @dataclass(frozen=True)
 class Table(Panel):
     """A table of numbers, in or out: ``columns`` are names; ``rows`` what an input begins with. A pandas data frame may be its ``rows``."""
@@ -95,9 +102,9 @@ class Table(Panel):
             object.__setattr__(self, "rows", self.rows.to_numpy().tolist())  # type: ignore[attr-defined]
 
     def spec(self, keep: Keep) -> dict[str, Any]:
-        rows = [[float(v) for v in row] for row in self.rows]
-        if any(len(row) != len(self.columns) for row in rows):
+        if any(len(row) != len(self.columns) for row in self.rows):
             raise ValueError(f"a row of a table of {len(self.columns)} columns has another count of values")
+        rows = [[_number(v, c) for c, v in zip(self.columns, row, strict=True)] for row in self.rows]
         return {"kind": "table", "columns": [str(c) for c in self.columns], "rows": rows}
 
 
@@ -166,7 +173,8 @@ class Picture(Panel):
 
 @dataclass(frozen=True)
 class HeatMap(Panel):
-    """The last two axes in colours; of several channels the greatest's number, as of a segmentation. ``overlay`` lays it on the picture."""
+    """The last two axes in colours; of several channels the greatest's number, as of a segmentation; int64 and int32
+    without a ``range`` are such numbers. ``overlay`` lays it on the picture."""
 
     kind = "heatmap"
     range: tuple[float, float] | None = None
@@ -283,6 +291,11 @@ def picture_layout(s: Signature) -> str | None:
     return "NHWC" if s.shape[3] in (1, 3) else None
 
 
+def class_map(s: Signature) -> bool:
+    """Whether it looks like the number of a class for each pixel, as of a segmentation that ends in ArgMax."""
+    return s.dtype.name in ("int64", "int32") and (len(s.shape) == 3 or (len(s.shape) == 4 and s.shape[1] == 1))
+
+
 def _preprocess(s: Signature, given: Preprocess | None) -> Preprocess:
     layout = picture_layout(s) or "NCHW"
     sizes = dict(zip(layout, s.shape, strict=True)) if len(s.shape) == 4 else {}
@@ -348,6 +361,8 @@ def _outputs(s: Signature, given: Choices, images: bool) -> list[Panel]:
         layout = picture_layout(s)
         return [HeatMap() if layout == "NCHW" and s.shape[1] == 1 else Picture(layout=layout)]  # type: ignore[arg-type]
     if images and len(s.shape) == 4 and s.dtype.name in FLOATS and isinstance(s.shape[1], int):
+        return [HeatMap(overlay=True, labels=given.labels)]
+    if images and class_map(s):
         return [HeatMap(overlay=True, labels=given.labels)]
     if len(s.shape) == 2 and isinstance(width, int) and width <= WIDEST_TABLE:
         return [Table(columns=given.labels if len(given.labels) == width else ())]

@@ -151,20 +151,20 @@ class Results:
     def __iter__(self) -> Iterator[list[Any]]:
         try:
             while call := self._fill():
-                yield self._session._results(wait(call))
+                yield self._session._results(wait(call, self._calls))
         finally:
             self._stop()
 
     async def __aiter__(self) -> AsyncIterator[list[Any]]:
         try:
             while call := self._fill():
-                yield self._session._results(await wait_async(call))
+                yield self._session._results(await wait_async(call, self._calls))
         finally:
             self._stop()
 
     def _stop(self) -> None:
         while self._calls:
-            self._calls.popleft().cancel()
+            self._calls.pop().cancel()
 
 
 def _steps(steps: Sequence[Mapping[str, Any]], times: Sequence[float]) -> list[StepTime]:

@@ -16,7 +16,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -124,9 +124,11 @@ class Watch:
         raise NoBrowser("the page that ran the model was closed, and no other took its place: open the notebook and run this again")
 
 
-def wait(call: Call) -> Reply:
+def wait(call: Call, behind: Collection[Call] = ()) -> Reply:
     """Blocks until the call is done. An interrupt cancels it on both sides.
 
+    Args:
+        behind: calls that wait for it, in their order; they are cancelled with it, the last first, so that the page begins none.
     Raises:
         NoBrowser: no page answers.
         RemoteError: the page refused.
@@ -141,12 +143,17 @@ def wait(call: Call) -> Reply:
                     pump.step(waker, 0.25)
                 watch.check()
     except BaseException:
-        call.cancel()
+        _give_up(call, behind)
         raise
     return call.result()
 
 
-async def wait_async(call: Call) -> Reply:
+def _give_up(call: Call, behind: Collection[Call]) -> None:
+    for each in reversed([call, *behind]):
+        each.cancel()
+
+
+async def wait_async(call: Call, behind: Collection[Call] = ()) -> Reply:
     """Like :func:`wait`, without blocking the event loop."""
     watch = Watch(call)
     future = asyncio.wrap_future(call)
@@ -158,7 +165,7 @@ async def wait_async(call: Call) -> Reply:
                 if pump:
                     pump.let_go()
     except BaseException:
-        call.cancel()
+        _give_up(call, behind)
         raise
     return future.result()
 

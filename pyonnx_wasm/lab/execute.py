@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -14,26 +15,25 @@ from ..dtypes import DType, from_numpy, to_numpy
 from ..feeds import Outputs, fed
 from ..program import Compiled, Signature
 from ..program import file as ponnx
-from ..runtimes import call
-from ..runtimes.cpu import Executor
+from ..runtimes import call, cpu
+from ..runtimes.profile import Enough, combined
 from ..session import is_compiled
 from . import statistics
 
-SECONDS = 1.0  # repetitions stop after this
-REPEATS = 20
 MAX_ELEMENTS = 1 << 28
 FILLS = ("random", "zeros", "ones", "range")
 
 
 def run(path: str, sizes: Mapping[str, int], inputs: Mapping[str, Mapping[str, str]], threads: int) -> dict[str, Any]:
-    """Runs a model on the native core.
+    """Runs a model on the core that is here: the native one, or in Pyodide the WebAssembly one.
 
     Args:
         sizes: of the symbolic dimensions; 1 where nothing is said.
         inputs: by name ``{"fill": one of FILLS}`` or ``{"file": path of an .npy file}``; random where nothing is said.
     Returns:
-        ``outputs`` (``{name, dtype, shape, statistics}``), ``steps`` (``[origin, milliseconds]``, the best of the repetitions),
-        ``compile_ms``, ``first_ms``, ``best_ms``, ``runs``, ``arena_bytes``.
+        ``outputs`` (``{name, dtype, shape, statistics}``), ``steps`` (``[origin, milliseconds]``, over ``runs`` runs as
+        :func:`..runtimes.profile.combined` takes them), ``ms`` their sum, ``compile_ms``, ``first_ms``, and ``arena_bytes``, None where
+        the core does not tell.
     Raises:
         ValueError and the compiler's and the core's errors: the text names the input or the node.
     """
@@ -41,28 +41,34 @@ def run(path: str, sizes: Mapping[str, int], inputs: Mapping[str, Mapping[str, s
     compiled, feeds = _prepared(path, sizes, inputs)
     compile_ms = _since(begin)
     begin = time.perf_counter()
-    executor = Executor(compiled.main, compiled.init, compiled.weights, threads)
+    executor = _executor(compiled, threads)
     dims, flat = fed(feeds, compiled.inputs)
     made = Outputs(compiled.outputs)
     outputs = call(executor, dims, flat, made.empty)
     first_ms = _since(begin)
-    best: list[tuple[str, int]] = []
-    times: list[float] = []
-    until = time.perf_counter() + SECONDS
-    while len(times) < REPEATS and (not times or time.perf_counter() < until):
-        begin = time.perf_counter()
-        steps = executor.core.time_steps(flat, outputs)
-        times.append(_since(begin))
-        best = [(o, min(a, b)) for (o, a), (_, b) in zip(steps, best, strict=True)] if best else steps
+    measured = []
+    enough = Enough(None)
+    while enough.again():
+        again = Outputs(compiled.outputs)
+        measured.append(executor.profile(flat, again.bound(executor.bind(dims, flat)), again.empty))
+    steps = combined(measured)
     return {
         "outputs": _described(compiled.outputs, made, outputs),
-        "steps": [[origin, ns / 1e6] for origin, ns in best],
+        "steps": [[step.name, step.ms] for step in steps],
         "compile_ms": compile_ms,
         "first_ms": first_ms,
-        "best_ms": min(times),
-        "runs": len(times),
-        "arena_bytes": executor.core.arena_bytes,
+        "ms": sum(step.ms for step in steps),
+        "runs": len(measured),
+        "arena_bytes": executor.core.arena_bytes if hasattr(executor, "core") else None,
     }
+
+
+def _executor(compiled: Compiled, threads: int) -> Any:
+    if sys.platform == "emscripten":
+        from ..runtimes import pyodide
+
+        return pyodide.Executor(compiled.main, compiled.init, compiled.weights, threads)
+    return cpu.Executor(compiled.main, compiled.init, compiled.weights, threads)
 
 
 def _since(begin: float) -> float:

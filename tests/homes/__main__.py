@@ -21,6 +21,9 @@ from PIL import Image
 from playwright.sync_api import Browser, Page, expect, sync_playwright
 
 from pyonnx_wasm.testing import chromium
+from pyonnx_wasm.testing.lab import Lab
+
+from . import vscode
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "build" / "homes"
@@ -179,6 +182,25 @@ def marimo(browser: Browser, folder: Path) -> None:
         shot(page, "marimo")
 
 
+def vscode_(browser: Browser, folder: Path) -> None:
+    """Widgets in the manager of VS Code's Jupyter extension, runs of a session in the browser, and kept pictures in VS Code's renderer."""
+    options = chromium.launch_options()  # of a page that no server sent the browser does not know that it is local
+    own = browser.browser_type.launch(**{**options, "args": [*options["args"], "--disable-features=LocalNetworkAccessChecks"]})
+    with Lab(folder / "lab") as lab:
+        for look in ("light", "dark"):
+            page = vscode.page_of(own, folder, lab, look)
+            assert vscode.run(page, CELLS) == [""] * len(CELLS)
+            widgets(page, folder)
+            expect(page.locator(".pwx-profile .pwx-status")).to_contain_text("median of")
+            dark = page.locator(".pwx-playground").evaluate("e => getComputedStyle(e).backgroundColor")
+            assert (dark == "rgb(31, 31, 31)") == (look == "dark"), "the widget has the colours of the editor"
+            assert vscode.run(page, [BRIDGE, RUN]) == ["", "ran (2, 10)\n"]
+            page.screenshot(path=FOLDER / f"vscode-{look}.png", full_page=True)
+            vscode.pictures(page)
+            page.close()
+    own.close()
+
+
 def opened(browser: Browser, address: str) -> Page:
     page = browser.new_page(viewport={"width": 1100, "height": 900})
     page.set_default_timeout(60_000)
@@ -192,14 +214,16 @@ def shot(page: Page, name: str) -> None:
     page.close()
 
 
-HOMES: dict[str, Callable[[Browser, Path], None]] = {"notebook7": notebook7, "voila": voila, "marimo": marimo}
+HOMES: dict[str, Callable[[Browser, Path], None]] = {"notebook7": notebook7, "voila": voila, "marimo": marimo, "vscode": vscode_}
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("homes", nargs="*", choices=[*HOMES, []], help="default: all")
     chosen = parser.parse_args().homes or list(HOMES)
-    python()
+    if set(chosen) != {"vscode"}:
+        python()
+    FOLDER.mkdir(parents=True, exist_ok=True)
     expect.set_options(timeout=60_000)
     failed = 0
     with sync_playwright() as playwright:

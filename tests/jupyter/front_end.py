@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -22,12 +23,18 @@ Handler = Callable[[Request], Any]
 
 
 class Cell:
-    """A cell that was sent: what it printed, its error, and whether it ended."""
+    """A cell that was sent: what it printed, its error, and whether it ended: it was answered, and all that it printed has come."""
 
     def __init__(self) -> None:
         self.text, self.error, self.done = "", "", threading.Event()
+        self._open = {"reply", "idle"}  # they come on channels of their own, in either order
 
-    def result(self, seconds: float = 20) -> str:
+    def came(self, what: str) -> None:
+        self._open.discard(what)
+        if not self._open:
+            self.done.set()
+
+    def result(self, seconds: float = 60) -> str:
         assert self.done.wait(seconds), f"the cell does not end; so far it printed {self.text!r}"
         return self.error or self.text.strip()
 
@@ -97,11 +104,13 @@ class FrontEnd:
         self._comms: list[str] = []
         self._ended = False
         path = os.pathsep.join(map(str, [*pythonpath, ROOT]))
-        self.manager = KernelManager(kernel_name="python3")
+        # Ports are found free some time before they are taken: sockets of a folder of one's own nobody else takes.
+        self._folder = tempfile.TemporaryDirectory(prefix="kernel-")
+        self.manager = KernelManager(kernel_name="python3", transport="ipc", ip=str(Path(self._folder.name, "ipc")))
         self.manager.start_kernel(env={**os.environ, "PYTHONPATH": path})
         self.client: BlockingKernelClient = self.manager.client()
         self.client.start_channels()
-        self.client.wait_for_ready(timeout=60)
+        self.client.wait_for_ready(timeout=120)
         if subshell:
             self._subshell = self._new_subshell()
         self._thread = threading.Thread(target=self._serve, daemon=True)
@@ -112,12 +121,13 @@ class FrontEnd:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         self._ended = True
-        self._thread.join(5)
+        self._thread.join(60)
         self.client.stop_channels()
         self.manager.shutdown_kernel(now=True)
         self.manager.cleanup_resources()
+        self._folder.cleanup()
 
-    def run(self, code: str, seconds: float = 20) -> str:
+    def run(self, code: str, seconds: float = 60) -> str:
         """Runs a cell to its end; what it printed, or its error."""
         return self.start(code).result(seconds)
 
@@ -154,12 +164,12 @@ class FrontEnd:
 
     def _new_subshell(self) -> str:
         self.client.control_channel.send(self.client.session.msg("create_subshell_request", {}))
-        return str(self.client.get_control_msg(timeout=10)["content"]["subshell_id"])
+        return str(self.client.get_control_msg(timeout=60)["content"]["subshell_id"])
 
     def delete_subshell(self) -> None:
         """Deletes the subshell in the kernel; messages go on naming it."""
         self.client.control_channel.send(self.client.session.msg("delete_subshell_request", {"subshell_id": self._subshell}))
-        assert self.client.get_control_msg(timeout=10)["content"]["status"] == "ok"
+        assert self.client.get_control_msg(timeout=60)["content"]["status"] == "ok"
 
     def _serve(self) -> None:
         session, shell = self.client.session, self.client.shell_channel.socket
@@ -190,13 +200,15 @@ class FrontEnd:
                 cell.error = f"{content['ename']}: {content['evalue']}"
             elif content["status"] != "ok":
                 cell.error = content["status"]
-            threading.Timer(0.05, cell.done.set).start()  # what it printed comes on another channel
+            cell.came("reply")
 
     def _published(self, message: Any) -> None:
         kind, content = message["msg_type"], message["content"]
-        if kind == "stream" and content["name"] == "stdout":
-            if cell := self._cells.get(message["parent_header"].get("msg_id")):
-                cell.text += content["text"]
+        cell = self._cells.get(message["parent_header"].get("msg_id"))
+        if kind == "stream" and content["name"] == "stdout" and cell:
+            cell.text += content["text"]
+        elif kind == "status" and content["execution_state"] == "idle" and cell:
+            cell.came("idle")
         elif kind == "comm_open" and content["target_name"] == "jupyter.widget":
             if "_esm" in content["data"]["state"]:
                 self._comms.append(content["comm_id"])

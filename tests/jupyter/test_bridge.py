@@ -3,7 +3,6 @@
 import ast
 import re
 import secrets
-import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -18,6 +17,7 @@ from playwright.sync_api import Browser, BrowserContext, Locator, expect
 from waiting import until
 
 import pyonnx_wasm as ort
+from tests.test_cancel import CASES
 
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "js" / "pages" / "digits" / "digits.onnx"
@@ -241,9 +241,7 @@ def test_two_tabs_and_a_closed_one(desk: Desk, expected: Callable[[int], str]) -
     assert second.run(1) == expected(3)
     expect(badge(second)).to_contain_text("stands by")  # the first tab ran it, and only it
     first.close()
-    begin = time.monotonic()
     assert second.run(2) == expected(4)
-    assert time.monotonic() - begin < 10
     expect(badge(second)).to_contain_text("digits.onnx · wasm")
 
 
@@ -259,71 +257,78 @@ def test_reload_in_the_middle_of_an_upload(desk: Desk) -> None:
     notebook.run(0)
     notebook.save()
     notebook.run(1, wait=False)
-    until(lambda: badge(notebook).get_attribute("data-phase") == "loading")
+    expect(badge(notebook)).to_have_attribute("data-phase", "loading")
     notebook.reload()
     notebook.idle()
     assert notebook.run(2) == "True"
 
 
-def test_interrupt(desk: Desk, expected: Callable[[int], str]) -> None:
+LOOP = """
+loop = ort.InferenceSession({path!r}, providers=["browser"])
+def trips(n): return {{"n": np.array(n), "x": np.ones(3, np.float32)}}
+loop.run(None, trips(1))
+"""
+
+
+@pytest.fixture
+def loop(tmp_path: Path) -> str:
+    """A cell with a model that takes as long as it is told: ``trips(1 << 50)`` take centuries."""
+    path = tmp_path / "loop.onnx"
+    path.write_bytes(CASES["loop"][0])
+    return LOOP.format(path=str(path))
+
+
+def test_an_interrupt_ends_what_the_page_computes(desk: Desk, expected: Callable[[int], str], loop: str) -> None:
+    """What is run after it would wait for it otherwise."""
     notebook = desk.open(
-        f"big = ort.InferenceSession({str(desk.big)!r}, providers=['browser'])",
-        "many = {'x': np.ones((1500, 1024), np.float32)}; big.run(None, {'x': many['x'][:1]})",
-        "big.run(None, many)",
-        "await big.run_async(None, many)",
-        "print('usable')",
+        loop,
+        "loop.run(None, trips(1 << 50))",
+        "await loop.run_async(None, trips(1 << 50))",
+        "print(loop.run(None, trips(4))[0].tolist())",
         "print(show(session.run(None, feed(1))))",
-    )
-    for cell in range(3):
-        notebook.run(cell)
-    for cell in (3, 4):
-        notebook.run(cell, wait=False)
-        until(lambda: badge(notebook).get_attribute("data-phase") == "running")
-        notebook.interrupt()
-        notebook.finish()
-        assert notebook.text(cell).startswith(("KeyboardInterrupt", "CancelledError"))
-        assert notebook.run(5) == "usable"
-        until(lambda: badge(notebook).get_attribute("data-phase") == "ready")
-    assert notebook.run(6) == expected(1)
-
-
-def test_runs_given_up_before_their_turn_are_not_begun(desk: Desk) -> None:
-    notebook = desk.open(
-        "import asyncio\n"
-        f"big = ort.InferenceSession({str(desk.big)!r}, providers=['browser'])\n"
-        "many = {'x': np.ones((1500, 1024), np.float32)}\n"
-        "big.run(None, many)",
-        "tasks = [asyncio.ensure_future(big.run_async(None, many)) for _ in range(5)]\n"
-        "await asyncio.sleep(0.2)\n"
-        "for task in tasks[1:]: task.cancel()\n"
-        "print(len(await tasks[0]))",
-        "for result in big.map([many] * 8, in_flight=8): print('one')",
-        "print(len(big.run(None, many)))",
     )
     for cell in range(2):
         notebook.run(cell)
-    assert notebook.run(2) == "1"
+    for cell in (2, 3):
+        notebook.run(cell, wait=False)
+        expect(badge(notebook)).to_have_attribute("data-phase", "running")
+        notebook.interrupt()
+        notebook.finish()
+        assert notebook.text(cell).startswith(("KeyboardInterrupt", "CancelledError"))
+        assert notebook.run(4) == "[5.0, 5.0, 5.0]"
+        expect(badge(notebook)).to_have_attribute("data-phase", "ready")
+    assert notebook.run(5) == expected(1)
+
+
+def test_runs_given_up_before_their_turn_are_not_begun(desk: Desk, loop: str) -> None:
+    notebook = desk.open(
+        loop,
+        "import asyncio\n"
+        "tasks = [asyncio.ensure_future(loop.run_async(None, trips(n))) for n in (1 << 50, 1, 1, 1, 1)]\n"
+        "await asyncio.sleep(0)\n"
+        "for task in reversed(tasks): task.cancel()\n"
+        "print({type(e).__name__ for e in await asyncio.gather(*tasks, return_exceptions=True)})",
+        "for result in loop.map([trips(n) for n in (1, 1 << 50, 1, 1, 1, 1, 1, 1)], in_flight=8): print('one')",
+        "print(loop.run(None, trips(4))[0].tolist())",
+    )
+    for cell in range(2):
+        notebook.run(cell)
+    assert notebook.run(2) == "{'CancelledError'}"
     notebook.run(3, wait=False)
-    until(lambda: notebook.text(3).startswith("one"))
+    until(lambda: notebook.text(3) == "one")
     notebook.interrupt()
     notebook.finish()
-    assert notebook.run(4) == "1"
+    assert notebook.run(4) == "[5.0, 5.0, 5.0]"
     badge(notebook).locator("summary").click()
-    runs = int(badge(notebook).locator("dt:text-is('Runs') + dd").inner_text())
-    finished = notebook.text(3).count("one")
-    assert 1 + 1 + finished + 1 <= runs <= 1 + 1 + finished + 2 + 1
+    expect(badge(notebook).locator("dt:text-is('Runs') + dd")).to_have_text("3")
 
 
-def test_the_kernel_restarts_in_the_middle_of_a_run(desk: Desk, expected: Callable[[int], str]) -> None:
-    notebook = desk.open(
-        f"big = ort.InferenceSession({str(desk.big)!r}, providers=['browser'])",
-        "big.run(None, {'x': np.ones((1500, 1024), np.float32)})",
-        "print(show(session.run(None, feed(1))))",
-    )
+def test_the_kernel_restarts_in_the_middle_of_a_run(desk: Desk, expected: Callable[[int], str], loop: str) -> None:
+    notebook = desk.open(loop, "loop.run(None, trips(1 << 50))", "print(show(session.run(None, feed(1))))")
     notebook.run(0)
     notebook.run(1)
     notebook.run(2, wait=False)
-    until(lambda: badge(notebook).get_attribute("data-phase") == "running")
+    expect(badge(notebook)).to_have_attribute("data-phase", "running")
     notebook.restart()
     expect(badge(notebook)).to_have_attribute("data-phase", "gone")
     expect(badge(notebook)).to_contain_text("the kernel was restarted or shut down; run the notebook again")
@@ -333,7 +338,7 @@ def test_the_kernel_restarts_in_the_middle_of_a_run(desk: Desk, expected: Callab
 
 
 def test_restarts_from_the_menu_of_a_notebook_opened_again(desk: Desk, expected: Callable[[int], str]) -> None:
-    """A saved notebook that shows the badge, opened on its idle kernel; after a restart the badge's cell is not run again."""
+    """A saved notebook that shows the badge, opened on its idle kernel; after a restart, ten times, only the session's cell is run."""
     badge_apart = SETUP.removesuffix("session.bridge\n")
     notebook = desk.open("session.bridge", "print(show(session.run(None, feed(2))))", setup=badge_apart)
     notebook.run_all()
@@ -341,7 +346,7 @@ def test_restarts_from_the_menu_of_a_notebook_opened_again(desk: Desk, expected:
     notebook.close()
     notebook = desk.tab(notebook.name)
     notebook.idle()
-    for _ in range(3):
+    for _ in range(10):
         notebook.page.evaluate("void jupyterapp.commands.execute('notebook:restart-kernel')")
         notebook.page.locator(".jp-Dialog .jp-mod-warn").click()
         notebook.page.wait_for_function("() => !document.querySelector('.jp-Dialog')")
@@ -350,13 +355,27 @@ def test_restarts_from_the_menu_of_a_notebook_opened_again(desk: Desk, expected:
         assert notebook.run(2) == expected(2)
 
 
-def test_a_full_cache_only_means_that_the_model_travels_again(desk: Desk, expected: Callable[[int], str]) -> None:
-    full = "Cache.prototype.put = () => Promise.reject(new DOMException('no room', 'QuotaExceededError'))"
-    notebook = desk.open("print(show(session.run(None, feed(1))))", script=full)
-    notebook.run_all()
-    assert notebook.text(1) == expected(1)
+FULL = """
+globalThis.refusals = [];
+const full = () => new DOMException('no room', 'QuotaExceededError');
+Cache.prototype.put = () => new Promise((_, refuse) => globalThis.refusals.push(() => refuse(full())));
+"""
+
+
+def test_a_full_cache_only_means_that_the_model_travels_again(desk: Desk, loop: str) -> None:
+    """It is told although the browser says so while the model runs."""
+    notebook = desk.open(loop, "loop.run(None, trips(1 << 50))", "print(loop.run(None, trips(4))[0].tolist())", script=FULL)
+    for cell in range(2):
+        notebook.run(cell)
+    notebook.run(2, wait=False)
+    expect(badge(notebook)).to_have_attribute("data-phase", "running")
+    notebook.page.wait_for_function("refusals.length > 1")  # of the core and of the model
+    notebook.page.evaluate("refusals.forEach((refuse) => refuse())")
+    notebook.interrupt()
+    notebook.finish()
     badge(notebook).locator("summary").click()
     expect(badge(notebook)).to_contain_text("from the kernel; the browser's cache did not take it: no room")
+    assert notebook.run(3) == "[5.0, 5.0, 5.0]"
 
 
 PUTS = """
@@ -433,7 +452,7 @@ def test_a_cache_without_room_drops_files_until_one_fits(desk: Desk) -> None:
     devtools.detach()
 
 
-def test_no_page_is_an_error_in_seconds(desk: Desk) -> None:
+def test_no_page_is_an_error(desk: Desk) -> None:
     """The tab is closed while the kernel works on; what the cell says is in the file that another tab reads."""
     notebook = desk.open(
         "import os, threading",
@@ -441,11 +460,10 @@ def test_no_page_is_an_error_in_seconds(desk: Desk) -> None:
 def late():
     while not os.path.exists('closed.txt'):
         time.sleep(0.01)
-    begin = time.monotonic()
     try:
         session.run(None, feed(1))
     except Exception as error:
-        open('outcome.txt', 'w').write(f"{type(error).__name__}: {error} {time.monotonic() - begin < 18}")
+        open('outcome.txt', 'w').write(f"{type(error).__name__}: {error}")
 threading.Thread(target=late).start()
 """,
     )
@@ -453,5 +471,5 @@ threading.Thread(target=late).start()
     notebook.close()
     (desk.lab.folder / "closed.txt").touch()
     outcome = desk.lab.folder / "outcome.txt"
-    until(lambda: outcome.exists() and outcome.read_text() != "", 30)
-    assert re.match("NoBrowser: the page that ran the model was closed.* True", outcome.read_text())
+    until(lambda: outcome.exists() and outcome.read_text() != "")
+    assert outcome.read_text().startswith("NoBrowser: the page that ran the model was closed")

@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pandas
 import pytest
 from onnx import TensorProto, helper
 
@@ -206,21 +207,16 @@ def test_tokenizer_objects(tmp_path: Path) -> None:
         Text(slow).spec(lambda name, data: name)
 
 
-class Frame:
-    """A data frame as far as pandas' is used."""
-
-    def __init__(self) -> None:
-        self.columns = ["length", "width"]
-
-    def to_numpy(self) -> np.ndarray:
-        return np.array([[1, 2.5], [3, 4]])
-
-
 def test_tables_from_data_frames(tmp_path: Path) -> None:
+    """Of pandas, columns of several dtypes among them."""
+    frame = pandas.DataFrame({"length": pandas.array([1, 3], "Int64"), "width": [2.5, 4]})
     path = model(tmp_path / "iris.onnx", {"x": ["rows", 2]}, {"y": [1, 3]})
-    for given in (Frame(), Table(rows=Frame())):  # type: ignore[arg-type]
+    for given in (frame, Table(rows=frame)):
         (panel,) = Playground(path, inputs={"x": given}).spec["panels"]
         assert (panel["columns"], panel["rows"]) == (["length", "width"], [[1.0, 2.5], [3.0, 4.0]])
+    for value in ("long", pandas.NA):
+        with pytest.raises(ValueError, match="a table holds numbers: column 'length' has"):
+            Playground(path, inputs={"x": pandas.DataFrame({"length": [value], "width": [1]})})
 
 
 def test_what_is_declared_stays(tmp_path: Path) -> None:

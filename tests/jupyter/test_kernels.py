@@ -1,8 +1,8 @@
 """Sessions in real kernels of the ipykernel releases that differ; the page's end is played by ``front_end``."""
 
+import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -45,7 +45,10 @@ def install(version: str) -> Path:
     folder = ROOT / "build" / "kernels" / version
     if not (folder / "ipykernel").is_dir():
         pip = [sys.executable, "-m", "pip", "install", "-q", "--disable-pip-version-check", "--no-deps"]
-        subprocess.run([*pip, "--target", folder, f"ipykernel=={version}"], check=True)
+        done = subprocess.run([*pip, "--target", folder, f"ipykernel=={version}"], capture_output=True, text=True, check=False)
+        if done.returncode:
+            shutil.rmtree(folder, ignore_errors=True)
+            pytest.fail(f"pip cannot install ipykernel {version}: {done.stderr.strip() or done.stdout.strip()}", pytrace=False)
     return folder
 
 
@@ -154,22 +157,23 @@ def test_pages_come_and_go(front_end: FrontEnd, expected: Callable[[int], str]) 
     second = front_end.page("page-2")
     assert front_end.run("print(show(session.run(None, feed(7))))") == expected(7)
     assert second.served == []
-    first.muted = True
+    first.muted, before = True, first.served.count("run")
     cell = front_end.start("print(show(session.run(None, feed(8))))")
-    until(lambda: first.served[-1] == "run")
+    until(lambda: first.served.count("run") > before)
     first.leave()
     assert cell.result() == expected(8)
     assert second.served == ["run"]
 
-    front_end.run("wait.SILENCE_SECONDS = wait.IMPATIENT_SECONDS = wait.CRASH_SECONDS = wait.RELOAD_SECONDS = 1.2")
+    kept = front_end.run("print(wait.SILENCE_SECONDS, wait.IMPATIENT_SECONDS, wait.CRASH_SECONDS, wait.RELOAD_SECONDS)").replace(" ", ", ")
+    times = "wait.SILENCE_SECONDS, wait.IMPATIENT_SECONDS, wait.CRASH_SECONDS, wait.RELOAD_SECONDS ="
+    front_end.run(f"{times} 2, 2, 0.5, 0.5")
     third = front_end.page("page-3")
     second.alive = False
     assert front_end.run("print(show(session.run(None, feed(9))))") == expected(9)
     assert third.served == ["run"]
     third.alive = False
-    begin = time.monotonic()
     assert "the page that ran the model was closed" in front_end.run("session.run(None, feed(1))")
-    assert time.monotonic() - begin < 25
+    front_end.run(f"{times} {kept}")
     front_end.page("page-4")
     assert front_end.run("print(show(await session.run_async(None, feed(2))))") == expected(2)
 
@@ -180,10 +184,10 @@ def test_a_subshell_that_is_deleted_takes_no_message_with_it(handlers: dict[str,
         assert front_end.run(SETUP) == ""
         page = front_end.pages[0]
         asked = page.call("asset", {"name": "core.wasm"})  # answered by the subshell, which is where the next would go
-        asked.result(10)
+        asked.result(60)
         front_end.delete_subshell()
         for _ in range(3):
-            assert page.call("asset", {"name": "core.wasm"}).result(10).json["bytes"] > 0
+            assert page.call("asset", {"name": "core.wasm"}).result(60).json["bytes"] > 0
         assert front_end.run("print(len(session.run(None, feed(1))))") == "1"
 
 
@@ -203,7 +207,8 @@ def test_a_page_of_another_version(handlers: dict[str, Callable[[Request], Any]]
         front_end.comm_message(
             front_end.pages[0].comm, {"method": "custom", "content": {"v": 99, "kind": "hello", "id": "h", "peer": "p"}}, None
         )
-        front_end.run("wait.RELOAD_SECONDS = 0.5")
+        front_end.run("wait.RELOAD_SECONDS = 0.5\nfrom pyonnx_wasm.jupyter.bridge import bridge")
+        until(lambda: front_end.run("print(bool(bridge().rpc.refusal))") == "True")
         assert "the page does not fit this kernel: the frame has wire version 99" in front_end.run("session.run(None, feed(1))")
 
 
@@ -213,7 +218,7 @@ def test_a_page_that_connects_while_a_cell_waits(front_end: FrontEnd) -> None:
     page.muted, before = True, len(page.served)
     cell = front_end.start("session.run(None, feed(1))")
     until(lambda: len(page.served) > before)
-    assert front_end.ask("kernel_info_request").done.wait(5)
-    assert front_end.ask("comm_info_request").done.wait(5)
+    assert front_end.ask("kernel_info_request").done.wait(60)
+    assert front_end.ask("comm_info_request").done.wait(60)
     page.muted = False
     assert cell.result() == ""

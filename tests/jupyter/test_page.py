@@ -41,7 +41,7 @@ def opened(browser: Browser, url: str) -> tuple[Page, list[str]]:
     shown.on("console", lambda message: told.append(message.text) if message.type == "error" or "pyonnx" in message.text else None)
     shown.on("pageerror", lambda error: told.append(str(error)))
     shown.goto(url)
-    expect(shown.locator(".pwx-badge")).to_have_attribute("data-state", "ready", timeout=30_000)
+    expect(shown.locator(".pwx-badge")).to_have_attribute("data-state", "ready")
     return shown, told
 
 

@@ -93,7 +93,7 @@ def ssd(boxes: list[list[float]], scores: list[list[float]]) -> dict[str, np.nda
 def shown(browser: Browser, path: Path, page: Page | None = None) -> Page:
     page = page or browser.new_page()
     page.goto(path.as_uri())
-    expect(page.locator(".pwx-badge")).to_have_attribute("data-state", "ready", timeout=30_000)
+    expect(page.locator(".pwx-badge")).to_have_attribute("data-state", "ready")
     page.locator("input[type=file]").set_input_files(path.with_name("grey.png"))
     return page
 
@@ -130,9 +130,13 @@ def test_boxes_of_a_head_that_nobody_declared(browser: Browser, page: Page, fold
     expect(count).to_have_text("1 box")
 
 
-def test_masks_on_the_picture(browser: Browser, page: Page, folder: Path) -> None:
+@pytest.mark.parametrize("numbers", [None, np.int64, np.int32], ids=["scores", "int64", "int32"])
+def test_masks_on_the_picture(browser: Browser, page: Page, folder: Path, numbers: Any) -> None:
+    """Of scores for each class, and of what ends in an ArgMax over them."""
     scores = np.zeros((1, 5, SIDE, SIDE), np.float32)
     scores[0, 0], scores[0, 3, 16:48, 16:48] = 1, 2
+    if numbers:
+        scores = scores.argmax(1).astype(numbers)
     path = head(folder / "model.onnx", {"masks": scores}, "nothing, cat, dog, bird, fish")
     shown(browser, Playground(path).save_html(folder / "page.html"), page)
     expect(page.locator(".pwx-classes li")).to_have_text(["nothing 75 %", "bird 25 %"])

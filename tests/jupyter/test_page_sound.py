@@ -1,6 +1,7 @@
 """Sound and film in a playground's page: files, what is recorded, and what cannot be."""
 
 import io
+import re
 import wave
 from pathlib import Path
 
@@ -8,9 +9,10 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, BrowserType, Page, expect
 
-from pyonnx_wasm.jupyter import Audio, Playground, Sound, Tensor
+from pyonnx_wasm.jupyter import Audio, Image, Playground, Sound, Tensor
+from pyonnx_wasm.testing.chromium import launch_options
 
 pytestmark = pytest.mark.browser
 RATE = 16_000
@@ -86,6 +88,62 @@ def test_a_microphone_that_is_not_there_is_said(page: Page, tmp_path: Path) -> N
     page.get_by_role("button", name="Record").click()
     expect(page.get_by_role("alert").filter(has_text="microphone")).to_be_visible()
     page.close()
+
+
+# How often the sound in a player typically goes up through zero in a second, though parts of it be lost, and its greatest sample.
+HEARD = """async player => {
+  const bytes = await (await fetch(player.src)).arrayBuffer();
+  const samples = (await new OfflineAudioContext(1, 1, 16000).decodeAudioData(bytes)).getChannelData(0);
+  const loud = samples.subarray(samples.findIndex((v) => Math.abs(v) > 0.2));
+  const ups = [];
+  let most = 0;
+  for (let k = 1; k < loud.length; k++) {
+    // Where the line between two samples comes through zero.
+    if (loud[k - 1] < 0 && loud[k] >= 0) ups.push(k - loud[k] / (loud[k] - loud[k - 1]));
+    most = Math.max(most, Math.abs(loud[k]));
+  }
+  const apart = ups.slice(1).map((at, k) => at - ups[k]).sort((a, b) => a - b);
+  return [16000 / apart[apart.length >> 1], most];
+}"""
+
+
+def test_a_microphone_and_a_camera(browser_type: BrowserType, tmp_path: Path) -> None:
+    """The microphone hears a tone, which the model doubles; the camera's frames go through a model one by one."""
+    (tmp_path / "tone.wav").write_bytes(tone(30, 48_000, 1))
+    options = launch_options()
+    devices = ["fake-device-for-media-stream", "fake-ui-for-media-stream", f"file-for-fake-audio-capture={tmp_path}/tone.wav"]
+    browser = browser_type.launch(**{**options, "args": [*options["args"], *(f"--use-{device}" for device in devices)]})
+    page = browser.new_page()
+    playground = Playground(
+        model(tmp_path / "m.onnx", "Add", [1, "n"]),
+        inputs={"x": Audio(RATE, sources=("microphone",))},
+        outputs={"y": [Sound(RATE), Tensor()]},
+    )
+    page.goto(playground.save_html(tmp_path / "page.html").as_uri())
+    record = page.get_by_role("button", name="Record")
+    record.click()
+    expect(page.get_by_text("Recording: press again to end it")).to_be_visible()
+    expect(record).to_have_attribute("aria-pressed", "true")
+    page.wait_for_function("begin => performance.now() > begin + 1500", arg=page.evaluate("performance.now()"))
+    record.click()
+    expect(page.get_by_text(re.compile(r"Recording: \d\.\d+ s at 16000 Hz"))).to_be_visible()
+    heard, loudest = page.get_by_label("The sound given to the model").evaluate(HEARD)
+    doubled, most = page.get_by_label("Sound of y").evaluate(HEARD)
+    assert [heard, doubled] == pytest.approx([440, 440], rel=0.05)
+    assert most == pytest.approx(2 * loudest, rel=0.02)
+    expect(record).to_have_attribute("aria-pressed", "false")
+
+    path = model(tmp_path / "pictures.onnx", "Mul", [1, 3, 24, 32], "pixels")
+    page.goto(Playground(path, inputs={"pixels": Image(sources=("camera",))}).save_html(tmp_path / "camera.html").as_uri())
+    expect(page.locator(".pwx-badge")).to_have_attribute("data-state", "ready")
+    page.get_by_role("button", name="Camera").click()
+    expect(page.locator(".pwx-status")).to_contain_text("fps")
+    seen = "() => [...document.querySelectorAll('.pwx-stage')].map((c) => c.toDataURL()).join()"
+    first = page.evaluate(seen)
+    page.wait_for_function(f"first => ({seen})() !== first", arg=first)
+    page.get_by_role("button", name="Camera").click()
+    expect(page.locator(".pwx-status")).to_have_text("Waiting for an input")
+    browser.close()
 
 
 def test_a_film_is_seen_frame_by_frame(page: Page, tmp_path: Path) -> None:

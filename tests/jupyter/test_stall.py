@@ -131,3 +131,15 @@ def test_options_are_checked(options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"stall_seconds|has no option backend|backends of the browser"):
         _options([("browser", options)])
     assert _options([("browser", {"stall_seconds": 5})]) == (["webgpu", "wasm"], 5.0)
+
+
+def test_calls_behind_one_that_is_given_up_are_given_up_before_it() -> None:
+    """The page would begin them otherwise."""
+    line = Line()
+    line.hello()
+    calls = [line.rpc.call("run", {"k": k}) for k in range(3)]
+    assert [line.take()["kind"] for _ in calls] == ["call"] * 3
+    wait._give_up(calls[0], calls[1:])
+    assert [(header["kind"], header["id"]) for header in (line.take() for _ in calls)] == [
+        ("cancel", c.message.id) for c in reversed(calls)
+    ]

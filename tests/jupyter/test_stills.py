@@ -19,6 +19,7 @@ from pyonnx_wasm.testing import chromium
 
 HERE = Path(__file__).parent / "stills"
 SCENES = {
+    "chat": "stage.chat()",
     "profile": "stage.profile()",
     "compare": "stage.compare()",
     "photo": "stage.playground(['file', 'camera'])",
@@ -38,6 +39,7 @@ def stage(page: Page, script: Path, theme: str) -> None:
     page.add_style_tag(content=page.evaluate("stage.css"))
     for name, make in SCENES.items():
         page.evaluate(f"name => document.body.append(Object.assign({make}, {{ id: name }}))", name)
+    page.locator("#chat .pwx-button:enabled", has_text="Send").wait_for()
     page.locator("#photo .pwx-example").click()
     page.locator("#photo .pwx-best .pwx-label").wait_for()
     page.locator("#compare .pwx-times tbody tr").nth(1).wait_for()
@@ -110,6 +112,19 @@ def test_hidden_things_stay_hidden(page: Page) -> None:
         }"""
     )
     assert np.array_equal(np.asarray(before), np.asarray(still(page, "photo", "light")))
+
+
+def test_of_long_conversations_the_newest_is_shown(page: Page) -> None:
+    """And never less than the last question with its answer, however long that is."""
+    heights = []
+    for length in (40, 4000):
+        told = [{"role": role, "content": f"{n} " + "word " * length} for n in range(30) for role in ("user", "assistant")]
+        page.evaluate("told => document.body.append(Object.assign(stage.chat(told), { id: 'long' }))", told)
+        heights.append(still(page, "long", "light").height / 2)
+        assert page.locator("#long .pwx-said").count() == 60
+        page.locator("#long").evaluate("e => e.remove()")
+    assert 1200 < heights[0] < 1800
+    assert heights[1] > 4000
 
 
 def main() -> None:

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from accessibility import complaints
 from onnx import numpy_helper
 from playwright.sync_api import Browser, expect
-from test_accessibility import complaints
 from viewer import Viewer, viewer_lab
 from viewer_models import HOSTILE, blocks, branches, decoder, hostile, varied
 
@@ -360,7 +360,7 @@ def test_the_outline_does_what_the_graph_does_by_keyboard(viewer: Viewer) -> Non
     expect(viewer.panel(".pw-kind")).to_have_text("Div")
 
 
-def test_commands_and_settings(viewer: Viewer) -> None:
+def test_commands_and_settings(viewer: Viewer, lab: Lab, browser: Browser) -> None:
     viewer.show("digits.onnx")
     run = "id => jupyterapp.commands.execute(`pyonnx-wasm:${id}`)"
     viewer.page.evaluate(run, "close-all")
@@ -376,6 +376,12 @@ def test_commands_and_settings(viewer: Viewer) -> None:
         "async () => (await (await fetch('/lab/api/settings/pyonnx-wasm:viewer')).json()).schema?.properties.boxes.default"
     )
     assert settings == 240
+    save = "boxes => jupyterapp.serviceManager.settings.save('pyonnx-wasm:viewer', JSON.stringify(boxes))"
+    viewer.page.evaluate(save, {"boxes": 4})
+    other = Viewer.open(lab, browser, "digits.onnx")
+    expect(other.status).to_contain_text("in 4 boxes")
+    other.page.close()
+    viewer.page.evaluate(save, {})
 
 
 @pytest.mark.parametrize("look", ["light", "dark", "forced"])

@@ -42,6 +42,13 @@ except ValueError as error: print(error)""",
     "g = Playground(model)\ng",
 ]
 
+# Keeps what status lines say: they change faster than a test looks.
+HEAR = """() => {
+  globalThis.said = [];
+  const hear = () => document.querySelectorAll(".pwx-status").forEach((line) => said.push(line.textContent));
+  new MutationObserver(hear).observe(document.body, { subtree: true, childList: true, characterData: true });
+}"""
+
 
 def test_times_and_functions(tmp_path: Path, browser_type: BrowserType) -> None:
     """On a page whose GPU is a processor: wasm is preferred, with the reason."""
@@ -60,9 +67,12 @@ def test_times_and_functions(tmp_path: Path, browser_type: BrowserType) -> None:
         expect(times.nth(1)).to_have_text(re.compile(rf"wasm{number}{number} to {number}{number}–\d+"))
         assert all(int(row.locator("td").last.inner_text()) >= 5 for row in times.all())
 
+        notebook.page.evaluate(HEAR)
         notebook.run(2)
         status = notebook.output(2).locator(".pwx-status")
         expect(status).to_contain_text(re.compile(rf"median of \d+ runs after a first of {number}"), timeout=60_000)
+
+        assert any(re.match(r"Measuring: run \d+, \d+ %", text) for text in notebook.page.evaluate("said"))
 
         assert notebook.run(3) == "4 True {'wasm'} True" or notebook.text(3).startswith("4 True {'webgpu'")
 

@@ -35,9 +35,10 @@ class Viewer:
     def open(cls, lab: Lab, browser: Browser, name: str, theme: str = "light", size: tuple[int, int] = (1280, 800)) -> Viewer:
         """Opens a file by its path and waits until the graph or an error is shown."""
         page = browser.new_page(viewport={"width": size[0], "height": size[1]})
+        page.set_default_timeout(60_000)
         viewer = cls(page)
         page.goto(f"{lab.url}lab/workspaces/{secrets.token_hex(4)}/tree/{name}?token={lab.token}")
-        expect(viewer.page.locator(".pw-viewer .pw-graph[data-boxes], .pw-viewer .pw-failed").first).to_be_attached(timeout=60_000)
+        expect(viewer.page.locator(".pw-viewer .pw-graph[data-boxes], .pw-viewer .pw-failed").first).to_be_attached(timeout=180_000)
         viewer.theme(theme)
         return viewer
 

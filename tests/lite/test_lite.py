@@ -68,7 +68,7 @@ def visit(lite: Path) -> dict[str, Any]:
     with Server(lite, isolated=False) as server, sync_playwright() as playwright:
         browser = playwright.chromium.launch(**chromium.launch_options(webgpu=True))
         context = browser.new_context(viewport={"width": 1280, "height": 1000})
-        context.set_default_timeout(60_000)
+        context.set_default_timeout(120_000)
         elsewhere: list[str] = []
         context.on("request", lambda r: None if r.url.startswith((server.url, "blob:", "data:")) else elsewhere.append(r.url))
         page = context.new_page()

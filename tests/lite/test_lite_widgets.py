@@ -36,6 +36,7 @@ def test_widgets_run_in_the_page_and_answer_the_kernel(browser: Browser) -> None
     assert (LITE / "extensions" / "anywidget" / "package.json").exists(), "the site is not built: make lite"
     with Server(LITE, isolated=False) as server:
         context = browser.new_context(viewport={"width": 1280, "height": 1000})
+        context.set_default_timeout(120_000)
         page = context.new_page()
         errors: list[str] = []
         elsewhere: list[str] = []
@@ -71,7 +72,7 @@ def test_widgets_run_in_the_page_and_answer_the_kernel(browser: Browser) -> None
         page.keyboard.press("Shift+Enter")
         expect(page.get_by_text("read as 1", exact=True)).to_be_visible()
         compare, profile = page.locator(".pwx").nth(1), page.locator(".pwx").nth(2)
-        expect(compare.locator("tr", has_text="wasm")).to_contain_text("same")
+        expect(compare.locator("tr", has_text="probabilities")).to_contain_text("same")
         expect(profile).to_contain_text("conv")
         expect(profile.locator(".pwx-badge")).to_have_text("wasm · one thread")
         assert not errors

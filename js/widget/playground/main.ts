@@ -1,6 +1,7 @@
 /** The anywidget module of pyonnx_wasm.jupyter.Playground. */
 import ui from "../ui/ui.css";
 import { widget, wire } from "../ui/mount.js";
+import { follow, give, Views } from "../ui/views.js";
 import css from "./playground.css";
 import { start } from "./page.js";
 import { linked, unlinked, type Linked } from "./linked.js";
@@ -8,8 +9,7 @@ import { Playground } from "./playground.js";
 import type { Rpc } from "../rpc.js";
 import type { Spec } from "./panel.js";
 
-const DISPLAY_MS = 5000;
-const views = new Set<Playground>();
+const views = new Views<Playground>();
 
 if (globalThis.document?.documentElement.dataset["pyonnxPage"] === "playground") start(ui + css);
 
@@ -21,10 +21,7 @@ export default widget(
       host,
       signal,
       sync: !!model.get!("sync"),
-      onSync(sync) {
-        model.set!("sync", sync);
-        model.save_changes!();
-      },
+      onSync: (sync) => give(model, "sync", sync),
       onValue: (results) => {
         // Python has them from a call; this is for links.
         const value = linked(results);
@@ -39,28 +36,15 @@ export default widget(
         playground.refuse(error);
       }
     };
-    model.on("change:inputs", onInputs);
+    follow(model, "inputs", signal, onInputs);
     if (Object.keys((model.get!("inputs") ?? {}) as Linked).length) onInputs();
-    const onSync = (): void => playground.setSync(!!model.get!("sync"));
-    model.on("change:sync", onSync);
-    views.add(playground);
-    signal.addEventListener("abort", () => {
-      views.delete(playground);
-      model.off("change:sync", onSync);
-      model.off("change:inputs", onInputs);
-    });
+    follow(model, "sync", signal, () => playground.setSync(!!model.get!("sync")));
+    views.add(playground, signal);
     return playground.element;
   },
   answer,
 );
 
 function answer(rpc: Rpc): void {
-  rpc.handle("current", async () => {
-    // A cell that asks may run before the one that displays has been drawn.
-    for (let waited = 0; !views.size && waited < DISPLAY_MS; waited += 50)
-      await new Promise((done) => setTimeout(done, 50));
-    const [view] = [...views].slice(-1);
-    if (!view) throw new Error("the widget is not displayed; display it in a cell first");
-    return { buffers: wire(await view.current()) };
-  });
+  rpc.handle("current", async () => ({ buffers: wire(await (await views.newest()).current()) }));
 }

@@ -200,18 +200,23 @@ export class HeatShow extends Show {
 
   render(result: Tensor, picture: Picture | undefined): string | undefined {
     const [height, width] = result.dims.slice(-2) as [number, number];
-    const planes = result.dims.length > 2 ? result.dims.at(-3)! : 1;
+    // Integers are the numbers of classes, one for each pixel.
+    const numbered = !this.spec.range && (result.type === "int64" || result.type === "int32");
+    const planes = result.dims.length > 2 && !numbered ? result.dims.at(-3)! : 1;
     if (!(height * width * planes)) return "The map is empty";
     const summary = summarise(result);
     const at = reader(result);
     const likeliest = (r: number, c: number): number => {
+      if (numbered) return at(r * width + c);
       let best = 0;
       for (let p = 1; p < planes; p++)
         if (at((p * height + r) * width + c) > at((best * height + r) * width + c)) best = p;
       return best;
     };
-    const classes = planes > 1;
-    const [low, high] = classes ? [0, planes - 1] : (this.spec.range ?? [summary.min, summary.max]);
+    const classes = planes > 1 || (numbered && summary.min >= 0);
+    const [low, high] = classes
+      ? [0, Math.max(planes - 1, numbered ? summary.max : 0)]
+      : (this.spec.range ?? [summary.min, summary.max]);
     if (classes) this.#classes(height, width, likeliest);
     else paintMap(this.#map, height, width, (r, c) => at(r * width + c), [low, high]);
     const target = this.#canvas;

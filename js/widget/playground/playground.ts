@@ -54,7 +54,7 @@ export class Playground {
   #sentAt = 0;
   /** Inputs that come from outside, in place of what the panels give. */
   #given: Tensors = {};
-  readonly #taken = h("div", { class: "pwx-found", hidden: true });
+  readonly #taken = h("div", { class: "pwx-strip", hidden: true });
   #waiting: { resolve(results: Tensors): void; reject(error: unknown): void }[] = [];
 
   constructor(readonly options: Options) {
@@ -95,7 +95,7 @@ export class Playground {
       ),
     );
     if (spec.found?.length)
-      this.element.insertBefore(h("div", { class: "pwx-found" }, `Taken: ${spec.found.join("; ")}`), this.#frame.body);
+      this.element.insertBefore(h("div", { class: "pwx-strip" }, `Taken: ${spec.found.join("; ")}`), this.#frame.body);
     this.element.insertBefore(this.#taken, this.#frame.body);
     this.#sync = h("input", {
       type: "checkbox",

@@ -1,8 +1,9 @@
 /** Text in and out, by a tokenizer in the Hugging Face format. */
-import { Tokenizer } from "@huggingface/tokenizers";
-import { button, h, messageOf } from "../ui/dom.js";
+import { button, h } from "../ui/dom.js";
 import { isFloat, reader, store, whole, type Tensor, type Tensors, type Value } from "../ui/tensor.js";
+import { tokenizerOf } from "../ui/tokenizer.js";
 import { arrayOf } from "../../player/dtypes.js";
+import type { Words } from "../../tokenizer/words.js";
 import {
   panel,
   valueOf,
@@ -15,21 +16,14 @@ import {
 
 const PAUSE = 120;
 
-async function tokenizer(context: Context, asset: string): Promise<Tokenizer> {
-  const text = new TextDecoder().decode(await context.asset(asset));
-  try {
-    return new Tokenizer(JSON.parse(text) as object, {});
-  } catch (error) {
-    throw new Error(`the tokenizer cannot be used: ${messageOf(error)}`);
-  }
-}
+const tokenizer = async (context: Context, asset: string): Promise<Words> => tokenizerOf(await context.asset(asset));
 
 export class TextPanel implements InputPanel {
   readonly element: HTMLElement;
   readonly #area: HTMLTextAreaElement;
   readonly #count = h("span", { class: "pwx-soft" });
   readonly #values: Value[];
-  #tokenizer: Tokenizer | undefined;
+  #tokenizer: Words | undefined;
   #failed: unknown;
 
   constructor(
@@ -113,7 +107,7 @@ function tensor({ type, shape }: Value, row: readonly number[]): Tensor {
 export class TextShow implements OutputPanel {
   readonly element: HTMLElement;
   readonly #text = h("output", { class: "pwx-text" });
-  #tokenizer: Tokenizer | undefined;
+  #tokenizer: Words | undefined;
   #failed: unknown;
 
   constructor(

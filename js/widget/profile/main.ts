@@ -1,6 +1,7 @@
 /** The anywidget module of pyonnx_wasm.jupyter.Profile. */
 import ui from "../ui/ui.css";
 import { given, widget } from "../ui/mount.js";
+import { follow } from "../ui/views.js";
 import type { Step } from "../ui/host.js";
 import css from "./profile.css";
 import { Profile, type Spec } from "./profile.js";
@@ -19,8 +20,7 @@ export default widget(ui + css, ({ model, rpc, host, signal, settled }) => {
     const steps = model.get!("trace") as readonly Step[];
     if (steps.length) profile.trace(steps);
   };
-  model.on("change:trace", show);
-  signal.addEventListener("abort", () => model.off("change:trace", show));
+  follow(model, "trace", signal, show);
   show();
   return profile.element;
 });

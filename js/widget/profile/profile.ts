@@ -32,6 +32,8 @@ type Column = "index" | "name" | "kernel" | "ms" | "bytes";
 const MOST_ROWS = 400;
 const MOST_RUNS = 200;
 const ENOUGH_MS = 400;
+/** So long at most it is run again because the clock told no time of some step. */
+const PATIENCE_MS = 2000;
 
 /** Ticks of a clock below which a median says little. */
 const COARSE = 4;
@@ -41,8 +43,11 @@ function typical(times: readonly number[], tick: number): number {
   const sorted = [...times].sort((a, b) => a - b);
   const median = (sorted[(sorted.length - 1) >> 1]! + sorted[sorted.length >> 1]!) / 2;
   if (median >= COARSE * tick) return median;
-  const kept = sorted.slice(0, Math.max(1, Math.floor(sorted.length * 0.9)));
-  return kept.reduce((a, b) => a + b, 0) / kept.length;
+  return mean(sorted.slice(0, Math.max(1, Math.floor(sorted.length * 0.9)))) || mean(sorted);
+}
+
+function mean(times: readonly number[]): number {
+  return times.reduce((a, b) => a + b, 0) / times.length;
 }
 
 export class Profile {
@@ -102,6 +107,7 @@ export class Profile {
   /** Shows steps that come from Python, whatever runs here. */
   trace(steps: readonly Step[]): void {
     this.#epoch++;
+    this.#again = false;
     this.show(steps, ", from Python");
   }
 
@@ -187,11 +193,14 @@ export class Profile {
       const warming = (await model.profile(feeds)).reduce((sum, { ms }) => sum + ms, 0);
       const runs: Step[][] = [];
       const begin = performance.now();
-      while (
-        !signal.aborted &&
-        (runs.length < spec.runs || (runs.length < MOST_RUNS && performance.now() - begin < ENOUGH_MS))
-      ) {
-        runs.push(await model.profile(feeds));
+      const told = new Set<number>();
+      while (!signal.aborted) {
+        const passed = performance.now() - begin;
+        const enough = passed >= (runs[0] && told.size < runs[0].length ? PATIENCE_MS : ENOUGH_MS);
+        if (runs.length >= spec.runs && (enough || runs.length >= MOST_RUNS)) break;
+        const run = await model.profile(feeds);
+        runs.push(run);
+        run.forEach(({ ms }, i) => ms > 0 && told.add(i));
         if (epoch !== this.#epoch) break;
         const share = Math.max(runs.length / spec.runs, (performance.now() - begin) / ENOUGH_MS);
         this.#frame.status.textContent = `Measuring: run ${runs.length}, ${Math.min(100, 100 * share).toFixed(0)} %`;
@@ -269,7 +278,7 @@ export class Profile {
           "tr",
           { tabIndex: -1, "data-index": index, onclick: () => this.#select(block, true) },
           h("td", { class: "pwx-soft" }, String(index + 1)),
-          h("td", { class: "pwx-name", title: name }, h("bdi", {}, name)),
+          h("td", { class: "pwx-name" }, ...name.split(/(?<=[/.])/).flatMap((part) => [part, h("wbr")])),
           h(
             "td",
             {},

@@ -15,7 +15,7 @@ export class Frame {
     "aria-expanded": "false",
     onclick: () => this.#toggle(),
   });
-  readonly #note = h("div", { class: "pwx-note", hidden: true });
+  readonly #note = h("div", { class: "pwx-strip pwx-note", hidden: true });
   readonly #progress = h("div", {
     class: "pwx-progress",
     hidden: true,

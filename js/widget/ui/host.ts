@@ -10,6 +10,8 @@ export interface Runnable {
   run(feeds: Tensors): Promise<Tensors>;
   /** What the latest run took where it ran, in milliseconds, if that is not here: the way there and back is apart. */
   readonly inside?: (() => number | undefined) | undefined;
+  /** The player's session, where the model runs in this page. */
+  readonly session?: unknown;
   profile?(feeds: Tensors): Promise<Step[]>;
   release(): Promise<void>;
 }

@@ -140,6 +140,7 @@ async function inPage(rpc: Caller, ref: Ref, backend: string, report: Report, si
     label: `${session.backend} · ${where(session.backend, threads, info.adapter)}`,
     reason: session.fallback ?? (single ? "One thread: this page is not cross-origin isolated." : undefined),
     run: async (feeds) => (await session.run(given(feeds))) as Tensors,
+    session,
     profile: (feeds) => session.profile(given(feeds)),
     release: () => started.release(model),
   };
@@ -198,7 +199,7 @@ function stills(rpc: Rpc, css: string, signal: AbortSignal): (element: HTMLEleme
   const send = async (element: HTMLElement): Promise<void> => {
     if (signal.aborted || !element.offsetWidth || !element.closest(".jp-OutputArea-child")) return;
     try {
-      const width = Math.min(760, element.offsetWidth);
+      const width = Math.min(760, Math.max(600, element.offsetWidth));
       const looks: Uint8Array[] = [];
       for (const look of ["light", "dark"] as const)
         looks.push(new Uint8Array(await (await picture(element, css, look, width)).arrayBuffer()));

@@ -5,6 +5,8 @@ const SCALE = 2;
 const PATIENCE = 2000;
 /** Rows of a table that a picture shows. */
 const ROWS = 12;
+/** Height of a list of which a picture shows the newest, in CSS pixels. */
+const TALL = 1600;
 const TEXT = "http://www.w3.org/1999/xhtml";
 
 export type Look = "light" | "dark";
@@ -122,8 +124,15 @@ function freeze(from: HTMLElement, to: HTMLElement): void {
   for (const extra of to.querySelectorAll("[data-still='no'], [hidden], .pwx-probe")) extra.remove();
 }
 
-/** Tables without what only scrolling shows. */
+/** Tables and lists without what only scrolling shows. */
 function shorten(clone: HTMLElement): void {
+  for (const list of clone.querySelectorAll<HTMLElement>("[data-still='newest']")) {
+    let earlier = 0;
+    for (; list.children.length > 2 && list.offsetHeight > TALL; earlier++) list.firstElementChild!.remove();
+    const told = Object.assign(document.createElement("p"), { className: "pwx-soft" });
+    told.textContent = `${earlier} earlier ${earlier === 1 ? "message" : "messages"}`;
+    if (earlier) list.prepend(told);
+  }
   for (const body of clone.querySelectorAll("tbody")) {
     const extra = [...body.rows].slice(ROWS);
     if (extra.length < 2) continue;

@@ -9,5 +9,6 @@ await build({
   globalName: "stage",
   outdir: process.argv[2],
   loader: { ".css": "text" },
+  define: { BUILD: '""', VERSION: '""', COMPILER: '""', "import.meta.url": '"https://localhost/"' },
   logLevel: "warning",
 });

@@ -1,8 +1,10 @@
 /** Widgets on fixed figures: a model that answers at once and a clock that a test can foresee. */
 import ui from "../../../js/widget/ui/ui.css";
+import chatCss from "../../../js/widget/chat/chat.css";
 import compareCss from "../../../js/widget/compare/compare.css";
 import playgroundCss from "../../../js/widget/playground/playground.css";
 import profileCss from "../../../js/widget/profile/profile.css";
+import { Chat, type Message } from "../../../js/widget/chat/chat.js";
 import { Compare } from "../../../js/widget/compare/compare.js";
 import { Playground } from "../../../js/widget/playground/playground.js";
 import { Profile } from "../../../js/widget/profile/profile.js";
@@ -10,7 +12,7 @@ import { picture, type Look } from "../../../js/widget/ui/still.js";
 import type { Runnable } from "../../../js/widget/ui/host.js";
 import type { Tensors } from "../../../js/widget/ui/tensor.js";
 
-export const css = ui + compareCss + playgroundCss + profileCss;
+export const css = ui + chatCss + compareCss + playgroundCss + profileCss;
 const { signal } = new AbortController();
 
 /** Milliseconds pass only while a model runs. */
@@ -90,6 +92,41 @@ export function playground(sources: readonly ("draw" | "file" | "camera")[]): HT
   const options = { spec, host: host(() => ({ scores }), drawn), signal, sync: false, onSync() {}, onSettled() {} };
   return new Playground(options as never).element;
 }
+
+/** A conversation, with a system prompt that is nobody's business. */
+export function chat(messages: readonly Message[] = TALK): HTMLElement {
+  const none = { normalizer: null, pre_tokenizer: null, post_processor: null, decoder: null };
+  const words = { ...none, added_tokens: [], model: { type: "WordLevel", vocab: { "?": 0 }, unk_token: "?" } };
+  const floats = { isTensor: true, type: "float32", shape: [1, 2, "past", 4] };
+  const session = {
+    inputMetadata: ["key", "value"].map((part) => ({ ...floats, name: `past_key_values.0.${part}` })),
+    outputNames: ["logits", "present.0.key", "present.0.value"],
+    outputMetadata: [{ ...floats, name: "logits", shape: [1, "length", 1] }],
+  };
+  const [model, backends] = [{ label: "wasm · one thread", session, release: async () => {} }, ["wasm"]];
+  const shown = new Chat({
+    spec: { title: "small-talk.gguf", backends, tokenizer: "words", template: "", hints: { ends: [], context_length: 99 } },
+    host: { backends, asset: async () => new TextEncoder().encode(JSON.stringify(words)), load: async () => model },
+    signal,
+    player: async () => ({ Tensor: class {} }),
+    settings: () => ({}),
+    onMessages() {},
+    onSystem() {},
+    onSettled() {},
+  } as never);
+  shown.show(messages, "You are brief.");
+  return shown.element;
+}
+
+const TALK: readonly Message[] = [
+  { role: "user", content: "What lives in the sea, and is not a fish?" },
+  {
+    role: "assistant",
+    content: `Whales, for one: they breathe air. Others:\n\n  1. octopuses\n  2. ${"sea_urchins_".repeat(8)}`,
+  },
+  { role: "user", content: "And on land? <b>Briefly</b>." },
+  { role: "assistant", content: "Füchse." },
+];
 
 /** A sun in a blue sky. */
 function drawn(): Promise<Blob> {

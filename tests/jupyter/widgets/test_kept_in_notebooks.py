@@ -6,18 +6,25 @@ import base64
 import io
 import json
 import re
-import subprocess
-import sys
+from typing import Any
 
+import nbformat
 import numpy as np
 import pytest
 from desk import DIGITS, PLAYGROUND, Desk, best, widget
+from nbconvert import get_exporter as exporter
 from PIL import Image
 from playwright.sync_api import expect
 from waiting import until
 
 pytestmark = pytest.mark.browser
-EXPORTS = {"light": [], "dark": ["--theme=dark"], "plain": ["--template=basic"]}
+EXPORTS: dict[str, dict[str, Any]] = {
+    "light": {},
+    "dark": {"theme": "dark"},
+    "plain": {"template_name": "basic"},
+    "sanitized": {"sanitize_html": True},
+}
+FIGURE = {"markdown": r"!\[png\]\((.*?)\)", "rst": r"\.\. image:: (.*)", "latex": r"\\adjustimage\{.*\}\{(.*)\}"}
 
 
 def test_two_widgets_reload_and_close(desk: Desk) -> None:
@@ -88,31 +95,42 @@ def test_saved_notebook_keeps_a_picture_that_is_asked_for(desk: Desk) -> None:
     view.locator("input[type=file]").set_input_files(desk.models / "one.png")
     expect(best(view)).to_have_text("1")
     until(lambda: any("image/png" in o.get("data", {}) for o in notebook.outputs(0)))
-    (kept,) = [o["data"]["image/png"] for o in notebook.outputs(0) if "image/png" in o.get("data", {})]
+    notebook.save()
+    path = desk.path
+    # The file's, as the widget may send another while this goes on.
+    (kept,) = [o["data"]["image/png"] for o in nbformat.read(path, as_version=4).cells[0].outputs if "image/png" in o.get("data", {})]
     grey = np.asarray(grey_of(base64.b64decode(kept)))
     dark = np.flatnonzero((grey < 10).sum(0) > 40) / grey.shape[1]  # columns with much of the photo's black
     assert 0.2 < dark.max() < 0.35, "the photo is in the middle of its half, as in the widget"
     expect(notebook.output(0).locator(".jp-RenderedImage")).to_be_hidden()
-    notebook.save()
-    path = desk.path
-    until(lambda: "image/png" in path.read_text())
 
     for name, options in EXPORTS.items():
-        command = [sys.executable, "-m", "nbconvert", "--to", "html", "--log-level=ERROR", f"--output={name}", *options, path]
-        subprocess.run(command, check=True, cwd=path.parent)
+        html, _ = exporter("html")(**options).from_filename(path)
         if name == "plain":  # as of a renderer that trusts no notebook: without style sheets and scripts
-            html = path.with_name("plain.html")
-            html.write_text(re.sub(r"(?s)<(style|script)\b.*?</\1>", "", html.read_text()))
+            html = re.sub(r"(?s)<(style|script)\b.*?</\1>", "", html)
+        path.with_name(f"{name}.html").write_text(html, "utf-8")
         page = notebook.page.context.new_page()
         page.route("http*://**", lambda route: route.abort())  # what the export would fetch for formulas
         page.goto(path.with_name(f"{name}.html").as_uri(), wait_until="commit")
         picture = page.locator("img")
         expect(picture).to_be_visible()
         assert picture.evaluate("image => image.decode().then(() => image.naturalWidth)") > 600
-        expect(page.get_by_text("Playground of digits.onnx")).to_be_visible(visible=name == "plain")
+        expect(page.get_by_text("Playground of digits.onnx")).to_be_visible(visible=name in ("plain", "sanitized"))
         shown = np.asarray(grey_of(picture.screenshot()))
         assert (np.median(shown) < 64) == (name == "dark"), "the picture has the look of the page"
         page.close()
+    book = nbformat.read(path, as_version=4)
+    for cell in book.cells:  # without what kernels log of their own tasks
+        cell.outputs = [out for out in cell.outputs if out.output_type != "stream"]
+    for form, figure in FIGURE.items():
+        text, resources = exporter(form)().from_notebook_node(book)
+        text = text.partition(r"\begin{document}")[2] if form == "latex" else text
+        (named,) = re.findall(figure, text)
+        assert resources["outputs"][named] == base64.b64decode(kept), form
+        assert "Playground of digits.onnx: ink float32" in text.replace("\\", ""), form
+        # Neither HTML, which renderers escape or strip, nor a picture as text.
+        assert not re.search(r"<\w|base64|raw:: html", text), (form, text)
+        assert len(text) < 3000, form
 
     notebook.restart()
     notebook.reload()

@@ -115,10 +115,13 @@ def test_playground_takes_pictures_only(desk: Desk) -> None:
 
 
 def test_playground_of_numbers(desk: Desk) -> None:
-    """A table, a slider and a switch in, tables out; NaN is said, not drawn."""
+    """A data frame as a table, a slider and a switch in, tables out; NaN is said, not drawn."""
     model = str(desk.models / "numbers.onnx")
     notebook = desk.open(
-        f"w = Playground({model!r}, inputs={{'table': Table(['a', 'b', 'c'], [[1, 2, 3]]), 'factor': Slider(0, 4, 0.5, 2)}})\nw",
+        f"""import pandas as pd
+frame = pd.DataFrame({{"a": [1], "b": pd.array([2], "Int64"), "c": [3.0]}})
+w = Playground({model!r}, inputs={{'table': frame, 'factor': Slider(0, 4, 0.5, 2)}})
+w""",
         "result = await w.result(); print({k: v.tolist() for k, v in result.items() if k != 'logs'})",
     )
     view, keys = widget(notebook), notebook.page.keyboard
