@@ -20,7 +20,7 @@ QUICK = ["--runs", "3", "--seconds", "0", "--warm-up", "0"]
 
 
 def bench(capsys: pytest.CaptureFixture[str], *args: str) -> dict[str, Any]:
-    assert cli.main(["bench", *args, *QUICK, "--json"]) == 0
+    assert cli.main(["bench", *QUICK, *args, "--json"]) == 0
     document: dict[str, Any] = json.loads(capsys.readouterr().out)
     return document
 
@@ -46,6 +46,26 @@ def test_native(capsys: pytest.CaptureFixture[str]) -> None:
     text = render(document)
     assert "digits" in text
     assert "onnxruntime ms" in text
+
+
+def test_what_is_quantised_at_run_time_is_judged_by_parts(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    onnx = pytest.importorskip("onnx")
+    rng = np.random.default_rng(0)
+    lines, weights = ['<ir_version: 8, opset_import: ["": 17]> agraph (float[b, 64] x) => (float[b, 64] y) {'], []
+    for i in range(3):
+        source = "x" if i == 0 else f"t{i}"
+        lines += [f"q{i}, s{i}, z{i} = DynamicQuantizeLinear({source})", f"p{i} = MatMulInteger(q{i}, w{i}, z{i})"]
+        lines += [f"f{i} = Cast<to=1>(p{i})", f"m{i} = Mul(f{i}, s{i})", f"{'y' if i == 2 else f't{i + 1}'} = Tanh(m{i})"]
+        weights.append(onnx.numpy_helper.from_array(rng.integers(-128, 128, (64, 64), np.int8), f"w{i}"))
+    model = onnx.parser.parse_model("\n".join([*lines, "}"]))
+    model.graph.initializer.extend(weights)
+    onnx.save(model, path := tmp_path / "chain.onnx")
+    document = bench(capsys, str(path), "--native", "--dim", "b=9")
+    (row,) = document["cases"]
+    assert row["agree"]
+    assert row["error"] < 1e-5
+    assert row["parts"] == 3  # x is no result: it is given anyway
+    assert "in 3 parts" in render(document)
 
 
 def test_compile(capsys: pytest.CaptureFixture[str]) -> None:
@@ -331,3 +351,25 @@ def test_a_decode_step_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert row["of_least"] == round((176 + 176 + 176 + 16 + 40 + 32) / row["least_bytes"], 4)
     assert cli.main(["bench", "--count", str(path), "-d", "p=10"]) == 0
     assert "3 dispatches, 2 barriers" in capsys.readouterr().out
+    assert cli.main(["bench", "--count", "--ep", "webgpu", str(path), "-d", "p=10", "--json"]) == 0
+    [row] = json.loads(capsys.readouterr().out)["cases"]
+    grown = row["kernels"]["concat"]
+    assert (grown["read"], grown["written"]) == (16, 16), "the ten rows of the past are where they were"
+    assert row["least_bytes"] == (32 + 128 + 16) + 8 + 176, "the weights, the input, and the rows of the present once"
+    assert row["on_core"] == 0
+    assert row["groups"] == sum(one["groups"] for one in row["kernels"].values())
+
+
+@pytest.mark.browser
+def test_visits_of_pages_with_a_raw_model(capsys: pytest.CaptureFixture[str], apart: Callable[..., Any]) -> None:
+    document = apart(bench, capsys, str(DIGITS), "--raw", "--runs", "1")
+    assert (document["mode"], document["against"]) == ("raw", "onnxruntime-web")
+    (row,) = document["cases"]
+    assert row["agree"]
+    for visit in ("first", "second"):
+        for side in ("ours", "theirs"):
+            assert row[f"{side}_{visit}_ms"] > 0
+            assert row[f"{side}_{visit}_cpu_ms"] > 0
+        assert row[f"{visit}_ms_ratio"] == pytest.approx(row[f"theirs_{visit}_ms"] / row[f"ours_{visit}_ms"], rel=0.01)
+    assert row["theirs_peak_bytes"] > 1e6
+    assert "first visit ms" in render(document)

@@ -36,9 +36,24 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--native", action="store_true", help="against onnxruntime in this process, not onnxruntime-web in Chromium")
     parser.add_argument("--pyodide", action="store_true", help="compile and run inside Pyodide, in Chromium; beside nothing")
     parser.add_argument("--bridge", action="store_true", help="the line between a Jupyter kernel and the browser, through JupyterLab")
+    parser.add_argument(
+        "--big", nargs="?", type=float, const=5.0, metavar="GB", help="a model of so many GB of generated weights (default 5) in Chromium"
+    )
+    parser.add_argument(
+        "--raw", action="store_true", help=".onnx files given to pages: until the first results, first and second visit, and memory"
+    )
+    parser.add_argument(
+        "--generate", action="store_true", help="decoders of 4 bits, tokens per second: beside transformers.js and wllama in Chromium; with"
+        " --native beside llama-cpp-python and onnxruntime. MODEL names sizes: 135m, 1b"
+    )  # fmt: skip
+    parser.add_argument("--peers", type=Path, default=Path(), metavar="DIR", help="with --generate: whose node_modules hold the others")
+    parser.add_argument("--without", action="append", default=[], metavar="PEER", help="with --generate: leave this one out")
+    parser.add_argument("--tokens", default="128,32", metavar="N,M", help="with --generate: of the prompt, and new (default: %(default)s)")
     parser.add_argument("--compile", action="store_true", help="how long compiling takes, of the models or of some made for it")
     parser.add_argument(
-        "--count", action="store_true", help="dispatches, bytes, flops and barriers of a run, against the least; runs nothing"
+        "--count",
+        action="store_true",
+        help="dispatches, bytes, flops and barriers of a run, against the least; runs nothing; with --ep webgpu those of a GPU",
     )
     parser.add_argument("--ep", choices=("wasm", "webgpu"), default="wasm", help="backend of both sides in Chromium (default: %(default)s)")
     parser.add_argument("--real-gpu", action="store_true", help="with --ep webgpu: on the machine's GPU, not on SwiftShader")
@@ -64,6 +79,10 @@ def run(args: argparse.Namespace) -> None:
         from . import bridge
 
         return bridge.run(args.json)
+    if args.big is not None:
+        from . import big
+
+        return big.run(args.big, args.threads, as_json=args.json)
     if args.compile:
         from . import compile
 
@@ -71,6 +90,13 @@ def run(args: argparse.Namespace) -> None:
     for name in ("threads", "runs"):
         if getattr(args, name) < 1:
             raise ValueError(f"--{name} must be at least 1, not {getattr(args, name)}")
+    if args.generate:
+        from . import generate
+
+        return generate.run(
+            [str(model) for model in args.model], on_core=args.native, threads=args.threads, peers=args.peers, rounds=min(args.runs, 8),
+            tokens=args.tokens, without=args.without, in_page=args.in_page, as_json=args.json,
+        )  # fmt: skip
     if args.real_gpu and args.ep != "webgpu":
         raise ValueError("--real-gpu needs --ep webgpu")
     if args.dawn and (args.ep != "webgpu" or args.threads > 1 or args.cpu_time or args.native or args.pyodide):
@@ -82,7 +108,7 @@ def run(args: argparse.Namespace) -> None:
         if args.count:
             from . import count
 
-            documents = [count.rows(case) for case in chosen]
+            documents = [count.rows(case, args.ep == "webgpu") for case in chosen]
             print(json.dumps({"mode": "count", "cases": documents}) if args.json else "\n\n".join(map(count.render, documents)))
             return
         limits = report.Limits(args.runs, args.seconds, args.warm_up)
@@ -92,6 +118,12 @@ def run(args: argparse.Namespace) -> None:
                 native.versions(),
                 partial(native.measure, threads=args.threads, limits=limits, cpu_time=args.cpu_time, steps=args.steps),
             )
+        elif args.raw:
+            from .raw import Raw
+
+            pages = Raw(args.threads, args.onnxruntime_web, args.in_page, backend=args.ep, real_gpu=args.real_gpu)
+            stack.enter_context(pages)
+            versions, measure = pages.versions, partial(pages.visits, rounds=min(args.runs, 3))
         elif args.pyodide:
             from . import pyodide
 
@@ -163,7 +195,7 @@ def _document(args: argparse.Namespace, versions: dict[str, str], rows: list[rep
     from .. import __version__
 
     return {
-        "mode": "native" if args.native else "pyodide" if args.pyodide else "dawn" if args.dawn else "web",
+        "mode": "raw" if args.raw else "native" if args.native else "pyodide" if args.pyodide else "dawn" if args.dawn else "web",
         "against": "onnxruntime" if args.native else "" if args.pyodide else "onnxruntime-web",
         "backend": "native" if args.native else args.ep,
         "threads": args.threads,
@@ -171,7 +203,7 @@ def _document(args: argparse.Namespace, versions: dict[str, str], rows: list[rep
         "machine": report.machine(),
         "versions": {"pyonnx-wasm": __version__, **versions},
         "cases": rows,
-        "summary": report.summary([] if args.pyodide else rows),
+        "summary": report.summary([] if args.pyodide or args.raw else rows),
     }
 
 
@@ -189,6 +221,10 @@ def render(document: dict[str, Any]) -> str:
         from . import pyodide
 
         lines += pyodide.render(good)
+    elif document["mode"] == "raw":
+        from . import raw
+
+        lines.append(report.table([raw.cells(row) for row in good]))
     elif good:
         cells = [_native_cells(row, against) if document["mode"] == "native" else _web_cells(row, against) for row in good]
         lines.append(report.table(cells))
@@ -225,7 +261,8 @@ def _speed(row: report.Row, against: str) -> dict[str, str]:
 
 
 def _error(row: report.Row) -> str:
-    return ("" if row["agree"] else "WRONG ") + ("" if row["error"] is None else f"{row['error']:.0e}")
+    found = ("" if row["agree"] else "WRONG ") + ("" if row["error"] is None else f"{row['error']:.0e}")
+    return found + (f" in {row['parts']} parts" if "parts" in row else "")
 
 
 def _native_cells(row: report.Row, against: str) -> dict[str, str]:

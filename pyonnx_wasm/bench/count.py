@@ -3,27 +3,44 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from .. import compiler
+from ..gpu import Case as Way
+from ..gpu import cases_of
+from ..gpu.lower import call_of
 from ..ir import Node, Storage, Value, dims, reachable
 from ..ir.dims import DimLike
 from ..ops.gather import GATHER
+from ..program import Compiled, ProgramView
+from ..program.section import MOST_WORKGROUPS
 from ..registry import Kernel
+from ..tensor import CONCAT
 from . import report
 from .cases import Case
 
 
 @dataclass
 class Count:
-    """Of one kernel, or of a whole run: dispatches, bytes read and written, multiply-adds (elements, where there are none) times two."""
+    """Of one kernel, or of a whole run: dispatches, bytes read and written, multiply-adds (elements, where there are none) times two.
+
+    Attributes:
+        groups: workgroups of a GPU.
+        loaded: bytes that they read together; above ``read`` where several read the same, which a cache may hold.
+    """
 
     dispatches: int = 0
     read: int = 0
     written: int = 0
     flops: int = 0
+    groups: int = 0
+    loaded: int = 0
+
+    def take(self, other: Count) -> None:
+        for name, value in vars(other).items():
+            setattr(self, name, getattr(self, name) + value)
 
 
 @dataclass
@@ -32,13 +49,15 @@ class Counts:
 
     Attributes:
         barriers: how often a step must wait for one that wrote what it reads, or reads what it writes, since the last time.
-        least: bytes of weights that are read, each once, of inputs and of outputs.
+        least: bytes of weights that are read, each once, of inputs and of outputs; of what stays on a GPU the new rows alone are written.
+        on_core: dispatches that a GPU leaves to the core.
     """
 
     total: Count = field(default_factory=Count)
     kernels: dict[str, Count] = field(default_factory=dict)
     barriers: int = 0
     least: int = 0
+    on_core: int = 0
 
     @property
     def share(self) -> float:
@@ -46,62 +65,119 @@ class Counts:
         return (self.total.read + self.total.written) / max(1, self.least)
 
 
-def count(case: Case) -> Counts:
-    """Counts the steps of a model at the sizes of a case, as they are before a target lets some write in place.
+def count(case: Case, gpu: bool = False) -> Counts:
+    """Counts the steps of a model at the sizes of a case: as they are before a target lets some write in place, or those of a GPU, where
+    a decoder's cache stays from step to step.
 
     Raises:
-        ValueError: the steps depend on data: there are branches, loops or sizes from contents.
+        ValueError: the steps depend on data: there are branches, loops or sizes from contents; or no GPU runs the model.
     """
-    compiled = compiler.compile(case.path)
+    compiled = compiler.compile(case.path, gpu=gpu)
     graph = compiled.graph
     assert graph is not None
     if graph.reads or any(graph.bodies()):
         raise ValueError("what a run does depends on data: there are branches, loops or sizes from contents, which cannot be counted")
     sizes = {name: case.dims.get(name, 1) for s in compiled.inputs for d in s.shape if isinstance(d, str) for name in [d]}
+    if gpu and compiled.gpu is None:
+        raise ValueError(compiled.on_core)
+    inputs = [v for _, v in graph.inputs]
+    outputs = [v for _, v in graph.outputs]
+    kept = _keep(compiled, inputs, sizes) if gpu else set()
     found = Counts()
     weights: dict[Storage, int] = {}
     touched: set[Storage] = set()
-    for node in [node for node in reachable(graph) if not node.const]:
-        one = Count(1, 0, sum(_bytes(v, sizes) for v in node.outs.values()), _flops(node, sizes))
-        for value in node.inputs():
+    nodes = compiled.gpu.program.nodes if compiled.gpu else [node for node in reachable(graph) if not node.const]
+    for node in nodes:
+        way = _way(node, sizes) if gpu else None
+        if way and not _groups(way, sizes):
+            continue
+        one = Count(1, 0, sum(_bytes(v, sizes) for v in node.outs.values()), _flops(node, sizes), _groups(way, sizes) if way else 0)
+        if node.kernel is CONCAT and node.out.storage in kept:
+            one.written = sum(_bytes(v, sizes) for v in node.ins["x"])
+        for name, value in _operands(node):
             taken = min(_bytes(value, sizes), one.written) if _picks(node.kernel, value, node) else _bytes(value, sizes)
             one.read += taken
+            one.loaded += taken * _size(way.again.get(name, 1), sizes) if way else 0
             if value.storage.const:
                 weights[value.storage] = min(weights.get(value.storage, 0) + taken, _width(value, _size(value.storage.size, sizes)))
         used = {v.storage for v in (*node.inputs(), *node.outs.values()) if not v.storage.const}
         if used & touched:
             found.barriers, touched = found.barriers + 1, set()
         touched |= {v.storage for v in node.outs.values()}
+        found.on_core += gpu and way is None
         for into in (found.total, found.kernels.setdefault(node.kernel.name, Count())):
-            into.dispatches, into.read = into.dispatches + 1, into.read + one.read
-            into.written, into.flops = into.written + one.written, into.flops + one.flops
-    found.least = sum(weights.values()) + sum(_bytes(v, sizes) for _, v in (*graph.inputs, *graph.outputs))
+            into.take(one)
+    found.least = sum(weights.values()) + sum(_bytes(v, sizes) for v in (*inputs, *outputs))
+    if compiled.gpu:
+        view = ProgramView(compiled.gpu.program.code)
+        for state in view.states:  # its rows are read once, the new ones written
+            past = _bytes(inputs[state.past], sizes)
+            found.least -= past
     return found
 
 
-def rows(case: Case) -> dict[str, Any]:
+def _keep(compiled: Compiled, inputs: Sequence[Value], sizes: dict[str, int]) -> set[Storage]:
+    """Takes what stays on a GPU for being there already, all rows of it; the outputs that it is part of."""
+    assert compiled.gpu is not None
+    program = compiled.gpu.program
+    for state, told in zip(ProgramView(program.code).states, program.told, strict=True):
+        for d in told.shape:
+            assert isinstance(d, dims.Dim)
+            sizes[d.name] = _size(inputs[state.past].shape[state.axis], sizes)
+    rooms = {d.name for told in program.told for d in told.shape if isinstance(d, dims.Dim)}
+    return {n.out.storage for n in program.nodes if n.kernel is CONCAT and rooms & set(dims.symbols(n.out.storage.size))}
+
+
+def _way(node: Node, sizes: Mapping[str, int]) -> Way | None:
+    """How an adapter of many workgroups runs a step; None where the core does."""
+    find = cases_of(node.kernel.name)
+    if find is None:
+        return None
+    call = call_of(node)
+    call = replace(call, starts={name: value.offset for name, value in call.values.items()})
+    for way in find(call):
+        fits = _size(way.guard, sizes) and all(_size(call.starts[name], sizes) % 4 == 0 for name in way.vec4)
+        if fits and not (way.busy and _groups(way, sizes) < MOST_WORKGROUPS):
+            return way
+    return None
+
+
+def _groups(way: Way, sizes: Mapping[str, int]) -> int:
+    return math.prod([_size(g, sizes) for g in way.grid])
+
+
+def _operands(node: Node) -> Iterator[tuple[str, Value]]:
+    for name, value in node.ins.items():
+        for v in [value] if isinstance(value, Value) else value or ():
+            yield name, v
+
+
+def rows(case: Case, gpu: bool = False) -> dict[str, Any]:
     """The document of a case."""
-    found = count(case)
+    found = count(case, gpu)
     total = found.total
+    more = {"groups": total.groups, "loaded_bytes": total.loaded, "on_core": found.on_core} if gpu else {}
+    kept = ["dispatches", "read", "written", "flops", *(["groups", "loaded"] if gpu else [])]
     return {
         "case": case.name, "dispatches": total.dispatches, "barriers": found.barriers, "read_bytes": total.read,
-        "written_bytes": total.written, "flops": total.flops, "least_bytes": found.least, "of_least": round(found.share, 4),
-        "kernels": {name: one.__dict__ for name, one in sorted(found.kernels.items(), key=lambda item: -item[1].read)},
+        "written_bytes": total.written, "flops": total.flops, "least_bytes": found.least, "of_least": round(found.share, 4), **more,
+        "kernels": {
+            name: {key: getattr(one, key) for key in kept} for name, one in sorted(found.kernels.items(), key=lambda item: -item[1].read)
+        },
     }  # fmt: skip
 
 
 def render(document: Mapping[str, Any]) -> str:
     """A case as a person reads it."""
-    lines = [
-        {"kernel": name, "dispatches": str(one["dispatches"]), "read": f"{one['read']:,}", "written": f"{one['written']:,}",
-         "flops": f"{one['flops']:,}"}
-        for name, one in document["kernels"].items()
-    ]  # fmt: skip
+    lines = [{"kernel": name, **{key: f"{value:,}" for key, value in one.items()}} for name, one in document["kernels"].items()]
     moved = document["read_bytes"] + document["written_bytes"]
     told = (
         f"{document['case']}: {document['dispatches']} dispatches, {document['barriers']} barriers, {document['flops']:,} flops; "
         f"{moved:,} bytes moved, {document['of_least']:.2f} of the least ({document['least_bytes']:,})"
     )
+    if "groups" in document:
+        told += f"; {document['groups']:,} workgroups ask for {document['loaded_bytes']:,} bytes"
+        told += f"; {document['on_core']} steps are the core's" if document["on_core"] else ""
     return f"{report.table(lines)}\n{told}" if lines else told
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 import statistics
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,8 @@ from ..program import Compiled
 from ..runtimes import call
 from ..runtimes.cpu import Executor
 from ..session import InferenceSession
-from . import report
+from ..testing.peer import exact
+from . import parts, report
 from .cases import Case
 
 REBINDS = 64
@@ -61,13 +64,29 @@ def measure(case: Case, *, threads: int, limits: report.Limits, cpu_time: bool, 
     row["theirs_create_ms"] = round((time.perf_counter() - start) * 1e3, 1)
 
     tell("run")
-    row.update(report.difference(ours.run(None, feed), theirs.run(None, feed)))
-    clock = time.thread_time if cpu_time else time.perf_counter
+    row.update(difference(case, feed, ours))
+    clock = time.process_time if cpu_time else time.perf_counter
     sides = [partial(block, partial(run, None, feed), clock) for run in (ours.run, theirs.run)]
     row.update(report.paired(*report.pairs(sides, limits)))
     if case.flops:
         row["ours_gflops"], row["theirs_gflops"] = (round(case.flops / row[f"{k}_ms"] / 1e6, 1) for k in ("ours", "theirs"))
     return row
+
+
+def difference(case: Case, feed: dict[str, np.ndarray], ours: InferenceSession) -> dict[str, Any]:
+    """How far the outputs differ, by parts where the model quantises what it computes."""
+    import onnxruntime
+
+    with tempfile.TemporaryDirectory() as folder:
+        found = parts.cut(case, feed, Path(folder))
+        each, given, count = found or (case, feed, 0)
+        options = exact(onnxruntime.SessionOptions())
+        options.log_severity_level = 3
+        sides = (
+            InferenceSession(each.path) if found else ours,
+            onnxruntime.InferenceSession(each.path, options, providers=["CPUExecutionProvider"]),
+        )
+        return {**report.difference(*(side.run(None, given) for side in sides)), **({"parts": count} if found else {})}
 
 
 def block(run: Callable[[], Any], clock: Callable[[], float], repeat: int) -> float:

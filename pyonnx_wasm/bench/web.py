@@ -24,7 +24,7 @@ from ..runtimes import call, core
 from ..runtimes.cpu import Executor
 from ..server import Server
 from ..testing.chromium import launch_options
-from . import native, report
+from . import native, parts, report
 from .cases import Case
 
 HERE = Path(__file__).parent
@@ -178,12 +178,9 @@ class Web(AbstractContextManager["Web"]):
         tell("compile")
         compiled, compile_seconds = self._prepare(case)
         feed = case.feed(compiled.inputs)
-        rows = []
-        for i, s in enumerate(compiled.inputs):
-            (self._work / f"input{i}.bin").write_bytes(feed[s.name].tobytes())
-            rows.append(
-                {"name": s.name, "dtype": s.dtype.name, "dims": list(feed[s.name].shape), "url": self._address(f"/work/input{i}.bin")}
-            )
+        judged = self._by_parts(case, feed)
+        compiled, _ = self._prepare(case)
+        rows = self._inputs(compiled, feed)
         row: report.Row = {"case": case.name, "quantised": case.quantised, "compile_ms": round(compile_seconds * 1e3, 1)}
         row["model_bytes"] = {"ours": (self._work / "model.ponnx").stat().st_size, "theirs": case.path.stat().st_size}
         with self._serve(case.path.parent) as server:
@@ -194,7 +191,7 @@ class Web(AbstractContextManager["Web"]):
                 self._call(page, "feed", rows)
                 for side in SIDES:
                     self._call(page, "open", *self._opening(side, case))
-                row.update(self._call(page, "compare", SIDES))
+                row.update(judged or self._call(page, "compare", SIDES))
                 row.update(report.paired(*self._pairs(page, limits)))
                 for side in SIDES:
                     row[f"{side}_wasm_bytes"] = self._call(page, "memory", side)
@@ -206,6 +203,28 @@ class Web(AbstractContextManager["Web"]):
         if case.flops:
             row["ours_gflops"], row["theirs_gflops"] = (round(case.flops / row[f"{k}_ms"] / 1e6, 4) for k in SIDES)
         return row
+
+    def _inputs(self, compiled: Compiled, feed: dict[str, np.ndarray]) -> list[dict[str, Any]]:
+        """Writes what a page feeds, and where it finds it."""
+        rows = []
+        for i, s in enumerate(compiled.inputs):
+            (self._work / f"input{i}.bin").write_bytes(feed[s.name].tobytes())
+            url = self._address(f"/work/input{i}.bin")
+            rows.append({"name": s.name, "dtype": s.dtype.name, "dims": list(feed[s.name].shape), "url": url})
+        return rows
+
+    def _by_parts(self, case: Case, feed: dict[str, np.ndarray]) -> report.Row | None:
+        """How far the outputs of the parts differ, of a model that quantises what it computes."""
+        if (found := parts.cut(case, feed, self._work)) is None:
+            return None
+        each, given, count = found
+        compiled, _ = self._prepare(each)
+        rows = self._inputs(compiled, given)
+        with self._serve(self._work) as server, self._page(server) as page:
+            self._call(page, "feed", rows)
+            for side in SIDES:
+                self._call(page, "open", *self._opening(side, each))
+            return {**self._call(page, "compare", SIDES), "parts": count}
 
     def _opening(self, side: str, case: Case) -> list[Any]:
         ours: dict[str, Any] = {"worker": not self.in_page, "executionProviders": [self.backend]}
