@@ -23,7 +23,7 @@ SEARCH := build/site/search/minilm.ponnx
 WRITE := build/site/write/write.ponnx
 
 CORE_SOURCES := $(shell find kernels/cpp -name '*.cpp' -o -name '*.h') $(shell find pyonnx_wasm/toolchain.py pyonnx_wasm/registry.py pyonnx_wasm/tensor pyonnx_wasm/ops -name '*.py')
-TRANSLATED := $(addprefix pyonnx_wasm/,javascript onnxfile ir tensor ops passes program gpu compiler.py trace.py fold.py registry.py dtypes.py callbacks.py pictures.py pending.py)
+TRANSLATED := $(addprefix pyonnx_wasm/,javascript onnxfile gguf ir tensor ops passes program gpu compiler.py source.py trace.py fold.py registry.py dtypes.py callbacks.py pictures.py pending.py)
 PLAYER_SOURCES := package.json $(shell find $(TRANSLATED) kernels/wgsl -name '*.py' -o -name '*.wgsl') $(shell find js -path js/dist -prune -o -path js/pages -prune -o -type f -print)
 PAGE_SOURCES := $(shell find js/pages -type f)
 COMPILER := $(shell find pyonnx_wasm/*.py pyonnx_wasm/onnxfile pyonnx_wasm/ir pyonnx_wasm/tensor pyonnx_wasm/ops pyonnx_wasm/passes pyonnx_wasm/program pyonnx_wasm/gpu -name '*.py')
@@ -105,7 +105,7 @@ $(CORE): $(VENV) $(CORE_SOURCES)
 
 $(PLAYER): $(NODE) $(CORE) $(PLAYER_SOURCES)
 	@npm run --silent build
-	@rm -rf pyonnx_wasm/lib/player && mkdir -p pyonnx_wasm/lib/player && cp js/dist/*.mjs js/dist/*.wasm pyonnx_wasm/lib/player/ && rm pyonnx_wasm/lib/player/all.mjs
+	@rm -rf pyonnx_wasm/lib/player && mkdir -p pyonnx_wasm/lib/player && cp js/dist/*.mjs js/dist/*.wasm pyonnx_wasm/lib/player/ && rm pyonnx_wasm/lib/player/all.mjs pyonnx_wasm/lib/player/core64*
 	@touch $@
 
 $(WHEEL): $(PLAYER) hatch_build.py pyproject.toml README.md $(shell find pyonnx_wasm -name '*.py' -o -name '*.md')
@@ -116,7 +116,7 @@ $(WHEEL): $(PLAYER) hatch_build.py pyproject.toml README.md $(shell find pyonnx_
 	@wc -c dist/pyonnx_wasm-*.whl | sed '$$d'
 	@touch $@
 
-$(LITE): $(WHEEL) $(PYODIDE) notebooks/build.py $(wildcard notebooks/*.ipynb)
+$(LITE): $(WHEEL) $(PYODIDE) $(MINILM) $(wildcard notebooks/*.py notebooks/*.ipynb)
 	@$(BIN)/python notebooks/build.py dist/pyonnx_wasm-*-py3-none-any.whl build/lite
 	@touch $@
 

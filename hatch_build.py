@@ -20,6 +20,7 @@ PORTABLE = (
     f"{LIB}/player/core.wasm",
     f"{LIB}/player/core-relaxed.wasm",
     f"{LIB}/pyodide/glue.js",
+    f"{LIB}/pyodide/tokenizer.js",
     f"{LIB}/widget/bridge.js",
     f"{LIB}/labextension/pyonnx-wasm/package.json",
 )

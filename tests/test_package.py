@@ -1,5 +1,6 @@
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -21,6 +22,17 @@ def test_one_version() -> None:
     package, lock = (json.loads((ROOT / name).read_text()) for name in ("package.json", "package-lock.json"))
     assert {package["version"], lock["version"], version("pyonnx-wasm")} == {pyonnx_wasm.__version__}
     assert f"## {pyonnx_wasm.__version__}" in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_bundles_have_what_their_builds_define() -> None:
+    """A constant that a build forgot is an error only where a page comes by it."""
+    sources = [p.read_text("utf-8") for p in (ROOT / "js").rglob("*.*ts") if "dist" not in p.parts]
+    constants = {name for text in sources for name in re.findall(r"declare const ([A-Z_]+)", text)}
+    assert {"CORE_BUILD", "VERSION"} <= constants
+    built = [p for folder in ("player", "pyodide", "widget") for p in (ROOT / "pyonnx_wasm" / "lib" / folder).rglob("*.*js")]
+    loose = re.compile(rf"(?<![\w.$\"'`-])({'|'.join(sorted(constants))})(?![\w$\"'`:-])")
+    assert len(built) > 10
+    assert not {p.name: found for p in built if (found := set(loose.findall(p.read_text("utf-8"))))}
 
 
 def test_lock_file_names_no_registry() -> None:
@@ -57,6 +69,9 @@ def test_pure_wheel_is_small_and_whole(tmp_path: Path, environment: dict[str, st
     assert {n for n in names if n.endswith(".py")} == modules - of_tests
     required = [line for line in metadata.splitlines() if line.startswith("Requires-Dist") and "extra ==" not in line]
     assert [line for line in required if "sys_platform != 'emscripten'" not in line] == ["Requires-Dist: numpy>=1.26"]
+    for path in ("lib/widget/licences.txt", "lib/pyodide/tokenizer.licences.txt"):
+        assert f"pyonnx_wasm/{path}" in names
+        assert "@huggingface/tokenizers" in (ROOT / "pyonnx_wasm" / path).read_text("utf-8")
 
 
 def test_native_wheel_has_the_core_and_the_tag_of_its_platform(tmp_path: Path) -> None:

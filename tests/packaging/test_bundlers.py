@@ -23,7 +23,7 @@ from pyonnx_wasm.testing import pyodide
 pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
-SECONDS = 120
+SECONDS = 300  # of a machine with much else to do
 W = np.random.default_rng(7).standard_normal((67, 31), dtype=np.float32)
 X = (((np.arange(3 * 67) * 37) % 101) / np.float64(50) - 1).astype(np.float32).reshape(3, 67)
 # Strict, but for Playwright's own evaluation.
@@ -107,6 +107,7 @@ def bundle(package: Path, tmp_path: Path) -> Iterator[Callable[..., tuple[Path, 
 @pytest.fixture
 def page(browser: Browser) -> Iterator[Page]:
     page = browser.new_page()
+    page.set_default_timeout(120_000)
     yield page
     page.close()
 
@@ -215,3 +216,53 @@ def test_a_page_without_a_bundler(package: Path, page: Page, models: Path, tmp_p
     (tmp_path / "classic.js").write_text(f"const {{ InferenceSession, Tensor, env }} = pyonnxWasm;\n{RUN}")
     with Server({"/": tmp_path, "/models": models, "/player": package / "dist"}) as server:
         check(page, server.url)
+
+
+NEXT = MAIN.replace("Object.assign(window", "export function start() {\nObject.assign(window") + "}\n"
+
+
+@pytest.fixture(scope="module")
+def next_app(installed: Callable[[str], Path], package: Path) -> Path:
+    folder = installed("next") / "app"
+    shutil.rmtree(folder, ignore_errors=True)
+    shutil.copytree(HERE / "next", folder)
+    shutil.copytree(package, folder / "node_modules" / "pyonnx-wasm", copy_function=os.link)
+    (folder / "run.js").write_text(NEXT)
+    return folder
+
+
+@pytest.fixture
+def next_server(next_app: Path) -> Iterator[Callable[[str], str]]:
+    """Starts Next.js; gives the address where it listens."""
+    environment = os.environ | {"NEXT_TELEMETRY_DISABLED": "1"}
+    tool = str(next_app.parent / "node_modules" / ".bin" / "next")
+    running: list[subprocess.Popen[str]] = []
+
+    def serve(mode: str) -> str:
+        if mode == "start":
+            done = subprocess.run([tool, "build"], cwd=next_app, env=environment, capture_output=True, text=True, timeout=SECONDS)
+            assert done.returncode == 0, done.stdout + done.stderr
+        command = [tool, mode, "--port", "0", "--hostname", "127.0.0.1"]
+        server = subprocess.Popen(command, cwd=next_app, env=environment, stdout=subprocess.PIPE, text=True)
+        running.append(server)
+        assert server.stdout is not None
+        lines: list[str] = []
+        for line in server.stdout:
+            lines.append(line)
+            if "http://127.0.0.1:" in line:
+                return line[line.index("http://") :].strip().rstrip("/") + "/"
+        raise AssertionError("".join(lines))
+
+    yield serve
+    for server in running:
+        server.terminate()
+        server.communicate(timeout=SECONDS)
+
+
+@pytest.mark.skipif("PYONNX_WASM_NEXT" not in os.environ, reason="Next.js takes minutes; PYONNX_WASM_NEXT=1 runs it")
+@pytest.mark.parametrize("mode", ["start", "dev"])
+def test_a_page_of_next(next_server: Callable[[str], str], page: Page, models: Path, mode: str) -> None:
+    address = next_server(mode)
+    page.set_default_timeout(1000 * SECONDS)
+    page.route("**/models/dense.ponnx", lambda route: route.fulfill(path=models / "dense.ponnx"))
+    check(page, address)

@@ -25,7 +25,7 @@ RUNTIMES = {
     "deno": ["node_modules/.bin/deno", "run", "-A"],
     "bun": ["node_modules/.bin/bun"],
 }
-SECONDS = 60
+SECONDS = 300  # of a machine with much else to do
 NO_GPU_PART = "has no part for GPUs"
 RNG = np.random.default_rng(7)
 W = RNG.standard_normal((67, 31), dtype=np.float32)
@@ -131,7 +131,7 @@ def test_what_the_translation_lacks_pyodide_compiles(models: Path, tmp_path: Pat
     def run(folder: Path) -> dict[str, Any]:
         options = {"pyodide": str(folder), "threads": 1}
         command = ["node", str(SCRIPT), (player / "index.mjs").as_uri(), "dense.onnx", "path", json.dumps(options)]
-        done = subprocess.run(command, cwd=models, capture_output=True, text=True, timeout=120)
+        done = subprocess.run(command, cwd=models, capture_output=True, text=True, timeout=SECONDS)
         assert done.returncode == 0, done.stderr
         got: dict[str, Any] = json.loads(done.stdout)
         return got

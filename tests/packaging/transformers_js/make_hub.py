@@ -19,16 +19,12 @@ from typing import Any
 os.environ["HF_HUB_OFFLINE"] = "1"
 sys.path.insert(0, str(Path(__file__).parents[2] / "producers"))
 
-import onnx
 import torch
 from hugging_face import SMALL, instance
-from onnxruntime.quantization import QuantType, quantize_dynamic
-from onnxruntime.quantization.matmul_bnb4_quantizer import MatMulBnb4Quantizer
-from onnxruntime.quantization.matmul_nbits_quantizer import MatMulNBitsQuantizer
-from onnxruntime.transformers.float16 import convert_float_to_float16
 from optimum.exporters.onnx import onnx_export_from_model
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors
 from transformers import PretrainedConfig
+from variants import DTYPES, make
 
 HUB = Path(__file__).parent / "hub"
 WORDS = [
@@ -107,25 +103,6 @@ def build(name: str, kind: str, task: str, given: dict[str, Any]) -> Path:
     return folder
 
 
-def dtypes(folder: Path) -> None:
-    """The files beside `model.onnx`, as transformers.js's own scripts make them."""
-    source = folder / "onnx" / "model.onnx"
-    for suffix, kind, fine in (("int8", QuantType.QInt8, False), ("uint8", QuantType.QUInt8, False), ("quantized", QuantType.QInt8, True)):
-        quantize_dynamic(source, folder / "onnx" / f"model_{suffix}.onnx", weight_type=kind, per_channel=fine, reduce_range=fine)
-    blocks = MatMulNBitsQuantizer(onnx.load(source), block_size=32, is_symmetric=True, accuracy_level=4)
-    blocks.process()
-    save(blocks.model.model, folder, "q4")
-    normal = MatMulBnb4Quantizer(onnx.load(source), 1, 64)  # NF4
-    normal.process()
-    save(normal.model.model, folder, "bnb4")
-    for suffix, model in (("fp16", onnx.load(source)), ("q4f16", onnx.load(folder / "onnx" / "model_q4.onnx"))):
-        save(convert_float_to_float16(model, keep_io_types=True, disable_shape_infer=True), folder, suffix)
-
-
-def save(model: onnx.ModelProto, folder: Path, suffix: str) -> None:
-    onnx.save(model, folder / "onnx" / f"model_{suffix}.onnx")
-
-
 def texts() -> None:
     bert = {**ONE_LAYER, "vocab_size": len(BERT_TOKENS)}
     labels = {"num_labels": 3}
@@ -137,7 +114,7 @@ def texts() -> None:
         ("entailment", "text-classification", {**labels, **named}),
     ):  # fmt: skip
         bert_tokenizer(build(name, "bert", task, {**bert, **more}))
-    dtypes(HUB / "features")
+    make(HUB / "features" / "onnx" / "model.onnx")
     folder = HUB / "writer"
     folder.mkdir(parents=True, exist_ok=True)
     control = ["<|endoftext|>", "<|user|>"]
@@ -146,9 +123,7 @@ def texts() -> None:
     given = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 2, "vocab_size": size, "eos_token_id": size - 2,
              "bos_token_id": size - 2, "pad_token_id": size - 2}  # fmt: skip
     build("writer", "llama", "text-generation-with-past", given)
-    dtypes(folder)
-    for suffix in ("int8", "uint8", "bnb4"):
-        (folder / "onnx" / f"model_{suffix}.onnx").unlink()
+    make(folder / "onnx" / "model.onnx", [suffix for suffix in DTYPES if suffix not in ("int8", "uint8")])
 
 
 def hearing() -> None:
@@ -251,12 +226,21 @@ def seeing() -> None:
     )
 
 
+def narrowing() -> None:
+    """What of the other dtypes tests do not make themselves."""
+    for name in ("fill", "tokens", "entailment", "classes", "objects", "pairs"):
+        make(HUB / name / "onnx" / "model.onnx", ["q4", "fp16"])
+    make(HUB / "classes" / "onnx" / "model.onnx", ["bnb4", "q4f16"])
+    for name in ("regions", "depth", "speaking"):
+        make(HUB / name / "onnx" / "model.onnx", ["q4"])
+
+
 def main() -> None:
     logging.disable(logging.WARNING)
     torch.set_num_threads(1)
-    for make in (texts, hearing, speaking, seeing):
-        if not sys.argv[1:] or make.__name__ in sys.argv[1:]:
-            make()
+    for part in (texts, hearing, speaking, seeing, narrowing):
+        if not sys.argv[1:] or part.__name__ in sys.argv[1:]:
+            part()
 
 
 if __name__ == "__main__":
