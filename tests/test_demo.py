@@ -11,7 +11,7 @@ from pyonnx_wasm.server import Server
 
 pytestmark = pytest.mark.browser
 
-LOAD = 60_000
+LOAD = 180_000
 
 
 @pytest.fixture

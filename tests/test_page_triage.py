@@ -21,7 +21,7 @@ pytestmark = pytest.mark.browser
 
 FOLDER = Path(__file__).parents[1] / "js/pages/triage"
 MODEL = FOLDER / "triage.onnx"
-LOAD = 60_000
+LOAD = 180_000
 Row = dict[str, str]
 
 

@@ -3,6 +3,7 @@ import { build } from "esbuild";
 import { cp, mkdir, readdir } from "node:fs/promises";
 import { dirname, extname, join } from "node:path";
 import { fileURLToPath } from "node:url";
+import { licences } from "../licences.mjs";
 
 const here = dirname(fileURLToPath(import.meta.url));
 const [target] = process.argv.slice(2);
@@ -14,7 +15,7 @@ for (const file of files.filter((file) => copied.has(extname(file)))) {
   await mkdir(dirname(join(target, file)), { recursive: true });
   await cp(join(here, file), join(target, file));
 }
-const entries = files.filter((file) => file.endsWith("main.ts"));
+const entries = files.filter((file) => /(main|\.worker)\.ts$/.test(file));
 await build({
   entryPoints: entries.map((file) => join(here, file)),
   outbase: here,
@@ -25,6 +26,7 @@ await build({
   format: "esm",
   target: "es2022",
   external: ["pyonnx-wasm", "pyonnx-wasm/generate"],
+  plugins: [licences(join(target, "licences.txt"))],
   logLevel: "warning",
 });
 await cp(join(here, "../dist"), join(target, "player"), {

@@ -29,15 +29,6 @@ export function milliseconds(ms: number): string {
   return `${ms < 10 ? ms.toFixed(2) : ms.toFixed(0)} ms`;
 }
 
-/** The metadata of a compiled model, as its author wrote it: in the JSON behind the header's length (PROGRAM.md, section 1). */
-export function metadataOf(model: ArrayBuffer): Record<string, string> {
-  const length = new DataView(model).getUint32(0, true);
-  const header = JSON.parse(new TextDecoder().decode(new Uint8Array(model, 8, length))) as {
-    provenance?: { model?: { metadata?: Record<string, string> } };
-  };
-  return header.provenance?.model?.metadata ?? {};
-}
-
 /** How sure a probability is, in words. */
 export function certainty(p: number): string {
   return p > 0.9 ? "quite sure" : p > 0.6 ? "probably" : "hard to say";
@@ -83,14 +74,14 @@ export function setBar(row: HTMLElement, p: number | undefined, best: boolean): 
 }
 
 /** Calls back with the files that are dropped on a place. */
-export function onDrop(place: HTMLElement, take: (file: File) => void): void {
+export function onDrop(place: HTMLElement, take: (files: File[]) => void): void {
   const over = (event: DragEvent): void => {
     event.preventDefault();
     place.classList.toggle("over", event.type === "dragover");
   };
   for (const kind of ["dragover", "dragleave", "drop"] as const) place.addEventListener(kind, over);
   place.addEventListener("drop", (event) => {
-    const [file] = event.dataTransfer?.files ?? [];
-    if (file) take(file);
+    const files = [...(event.dataTransfer?.files ?? [])];
+    if (files.length) take(files);
   });
 }

@@ -1,5 +1,5 @@
-import { Tokenizer } from "@huggingface/tokenizers";
 import { type InferenceSession, Tensor } from "pyonnx-wasm";
+import { Words } from "../../tokenizer/words.js";
 
 /** The model has 512 positions; sentences were cut to 256 tokens when it was trained. */
 const MAX_TOKENS = 256;
@@ -7,11 +7,11 @@ const MAX_TOKENS = 256;
 /** Turns texts into vectors of length 1 whose dot product is the similarity of meaning. */
 export class Encoder {
   readonly #session: InferenceSession;
-  readonly #tokenizer: Tokenizer;
+  readonly #tokenizer: Words;
 
   constructor(session: InferenceSession, tokenizer: object) {
     this.#session = session;
-    this.#tokenizer = new Tokenizer(tokenizer, {});
+    this.#tokenizer = new Words(tokenizer);
   }
 
   tokens(text: string): number[] {

@@ -1,5 +1,4 @@
 import { InferenceSession, Tensor } from "pyonnx-wasm";
-import { metadataOf } from "../common.js";
 
 /** A shape that was found; the box in parts of the picture's width and height. */
 export interface Found {
@@ -24,7 +23,7 @@ export class Detector {
 
   static async on(backend: "wasm" | "webgpu", model: ArrayBuffer): Promise<Detector> {
     const session = await InferenceSession.create(model, { executionProviders: [backend, "wasm"] });
-    return new Detector(session, JSON.parse(metadataOf(model)["labels"] ?? "[]") as string[]);
+    return new Detector(session, JSON.parse(session.metadata?.custom["labels"] ?? "[]") as string[]);
   }
 
   /** `longer` is the longer side in pixels that the model sees, `threshold` the least score from 0 to 1. Surest first. */

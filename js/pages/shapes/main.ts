@@ -177,7 +177,7 @@ function listen(model: ArrayBuffer): void {
     if (picker.files?.[0]) void open(picker.files[0]);
     picker.value = "";
   });
-  onDrop(element("stage"), (file) => void open(file));
+  onDrop(element("stage"), ([file]) => void open(file!));
   addEventListener("paste", (event) => {
     const [file] = event.clipboardData?.files ?? [];
     if (file) void open(file);

@@ -1,17 +1,5 @@
 import { InferenceSession, type Tensor } from "pyonnx-wasm";
-import {
-  bar,
-  certainty,
-  describe,
-  element,
-  fail,
-  latest,
-  metadataOf,
-  milliseconds,
-  onDrop,
-  read,
-  setBar,
-} from "../common.js";
+import { bar, certainty, describe, element, fail, latest, milliseconds, onDrop, read, setBar } from "../common.js";
 import { Batch } from "./batch.js";
 import { type About, Field, title } from "./form.js";
 
@@ -51,7 +39,7 @@ async function answersOf(session: InferenceSession, feeds: Record<string, Tensor
 async function start(): Promise<void> {
   const model = await (await read(MODEL)).arrayBuffer();
   const session = await InferenceSession.create(model);
-  const about = JSON.parse(metadataOf(model)["form"] ?? "{}") as Record<string, About>;
+  const about = JSON.parse(session.metadata?.custom["form"] ?? "{}") as Record<string, About>;
   const bars = new Map<string, HTMLElement>();
   const answers: Answers = (feeds) => answersOf(session, feeds);
 
@@ -78,7 +66,7 @@ async function start(): Promise<void> {
   changed();
 
   const batch = new Batch(inputs, answers);
-  onDrop(element("drop"), (file) => void batch.take(file));
+  onDrop(element("drop"), ([file]) => void batch.take(file!));
   const picker = element<HTMLInputElement>("file");
   picker.addEventListener("change", () => {
     const [file] = picker.files ?? [];

@@ -1,6 +1,8 @@
-import { Tokenizer } from "@huggingface/tokenizers";
+import { InferenceSession } from "pyonnx-wasm";
 import { Generator, type Generation, type Settings, type Token } from "pyonnx-wasm/generate";
-import { bar, describe, element, fail, megabytes, milliseconds, read, setBar } from "../common.js";
+import { Words } from "../../tokenizer/words.js";
+import { offline } from "../offline.js";
+import { bar, describe, element, fail, megabytes, milliseconds, onDrop, read, setBar } from "../common.js";
 
 const PAUSE = 350;
 const SHOWN = 5;
@@ -63,13 +65,32 @@ class Page {
   private current: Generation | undefined;
   private timer = 0;
 
-  constructor(private readonly generator: Generator) {}
+  constructor(private generator: Generator) {}
+
+  /** Goes on with another model. */
+  async turn(generator: Generator): Promise<void> {
+    const before = this.generator;
+    this.cancel();
+    this.generator = generator;
+    await this.write();
+    await before.release();
+  }
 
   /** Writes on from the text, once nobody types. */
   soon(): void {
     clearTimeout(this.timer);
     this.cancel();
-    this.timer = window.setTimeout(() => this.write().catch((error: unknown) => fail(status, error)), PAUSE);
+    this.timer = window.setTimeout(() => void this.again(), PAUSE);
+  }
+
+  /** Writes; what went wrong is told, and what had come before stays. */
+  async again(): Promise<void> {
+    try {
+      status.classList.remove("failed");
+      await this.write();
+    } catch (error) {
+      fail(status, error);
+    }
   }
 
   cancel(): void {
@@ -142,14 +163,77 @@ async function loaded(name: string): Promise<ArrayBuffer> {
   return new Blob(parts).arrayBuffer();
 }
 
-async function start(): Promise<void> {
+const OWN = { tokenizer: "tokenizer.json", model: "write.ponnx" };
+
+/** The page's own model. */
+async function own(): Promise<Generator> {
   const [tokenizer, model] = await Promise.all([
-    read("tokenizer.json").then((response) => response.json() as Promise<object>),
-    loaded("write.ponnx"),
+    read(OWN.tokenizer).then((response) => response.json() as Promise<object>),
+    loaded(OWN.model),
   ]);
-  const generator = await Generator.create(model, { tokenizer: new Tokenizer(tokenizer, {}), overflow: "slide" });
+  const reopen = async (): Promise<InferenceSession> =>
+    InferenceSession.create(await (await read(OWN.model)).arrayBuffer(), PINNED);
+  return made(model, tokenizer, reopen);
+}
+
+const PINNED = { preferredOutputLocation: "cpu-pinned" } as const;
+
+async function made(
+  model: ArrayBuffer,
+  tokenizer: object,
+  reopen: () => Promise<InferenceSession>,
+): Promise<Generator> {
+  const options = { tokenizer: new Words(tokenizer), overflow: "slide", reopen } as const;
+  return new Generator(await InferenceSession.create(model, PINNED), options);
+}
+
+/** Models of one's own: a file of the model, and the tokenizer.json that came with it, together or one after the other. */
+class Guests {
+  private model: File | undefined;
+  private tokenizer: object | undefined;
+
+  constructor(private readonly page: Page) {}
+
+  async take(files: readonly File[]): Promise<void> {
+    try {
+      for (const file of files)
+        if (file.name.endsWith(".json")) this.tokenizer = JSON.parse(await file.text()) as object;
+        else this.model = file;
+      const { model, tokenizer } = this;
+      if (!model || !tokenizer) {
+        const [have, need] = model
+          ? [model.name, "the tokenizer.json that belongs to it"]
+          : ["The tokenizer", "its model"];
+        status.textContent = `${have} is here; now drop ${need}.`;
+        return;
+      }
+      status.textContent = `Opening ${model.name}`;
+      const reopen = async (): Promise<InferenceSession> => InferenceSession.create(await model.arrayBuffer(), PINNED);
+      const generator = await made(await model.arrayBuffer(), tokenizer, reopen);
+      element("about").textContent = `${model.name} writes on, in this page; it was not sent anywhere.`;
+      [this.model, this.tokenizer] = [undefined, undefined];
+      await this.page.turn(generator);
+    } catch (error) {
+      this.model = undefined;
+      fail(status, error);
+    }
+  }
+}
+
+async function start(): Promise<void> {
+  const page = new Page(await own());
   element("loading").hidden = true;
-  const page = new Page(generator);
+  connect(page);
+  const guests = new Guests(page);
+  const files = element<HTMLInputElement>("files");
+  files.addEventListener("change", () => void guests.take([...(files.files ?? [])]).then(() => (files.value = "")));
+  element("open").addEventListener("click", () => files.click());
+  onDrop(document.documentElement, (dropped) => void guests.take(dropped));
+  await page.again();
+  void offline(["tokenizer.json", "write.ponnx"]).then((kept) => (element("offline").hidden = !kept));
+}
+
+function connect(page: Page): void {
   text.addEventListener("input", () => page.soon());
   text.addEventListener("keydown", (event) => {
     if (event.key !== "Enter" || !(event.ctrlKey || event.metaKey) || buttons.keep.disabled) return;
@@ -181,7 +265,21 @@ async function start(): Promise<void> {
     });
     element("ideas").append(button);
   }
-  await page.write();
 }
 
-start().catch((error: unknown) => fail(status, error));
+/** Opens the page's model; where that fails, a button tries again. */
+function begin(): void {
+  start().catch((error: unknown) => {
+    fail(status, error);
+    retry.hidden = false;
+  });
+}
+
+const retry = element<HTMLButtonElement>("retry");
+retry.addEventListener("click", () => {
+  retry.hidden = true;
+  status.textContent = "";
+  status.classList.remove("failed");
+  begin();
+});
+begin();
