@@ -10,9 +10,9 @@ from pyonnx_wasm.server import Server
 from pyonnx_wasm.testing import chromium
 
 ROOT = Path(__file__).parents[1]
-pytest_plugins = ["pytester"]
+pytest_plugins = ["pytester", "tests.crashes"]
 
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=60_000)  # of a machine with much else to do
 
 
 @pytest.fixture(scope="session")

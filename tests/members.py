@@ -32,8 +32,8 @@ ABSENT = {
     **dict.fromkeys(["ModelCompiler", "OrtCompileApiFlags", "OrtExternalInitializerInfo", "OrtEpContextData",
                     "OrtEpContextDataBuffer"], COMPILED),
     **dict.fromkeys(
-        ["SessionIOBinding", "OrtSparseFormat", "capi", "contextlib", "import_capi_exception", "onnxruntime_validation", "package_name",
-         "print_debug_info", "get_build_info", "get_version_string", "has_collective_ops", "enable_telemetry_events",
+        ["SessionIOBinding", "capi", "contextlib", "import_capi_exception", "onnxruntime_validation", "package_name",
+         "print_debug_info", "enable_telemetry_events",
          "set_global_thread_pool_sizes"], INTERNAL),
 }  # fmt: skip
 ABSENT_MEMBERS = {
@@ -44,16 +44,16 @@ ABSENT_MEMBERS = {
         "set_tuning_results": OTHERS,
     },
     "SessionOptions": {
-        "add_external_initializers_from_files_in_memory": "external data lie beside the file", "add_provider": OTHERS,
+        "add_provider": OTHERS,
         "add_provider_for_devices": OTHERS, "clear_ep_context_data_read_func": COMPILED, "has_providers": OTHERS,
         "set_ep_context_data_read_func": COMPILED, "set_load_cancellation_flag": INTERNAL, "set_provider_selection_policy": OTHERS,
-        "set_provider_selection_policy_delegate": OTHERS, "use_per_session_threads": "sessions always have their own",
+        "set_provider_selection_policy_delegate": OTHERS,
     },
     "RunOptions": {"add_active_adapter": OTHERS},
-    "OrtValue": {"as_sparse_tensor": "sparse inputs are SparseTensor", "from_dlpack": DEVICES, "ort_value_from_sparse_tensor": INTERNAL},
+    "OrtValue": {"as_sparse_tensor": "sparse inputs are SparseTensor", "ort_value_from_sparse_tensor": INTERNAL},
     "IOBinding": {"get_outputs_as_ortvaluevector": INTERNAL},
     "ModelMetadata": {},
-    "SparseTensor": {"as_blocksparse_view": INTERNAL, "as_coo_view": INTERNAL, "as_csrc_view": INTERNAL, "to_cuda": DEVICES},
+    "SparseTensor": {"as_blocksparse_view": INTERNAL, "to_cuda": DEVICES},
 }  # fmt: skip
 MODULES = {"version", "quantization", "transformers"}  # some builds have the first, who imports them the others
 PYTHON = ["InferenceSession", "SessionOptions", "RunOptions", "OrtValue", "IOBinding", "ModelMetadata", "SparseTensor"]

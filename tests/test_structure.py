@@ -14,7 +14,7 @@ from pyonnx_wasm.registry import KERNELS, OPERATORS
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pyonnx_wasm"
 LAYERS = (
-    {"dtypes", "onnxfile", "gguf", "source"},
+    {"dtypes", "onnxfile", "gguf", "source", "wasm64"},
     {"callbacks", "pictures"},
     {"ir"},
     {"registry"},
@@ -28,7 +28,7 @@ LAYERS = (
     {"session"},
     {"generate"},
     {"environment", "shim", "batch"},
-    {"__init__", "cli", "inspect", "javascript", "bench", "server", "testing", "parity", "__main__", "jupyter", "lab"},
+    {"__init__", "cli", "inspect", "javascript", "bench", "server", "endpoint", "testing", "parity", "__main__", "jupyter", "lab"},
 )
 LIMIT = 500
 
