@@ -129,7 +129,7 @@ def test_whisper_writes_what_is_most_likely(whisper: Generator) -> None:
 
 
 @pytest.mark.parametrize("settings", SETTINGS)
-def test_streamed_cancelled_several_foretold(t5: Generator, settings: dict[str, Any]) -> None:
+def test_streamed_cancelled_several_foretold(t5: Generator, settings: dict[str, Any], apart: Any) -> None:
     sources = [[5, 9, 3, 7, 1], [60, 2, 33, 1], [11]]
     want = []
     for source in sources:
@@ -141,7 +141,7 @@ def test_streamed_cancelled_several_foretold(t5: Generator, settings: dict[str, 
     async def streamed() -> list[int]:
         return [t.id async for t in t5.generate(sources[0], max_new_tokens=10, **settings)]
 
-    assert asyncio.run(streamed()) == want[0]
+    assert apart(asyncio.run, streamed()) == want[0]
     drafted = Generator(T5, draft="prompt")
     text = drafted.generate(sources[2], max_new_tokens=10, **settings)
     list(text)

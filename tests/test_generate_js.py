@@ -48,6 +48,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], Gene
 
 @pytest.mark.parametrize("k", range(len(SETTINGS)))
 def test_the_same_tokens_for_a_seed(both: tuple[dict[str, Any], Generator], k: int) -> None:
+    """Probabilities differ where a sum in another order rounds to another unit of its block, max / 32639, in nine products."""
     found, generator = both
     text = generator.generate([3, 1, 4, 1, 5], max_new_tokens=16, seed=SEED, **SETTINGS[k])
     tokens = list(text)
@@ -58,7 +59,7 @@ def test_the_same_tokens_for_a_seed(both: tuple[dict[str, Any], Generator], k: i
     assert got["reusedTokens"] == (4 if k else 0), "what is known already is not read again"
     for likely, token in zip(got["likely"], tokens, strict=True):
         assert [e["id"] for e in likely] == [i for i, _ in token.likely]
-        assert [e["probability"] for e in likely] == pytest.approx([p for _, p in token.likely], rel=1e-5)
+        assert [e["probability"] for e in likely] == pytest.approx([p for _, p in token.likely], rel=9 / 32639)
 
 
 def test_limits_stops_and_errors(both: tuple[dict[str, Any], Generator]) -> None:

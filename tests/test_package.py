@@ -15,7 +15,7 @@ import pyonnx_wasm
 from pyonnx_wasm.runtimes import core
 
 ROOT = Path(__file__).parents[1]
-USED_TESTING = ("__init__", "chromium", "lab", "pyodide", "system")  # by bench and parity
+USED_TESTING = ("__init__", "chromium", "lab", "peer", "pyodide", "system")  # by bench and parity
 
 
 def test_one_version() -> None:

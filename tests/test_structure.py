@@ -187,6 +187,8 @@ def weak(tree: ast.AST) -> list[str]:
         called = ast.unparse(node.func)
         if called == "time.sleep" and id(node) not in polls:
             found.append(f"{node.lineno}: sleeps outside of a loop that asks")
+        if called == "asyncio.run" and not any(isinstance(n, ast.Lambda) and node is n.body for n in ast.walk(tree)):
+            found.append(f"{node.lineno}: a loop inside of Playwright's; the fixture apart gives a thread")
         if called.endswith(".wait_for_timeout"):
             found.append(f"{node.lineno}: waits for time to pass")
         given = {k.arg for k in node.keywords}
@@ -202,8 +204,8 @@ def weak(tree: ast.AST) -> list[str]:
 def test_tests_wait_for_what_happens_and_skip_with_a_reason(apart: Callable[..., Any]) -> None:
     found = apart(lambda: {str(p.relative_to(ROOT)): lines for p in written_tests() if (lines := weak(ast.parse(p.read_text())))})
     assert not found
-    sleeping = "while not done():\n    time.sleep(0.1)\ntime.sleep(1)\npage.wait_for_timeout(9)\n"
+    sleeping = "while not done():\n    time.sleep(0.1)\ntime.sleep(1)\npage.wait_for_timeout(9)\nasyncio.run(f())\n"
     skipping = (
         "@pytest.mark.skip\n@pytest.mark.skipif(True)\ndef f(): pytest.skip()\n@pytest.mark.xfail(reason='a')\ndef g(): pytest.skip('b')\n"
     )
-    assert [line.split(":")[0] for line in apart(lambda: weak(ast.parse(sleeping + skipping)))] == ["3", "4", "6", "7", "5"]
+    assert [line.split(":")[0] for line in apart(lambda: weak(ast.parse(sleeping + skipping)))] == ["3", "4", "5", "7", "8", "6"]

@@ -149,7 +149,7 @@ def QuantizeLinear(
     if wide not in DIVIDES:
         raise IRError(f"precision {wide.name} is not supported ({', '.join(d.name for d in DIVIDES)} are)")
     scale = _per_axis(convert(y_scale, DType.float32) if y_scale.dtype in FLOAT8 else y_scale, x, axis, block_size)
-    q = map_("div", cast(x, wide), cast(scale, wide))
+    q = map_("div", convert(x, wide), convert(scale, wide))
     q = q if wide is DType.float64 else cast(q, DType.float32)
     if target.is_float:
         return convert(q, target, bool(saturate))
