@@ -184,5 +184,8 @@ def blocks_of_bits(m: Sketch) -> None:
     given += [seen(m, m.whole_numbers(0, 255, (n * rows,) if flat else (n, rows), np.uint8, True), 0.9)] if m.chance(0.5) else []
     given += [*([""] if len(given) == 1 else []), "", seen(m, m.array(FLOAT, (n,), "plain", True), 0.8)] if m.chance(0.3) else []
     a = m.input(m.array(FLOAT, (*m.choice(((), (2,))), m.choice((1, 2, 7, 33)), k), "plain"))
-    m.loose = 4  # the sum of a block times its zero point is taken off, which may be most of it
-    m.result(m.node("MatMulNBits", a, b, *given, domain="com.microsoft", K=k, N=n, bits=bits, block_size=block))
+    level = m.choice((0, 1, 4))
+    # The sum of a block times its zero point is taken off, which may be most of it; level 4 allows rows in units of max / 32639.
+    m.loose = 1 << 10 if level == 4 else 4
+    how = {"accuracy_level": level} if level else {}
+    m.result(m.node("MatMulNBits", a, b, *given, domain="com.microsoft", K=k, N=n, bits=bits, block_size=block, **how))
