@@ -55,6 +55,8 @@ def quantize(m: Sketch, schema: Schema) -> None:
         attributes["output_dtype"] = code_of(target)
     if "float8" in target.name and m.opset >= 19:
         attributes["saturate"] = m.choice((None, 0, 1))
+    if m.opset >= 23 and m.chance(0.3):
+        attributes["precision"] = m.choice((1, 10, 11, 16))
     m.result(m.node("QuantizeLinear", *given, **attributes))
 
 
