@@ -78,11 +78,12 @@ def test_architectures_are_those_of_transformers(name: str, tmp_path: Path) -> N
 
 
 def test_logits_of_the_last_tokens_alone(tmp_path: Path) -> None:
+    """Some processors take few rows alone in units of their block, max / 32639: in one product here."""
     session = pyonnx_wasm.InferenceSession(Tiny("Q8_0").write(tmp_path / "tiny.gguf"))
     past = {i.name: np.zeros((1, 2, 0, 16), np.float32) for i in session.get_inputs() if "past" in i.name}
     ids = np.arange(6)[None]
     every, last = (session.run(["logits"], {"input_ids": ids, "num_logits_to_keep": np.int64(k), **past})[0] for k in (0, 1))
-    np.testing.assert_allclose(last, every[:, -1:], rtol=0, atol=1e-5 * np.abs(every).max())
+    np.testing.assert_allclose(last, every[:, -1:], rtol=0, atol=(1e-5 + 1 / 32639) * np.abs(every).max())
 
 
 def test_weights_stay_in_the_file(tmp_path: Path) -> None:

@@ -26,7 +26,7 @@ from . import system
 
 FIREFOX = ("firefox-esr", "firefox")
 PACKAGES = {"firefox": ("firefox-esr",), "webkit": ("webkit2gtk-driver", "xvfb")}
-LIMIT = 120  # seconds that one call may take
+LIMIT = 600  # seconds that one call may take, of a machine with much else to do
 PREFERENCES = """
 user_pref("app.update.auto", false);
 user_pref("browser.shell.checkDefaultBrowser", false);
