@@ -68,7 +68,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 def test_texts_stay_what_they_are(models: list[Path]) -> None:
     """With and without foretold tokens; where more than the most likely token is wanted, logits are read."""
     command = ["node", str(TESTS / "generate_choice.mjs"), *map(str, models)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout)
     want = found["texts"][:4]

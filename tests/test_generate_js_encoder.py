@@ -49,7 +49,7 @@ def js(tmp_path_factory: pytest.TempPathFactory, whisper: Generator) -> dict[str
     }  # fmt: skip
     (folder / "asked.json").write_text(json.dumps(asked))
     command = ["node", str(TESTS / "generate_encoder.mjs"), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -36,7 +36,7 @@ def js(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     asked = [{"prompt": c["prompt"], "how": h} for c, h in zip(BEAMS, how, strict=True)]
     (folder / "asked.json").write_text(json.dumps({"prompts": PROMPTS, "settings": {"maxNewTokens": 12, "seed": 3}, "beams": asked}))
     command = ["node", str(TESTS / "generate_several.mjs"), str(folder)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=240)
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
     assert done.returncode == 0, done.stderr[-3000:]
     found: dict[str, Any] = json.loads(done.stdout)
     return found

@@ -208,7 +208,7 @@ def test_in_javascript(tmp_path: Path) -> None:
     file.save(compiler.compile(model("DictVectorizer", I, I, I, int64_vocabulary=[3, -4])), tmp_path / "ints.ponnx")
     player = Path(__file__).parents[1] / "js" / "dist" / "index.mjs"
     (tmp_path / "run.mjs").write_text(SCRIPT % {"player": json.dumps(str(player)), "folder": json.dumps(str(tmp_path))})
-    done = subprocess.run(["node", tmp_path / "run.mjs"], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(["node", tmp_path / "run.mjs"], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     kind, *found = json.loads(done.stdout)
     assert kind == "map(string,tensor(float32))"

@@ -92,7 +92,7 @@ def test_a_pipeline_in_javascript(tmp_path: Path) -> None:
     player = Path(__file__).parents[1] / "js" / "dist" / "index.mjs"
     script = PAGE % {**names, "rows": 5, "player": json.dumps(str(player)), "model": json.dumps(str(tmp_path / "model.ponnx"))}
     (tmp_path / "run.mjs").write_text(script)
-    done = subprocess.run(["node", tmp_path / "run.mjs"], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(["node", tmp_path / "run.mjs"], capture_output=True, text=True, timeout=600, check=False)
     assert done.returncode == 0, done.stderr
     labels, maps, kind = json.loads(done.stdout)
     want = pyonnx_wasm.InferenceSession(pipeline(True)).run(None, given)

@@ -103,7 +103,7 @@ class Both:
         asked = {"documents": documents, "texts": texts, "ids": self.ids, "halves": HALVES}
         (folder / "asked.json").write_text(json.dumps(asked))
         command = ["node", str(Path(__file__).with_name("tokenizer.mjs")), str(folder / "asked.json")]
-        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=600)
         assert done.returncode == 0, done.stderr[-3000:]
         self.javascript = dict(zip(names, json.loads(done.stdout), strict=True))
 
