@@ -113,16 +113,20 @@ class Tracer:
         self.symbols: dict[str, DimLike] = {}
         self.operators: dict[tuple[str, str, int, bool], registry.Operator] = {}
         self.deep = 0  # values of a rank that is data, one behind the other
-        self.apart: dict[str, Value] = {}  # inputs with axes of their own: as their names say it
+        #: Inputs with axes of their own, and what nodes make of one: that input, and the value as the names of axes say it.
+        self.apart: dict[str, tuple[str, Value]] = {}
+        self.handing: set[int] = set()  # nodes that make something of an input for branches alone
 
     def add_inputs(self, shapes: Mapping[str, Sequence[int | str | None]], constants: Mapping[str, np.ndarray]) -> None:
         """Declares the inputs. Axes of one name have one size, demanded before anything runs; that of an input which only branches
-        read is demanded by the branch that reads it: who feeds a model does not care for the sizes of what is not used."""
+        read, it or what a node makes of its elements, is demanded by the branch that reads it: who feeds a model does not care for
+        the sizes of what is not used."""
         inputs = [(_dense(i), _declared(i, shapes.get(i.name))) for i in self.model.graph.inputs]
         unranked = [i.name for i, shape in inputs if i.type.kind == "tensor" and shape is None]
         if unranked:
             raise NeedsShape(unranked)
-        read = {name for node in self.model.graph.nodes for name in node.inputs} | {o.name for o in self.model.graph.outputs}
+        tensors = {i.name: (i.type.dtype, shape) for i, shape in inputs if i.type.kind == "tensor" and i.name not in constants}
+        read = self.read(tensors)
         bound = {d for i, shape in inputs if i.name in read for d in shape or () if isinstance(d, str)}
         for info, shape in inputs:
             if (
@@ -139,8 +143,41 @@ class Tracer:
             if own != shape:
                 value = self.names[info.name]
                 sizes = [self.size(d, f"{info.name}[{axis}]") for axis, d in enumerate(shape)]
-                self.apart[info.name] = Value(value.storage, value.dtype, sizes)
+                self.apart[info.name] = info.name, Value(value.storage, value.dtype, sizes)
             bound.update(d for d in shape if isinstance(d, str))
+
+    def read(self, inputs: Mapping[str, tuple[DType | None, Sequence[int | str | None] | None]]) -> set[str]:
+        """The names that more than branches read, given the inputs' dtypes and shapes; ``handing`` becomes what others read."""
+        nodes, tensors = self.model.graph.nodes, dict(inputs)
+        read = {o.name for o in self.model.graph.outputs}
+        keeping = set[int]()
+        if any(sub for node in nodes for sub in node.graphs()):
+            for node in nodes:
+                dtype, shape = tensors.get(node.inputs[0], (None, None)) if len(node.inputs) == 1 else (None, None)
+                kept = None if dtype is None or shape is None else self.kept(node, dtype, len(shape))
+                if kept:
+                    keeping.add(id(node))
+                    tensors.update({name: (made, shape) for name, made in zip(node.outputs, kept, strict=False)})
+        for node in reversed(nodes):
+            if id(node) in keeping and read.isdisjoint(node.outputs):
+                self.handing.add(id(node))
+            else:
+                read.update(node.inputs)
+        return read
+
+    def kept(self, node: reader.Node, dtype: DType, rank: int) -> list[DType] | None:
+        """The dtypes of what a node makes of a tensor, its one input, where all have the sizes of that, whatever they are."""
+        if dtype not in SUPPORTED or dtype is DType.string or any(node.graphs()):
+            return None
+        with Graph(evaluate):
+            sizes = [dims.sym(f"{axis}") for axis in range(rank)]
+            value = Value(Storage(dtype, dims.product(sizes), "input", node.inputs[0]), dtype, sizes)
+            try:
+                results = self.call(node, {node.inputs[0]: value})
+            except IRError:
+                return None
+        whole = all(isinstance(r, Value) and r.whole and r.shape == value.shape for r in results)
+        return [r.dtype for r in results] if whole else None
 
     def add_compound(self, info: reader.ValueInfo, shape: Sequence[int | str | None] | None) -> None:
         """Declares a sequence, an optional or a map: the tensors that it is made of."""
@@ -285,6 +322,9 @@ class Tracer:
             for name, value in zip(node.outputs, results, strict=False):
                 if name:
                     names[name] = value
+                if name and id(node) in self.handing and node.inputs[0] in self.apart:
+                    of, named = self.apart[node.inputs[0]]
+                    self.apart[name] = of, Value(value.storage, value.dtype, named.shape)
         if open_:
             first, cause = open_[0]
             rest = behind(graph, first, [n for n, _ in open_[1:]])
@@ -332,7 +372,7 @@ class Tracer:
         opset = node.opset or self.model.opsets.get(node.domain, 0)
         if not opset:
             raise IRError(f"domain {node.domain!r} is not imported by the model")
-        inputs = [self.lookup(name, names) for name in node.inputs]
+        inputs = [names[name] if id(node) in self.handing else self.lookup(name, names) for name in node.inputs]
         text = any(isinstance(v, Strings) for v in inputs)
         operator = self.operators.get((node.domain, node.op_type, opset, text))
         if operator is None:
@@ -372,12 +412,10 @@ class Tracer:
             return None
         if name not in names:
             raise IRError(f"input {name!r} is defined nowhere before this node")
-        named = self.apart.get(name)
+        of, named = self.apart.get(name, ("", None))
         if named is not None and names[name] is self.names[name]:
             for axis, (have, want) in enumerate(zip(names[name].shape, named.shape, strict=True)):
-                Graph.current().check(
-                    dims.eq(have, want), f"input {name!r}: axis {axis} must be {want}, as {want} is bound by another input"
-                )
+                Graph.current().check(dims.eq(have, want), f"input {of!r}: axis {axis} must be {want}, as {want} is bound by another input")
             return named
         return names[name]
 

@@ -64,9 +64,10 @@ def test_equal_names_still_prove_what_they_prove() -> None:
     assert not graph.checks
 
 
-def merged() -> bytes:
-    """As decoders with a cache are exported: one branch makes the cache, the other reads the one that is given."""
-    held = [helper.make_node("Identity", ["cache"], ["k1"]), helper.make_node("MatMul", ["mask", "cache"], ["o1"])]
+def merged(halves: bool = False) -> bytes:
+    """As decoders with a cache are exported: one branch makes the cache, the other reads the one that is given, or what it is cast to."""
+    cache = "cast" if halves else "cache"
+    held = [helper.make_node("Identity", [cache], ["k1"]), helper.make_node("MatMul", ["mask", cache], ["o1"])]
     fresh = [helper.make_node("MatMul", ["hidden", "w"], ["k2"]), helper.make_node("MatMul", ["mask", "k2"], ["o2"])]
 
     def branch(nodes: Sequence[onnx.NodeProto], outputs: Sequence[str]) -> onnx.GraphProto:
@@ -80,23 +81,31 @@ def merged() -> bytes:
         ("cache", F, ["batch", "length", 5]),
     ]
     used = [helper.make_node("Identity", ["mask"], ["echo"]), helper.make_node("Neg", ["hidden"], ["same"])]
-    return model([node, *used], inputs, ["out", "key", "echo", "same"], {"w": ones(3, 5)})
+    cast = [
+        helper.make_node("Cast", ["cache"], ["half"], to=TensorProto.FLOAT16, name="half"),
+        helper.make_node("Cast", ["half"], ["cast"], to=F),
+    ]
+    return model([*(cast if halves else []), node, *used], inputs, ["out", "key", "echo", "same"], {"w": ones(3, 5)})
 
 
-def test_an_empty_cache_beside_full_inputs() -> None:
-    data, session = merged(), InferenceSession(merged())
+@pytest.mark.parametrize("halves", [False, True])
+def test_an_empty_cache_beside_full_inputs(halves: bool) -> None:
+    data = merged(halves)
+    session = InferenceSession(data)
     for batch, n in ((2, 4), (1, 7)):
         feed = {"mask": ones(batch, 1, n), "hidden": ones(batch, n, 3)}
         agree(data, feed | {"use": np.array([False]), "cache": ones(batch, 0, 5)}, session)
         agree(data, feed | {"use": np.array([True]), "cache": ones(batch, n, 5)}, session)
         with pytest.raises((ValueError, CoreError), match="axis 1 must be length"):
             session.run(None, feed | {"use": np.array([True]), "cache": ones(batch, n + 1, 5)})
+    assert len(session._variants) == 1
 
 
-def test_sizes_are_demanded_where_they_are_used() -> None:
+@pytest.mark.parametrize("halves", [False, True])
+def test_sizes_are_demanded_where_they_are_used(halves: bool) -> None:
     """The branch that reads an input demands what its names say; the other branch does not."""
     for use in (False, True):
-        graph = compiler.compile(merged(), constants={"use": np.array([use])}).graph
+        graph = compiler.compile(merged(halves), constants={"use": np.array([use])}).graph
         assert graph is not None
         assert any("cache" in text for _, text in graph.checks) == use
 

@@ -130,7 +130,8 @@ class Outline:
         graph.inputs = [graph.inputs[k] for k in keep]
 
     def _named(self, name: str, x: Value, named: Value) -> Value:
-        """An input of the model that only bodies read, with the sizes that its axes' names stand for where the body knows them."""
+        """An input of the model that only bodies read, or what is made of it, with the sizes that its axes' names stand for where the
+        body knows them."""
         sizes: list[DimLike] = []
         for axis, (have, want) in enumerate(zip(x.shape, named.shape, strict=True)):
             known = self.symbols.get(want) if isinstance(want, Dim) else None
@@ -164,9 +165,9 @@ class Outline:
                 if key not in seen:
                     seen[key] = self.take(value)
                 names[name] = seen[key]
-        for name, named in self.ctx.tracer.apart.items():
+        for name, (of, named) in self.ctx.tracer.apart.items():
             if name in names and self.ctx.names.get(name) is self.ctx.tracer.names[name]:
-                names[name] = self._named(name, names[name], named)
+                names[name] = self._named(of, names[name], named)
         for name, value in later:
             known = _sizes(value)
             assert known is not None
