@@ -15,6 +15,7 @@ from onnx import helper, numpy_helper
 
 import pyonnx_wasm
 from pyonnx_wasm.testing import pyodide
+from tests.player.player_site import spread
 
 ROOT = Path(__file__).parents[2]
 DIST = ROOT / "js" / "dist"
@@ -40,6 +41,11 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     nodes = [helper.make_node("MatMul", ["x", "w"], ["t"]), helper.make_node("Relu", ["t"], ["y"])]
     graph = helper.make_graph(nodes, "g", infos[:1], infos[1:], [numpy_helper.from_array(W, "w")])
     onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), root / "dense.onnx")
+    halves = [numpy_helper.from_array(w, name) for name, w in zip("ab", np.split(W, [40]), strict=True)]
+    nodes = [helper.make_node("Concat", ["a", "b"], ["w"], axis=0), *nodes]
+    graph = helper.make_graph(nodes, "g", infos[:1], infos[1:], halves)
+    apart = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    spread(apart, root / "apart.onnx", ["apart 1.bin", "apart 2.bin"])
     compiled = pyonnx_wasm.compile(root / "dense.onnx")
     pyonnx_wasm.save(compiled, root / "dense.ponnx")
     pyonnx_wasm.save(compiled, root / "thin.ponnx", thin=True)
@@ -100,6 +106,11 @@ def test_the_player_in_one_piece(runs: Runs) -> None:
 
 def test_weights_beside_the_model(runs: Runs) -> None:
     check(runs("thin.ponnx", threads=1), 1)
+
+
+@pytest.mark.parametrize("worker", [True, False])
+def test_weights_in_several_files(runs: Runs, worker: bool) -> None:
+    check(runs("apart.onnx", externalData=["apart 2.bin", "apart 1.bin"], worker=worker, threads=1), 1)
 
 
 def test_what_is_not_there_is_named(runs: Runs, models: Path) -> None:

@@ -1,14 +1,14 @@
 """Models and JavaScript of the player's tests."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 import onnx.parser
-from onnx import helper, numpy_helper
+from onnx import external_data_helper, helper, numpy_helper
 
 import pyonnx_wasm
 
@@ -54,6 +54,21 @@ def join(header: dict[str, Any] | str, body: bytes) -> bytes:
     text = (header if isinstance(header, str) else json.dumps(header)).encode()
     text += b" " * (-(len(text) + 8) % 256)
     return len(text).to_bytes(8, "little") + text + body
+
+
+def spread(model: onnx.ModelProto, path: Path, files: Sequence[str]) -> None:
+    """Writes a model to `path` with its weights in turn in files beside it, which begin with bytes of nothing, each with another count."""
+    held = {file: b"?" * 1000 * (k + 1) for k, file in enumerate(files)}
+    for k, tensor in enumerate(model.graph.initializer):
+        file = files[k % len(files)]
+        data = numpy_helper.to_array(tensor).tobytes()
+        tensor.CopyFrom(numpy_helper.from_array(numpy_helper.to_array(tensor), tensor.name))  # however it was stored
+        external_data_helper.set_external_data(tensor, file, offset=len(held[file]), length=len(data))
+        tensor.ClearField("raw_data")
+        held[file] += data + b"?" * 24
+    path.write_bytes(model.SerializeToString())
+    for file, data in held.items():
+        (path.parent / file).write_bytes(data)
 
 
 def make_thin(root: Path) -> None:

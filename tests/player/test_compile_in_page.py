@@ -10,7 +10,7 @@ import onnx
 import onnx.parser
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from player_site import DIST, HELPERS, Run, dense, ramp
+from player_site import DIST, HELPERS, Run, dense, ramp, spread
 from playwright.sync_api import Browser, BrowserContext, Route
 from waiting import until
 
@@ -52,6 +52,7 @@ def make_streamed(site: Path) -> None:
     )
     onnx.save(model, site / "streamed.onnx")
     onnx.save(model, site / "streamed_apart.onnx", save_as_external_data=True, location="streamed.bin", size_threshold=0)
+    spread(onnx.load(site / "streamed.onnx"), site / "streamed_spread.onnx", ["streamed 1.bin", "streamed 2.bin"])
     model = onnx.load(site / "streamed.onnx")
     model.graph.input[0].type.tensor_type.ClearField("shape")
     for value in model.graph.output:
@@ -76,6 +77,7 @@ def compile_server(player_models: Path, tmp_path_factory: pytest.TempPathFactory
     shutil.copy(site / "dense.onnx", site / "dense.bin")
     model = onnx.load(site / "dense.onnx")
     onnx.save(model, site / "apart.onnx", save_as_external_data=True, location="weights.bin", size_threshold=0)
+    spread(onnx.load(site / "dense.onnx"), site / "spread.onnx", ["spread 1.bin", "spread 2.bin"])
     infos = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n"]) for name in "xy"]
     node = helper.make_node("Frobnicate", ["x"], ["y"], name="frob_0")
     unknown = helper.make_graph([node], "g", infos[:1], infos[1:], [numpy_helper.from_array(np.zeros(1, np.float32), "w")])
@@ -361,6 +363,24 @@ def test_external_data(run: Run) -> None:
     assert [phase for phase in got["phases"] if phase != "pyodide"] == ["source", "compiler", "compile", *KEPT[1:], *KEPT]
     assert "apart.onnx" in got["missing"]
     assert "weights.bin" in got["missing"]
+
+
+def test_external_data_in_several_files(run: Run, anew: Callable[[], Run]) -> None:
+    """Named, in any order, or given; a file that is not named is asked for beside the model; of a large one only what weights are."""
+    got = run("""
+      const files = ["spread 1.bin", "spread 2.bin"];
+      const given = await Promise.all(files.map(async (path) => ({ path, data: await bytes(path) })));
+      const found = [];
+      for (const externalData of [files, files.toReversed(), given, [files[0], given[1]]])
+        found.push(await once("spread.onnx", { externalData }));
+      const whole = await once(await bytes("spread.onnx"), { externalData: given });
+      const missing = await error(create(await bytes("spread.onnx"), { externalData: given.slice(0, 1) }));
+      return { found: [...found, whole], missing };
+    """)
+    for y in got["found"]:
+        close(y)
+    assert "spread 2.bin" in got["missing"]
+    is_gathered(anew()(GATHERED + 'return gathered("streamed_spread.onnx", { externalData: ["streamed 1.bin", "streamed 2.bin"] })'))
 
 
 UNRANKED = """<ir_version: 10, opset_import: ["" : 18]>
