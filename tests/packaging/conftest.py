@@ -38,18 +38,12 @@ def published() -> Path:
     return ROOT / "build" / "npm"
 
 
-@pytest.fixture(scope="session")
-def installed() -> Callable[[str], Path]:
-    """Installs the packages that `tests/packaging/<name>/package.json` lists, once; gives the folder. Skips where npm cannot."""
-
-    def installed(name: str) -> Path:
-        with alone():
-            return install(name)
-
-    def install(name: str) -> Path:
-        folder = BUILD / name
-        wanted = HERE / name / "package.json"
-        done = folder / ".installed"
+def install(name: str) -> Path:
+    """Installs the packages that `tests/packaging/<name>/package.json` lists, once; gives the folder. RuntimeError where npm cannot."""
+    folder = BUILD / name
+    wanted = HERE / name / "package.json"
+    done = folder / ".installed"
+    with alone():
         if done.exists() and done.read_text() == wanted.read_text():
             return folder
         folder.mkdir(parents=True, exist_ok=True)
@@ -57,11 +51,23 @@ def installed() -> Callable[[str], Path]:
         command = ["npm", "install", "--no-audit", "--no-fund", "--no-package-lock"]
         try:
             result = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=INSTALL_SECONDS)
-        except subprocess.TimeoutExpired:
-            pytest.skip(f"npm did not install {wanted.relative_to(ROOT)} within {INSTALL_SECONDS} s")
+        except subprocess.TimeoutExpired as late:
+            raise RuntimeError(f"npm did not install {wanted.relative_to(ROOT)} within {INSTALL_SECONDS} s") from late
         if result.returncode:
-            pytest.skip(f"npm cannot install {wanted.relative_to(ROOT)}: {(result.stderr.strip() or 'no reason given').splitlines()[-1]}")
+            why = (result.stderr.strip() or "no reason given").splitlines()[-1]
+            raise RuntimeError(f"npm cannot install {wanted.relative_to(ROOT)}: {why}")
         done.write_text(wanted.read_text())
-        return folder
+    return folder
+
+
+@pytest.fixture(scope="session")
+def installed() -> Callable[[str], Path]:
+    """:func:`install`, which skips where npm cannot."""
+
+    def installed(name: str) -> Path:
+        try:
+            return install(name)
+        except RuntimeError as error:
+            pytest.skip(str(error))
 
     return installed

@@ -19,6 +19,7 @@ from typing import Any
 os.environ["HF_HUB_OFFLINE"] = "1"
 sys.path.insert(0, str(Path(__file__).parents[2] / "producers"))
 
+import onnx
 import torch
 from hugging_face import SMALL, instance
 from optimum.exporters.onnx import onnx_export_from_model
@@ -148,6 +149,15 @@ def hearing() -> None:
     write(folder, "preprocessor_config.json", features)
 
 
+def soften(path: Path) -> None:
+    """Makes the decoder's weights small enough that a wave is more than the signs of what its last tanh takes."""
+    model = onnx.load(path)
+    for tensor in model.graph.initializer:
+        if tensor.name.startswith("decoder.") and len(tensor.dims) > 1:
+            tensor.CopyFrom(onnx.numpy_helper.from_array(onnx.numpy_helper.to_array(tensor) / 8, tensor.name))
+    onnx.save(model, path)
+
+
 def speaking() -> None:
     letters = ["_", "'", *"abcdefghijklmnopqrstuvwxyz "]
     given = {
@@ -159,7 +169,7 @@ def speaking() -> None:
     }  # fmt: skip
     folder = HUB / "speaking"
     folder.mkdir(parents=True, exist_ok=True)
-    build("speaking", "vits", "text-to-audio", given)
+    soften(build("speaking", "vits", "text-to-audio", given) / "onnx" / "model.onnx")
     tokens = {letter: i for i, letter in enumerate(letters)}
     tokenizer = {
         "version": "1.0", "truncation": None, "padding": None, "added_tokens": [], "post_processor": None, "decoder": None,
@@ -231,8 +241,10 @@ def narrowing() -> None:
     for name in ("fill", "tokens", "entailment", "classes", "objects", "pairs"):
         make(HUB / name / "onnx" / "model.onnx", ["q4", "fp16"])
     make(HUB / "classes" / "onnx" / "model.onnx", ["bnb4", "q4f16"])
-    for name in ("regions", "depth", "speaking"):
+    for name in ("regions", "depth", "matte", "speaking"):
         make(HUB / name / "onnx" / "model.onnx", ["q4"])
+    for part in ("encoder_model", "decoder_model_merged"):
+        make(HUB / "hearing" / "onnx" / f"{part}.onnx", ["q4"])
 
 
 def main() -> None:

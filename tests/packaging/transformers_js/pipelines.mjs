@@ -1,5 +1,5 @@
 // What people do with transformers.js; `run(case, options)` gives plain values, the same whichever runtime is beneath.
-import { AutoModel, AutoTokenizer, RawImage, TextStreamer, env, pipeline, random } from "@huggingface/transformers";
+import { AutoModel, AutoTokenizer, RawImage, Tensor, TextStreamer, env, pipeline, random } from "@huggingface/transformers";
 
 export { env };
 env.allowRemoteModels = false;
@@ -15,8 +15,9 @@ const ready = (task, model, options) => {
 };
 
 export async function dispose() {
-  for (const made of loaded.values()) await (await made).dispose();
+  const made = await Promise.allSettled(loaded.values());
   loaded.clear();
+  for (const { value } of made) await value?.dispose();
 }
 
 /** A picture with something to see at every scale. */
@@ -96,7 +97,8 @@ const cases = {
   },
   async "zero-shot classification"(options) {
     const classify = await ready("zero-shot-classification", "entailment", options);
-    return await classify("the cat sat on the mat", ["cat", "dog", "paris"], { multi_label: true });
+    const { labels, scores } = await classify("the cat sat on the mat", ["cat", "dog", "paris"], { multi_label: true });
+    return Object.fromEntries(labels.map((label, i) => [label, scores[i]])); // some are nearly the same
   },
   async "image classification"(options) {
     return await (
@@ -129,6 +131,12 @@ const cases = {
       await hear(audio, { max_new_tokens: 16 }),
       await hear(audio, { max_new_tokens: 24, return_timestamps: true }),
     ];
+  },
+  async "speech logits"(options) {
+    const hear = await ready("automatic-speech-recognition", "hearing", options);
+    const { input_features } = await hear.processor(sound(3));
+    const { logits } = await hear.model({ input_features, decoder_input_ids: new Tensor("int64", [1n, 5n, 9n], [1, 3]) });
+    return logits;
   },
   async "text to speech"(options) {
     return await (
