@@ -74,7 +74,9 @@ def _parser() -> argparse.ArgumentParser:
     p.add_argument("--thin", action="store_true", help="leave the weights in the source file, which must stay beside it")
     p.add_argument("--no-gpu", action="store_true", help="leave out the part for GPUs")
     p.add_argument("--several", action="store_true", help="a .gguf file as the decoder of several texts at a time")
-    p.add_argument("--choice", action="store_true", help="a language model that tells its most likely token itself")
+    p.add_argument(
+        "--choice", type=int, nargs="?", const=64, default=0, metavar="K", help="tell a language model's most likely tokens (64)"
+    )
     p.add_argument("--weights", choices=tuple(narrow.LADDER), help="hold weights in as few bits, or wider where outputs would suffer")
     p.add_argument("--keep", nargs="+", action="extend", default=[], metavar="NAME", help="weights or nodes to leave alone; * and ? match")
     p.add_argument("--inputs", type=Path, metavar="FILE.npz", help="contents on which --weights measures errors; others are made up")

@@ -36,7 +36,7 @@ def compile(
     gpu: bool = False,
     weights: str | narrowing.Wish | None = None,
     keep: Sequence[str] = (),
-    choice: bool = False,
+    choice: int = 0,
     progress: Progress | None = None,
 ) -> Compiled:
     """Compiles a model.
@@ -55,13 +55,16 @@ def compile(
             where that would cost an output too much; a :class:`narrow.Wish` says on which inputs, and how much. What was done is
             ``Compiled.narrowed``.
         keep: names of weights, or of nodes, whose weights stay as they are; ``*`` and ``?`` stand for others.
-        choice: of a language model, adds the output ``choice``, float32 [..., 3]: the most likely token, its logit, and the logarithm of
-            the sum of all logits' powers, so that a GPU need not give the logits to who takes that token.
+        choice: of a language model, adds the output ``choice``, float32 [..., 2 * choice + 1]: so many of the most likely tokens (no more
+            than there are), their logits, and the logarithm of the sum of all logits' powers, so that a GPU need not give all logits to
+            who chooses among these.
     Raises:
-        ValueError: no such ``weights``, or no weight of a name to ``keep``.
+        ValueError: no such ``weights``, no weight of a name to ``keep``, or ``choice`` is below 0.
         ReadError: the file is no model that can be read.
         ir.IRError: the model cannot be compiled; names the node.
     """
+    if choice < 0:
+        raise ValueError(f"choice is {choice}; it must be 0 or more")
     tell = progress or (lambda phase, share: None)
     tell("read", 0.0)
     with _uncollected():

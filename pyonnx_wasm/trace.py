@@ -56,7 +56,7 @@ def trace(
     outputs: Sequence[str] | None = None,
     sizes: Mapping[str, int] | None = None,
     initializers: Mapping[str, np.ndarray] | None = None,
-    choice: bool = False,
+    choice: int = 0,
 ) -> Graph:
     """Builds the IR of a model.
 
@@ -66,7 +66,7 @@ def trace(
         sizes: of symbolic dimensions by name; names that the model lacks are ignored.
         initializers: arrays in the place of the model's own, by name.
         outputs: names of the values to give in place of the model's outputs.
-        choice: adds the output ``choice`` (``ops.reduction.choice``) of the model's ``logits``.
+        choice: above 0, adds the output ``choice`` (``ops.reduction.choice``) of so many of the model's ``logits``.
     Raises:
         IRError: naming the node that cannot be compiled, and why; NeedsShape where ranks are missing.
     """
@@ -89,7 +89,7 @@ def trace(
             if "logits" not in declared or "choice" in tracer.names:
                 raise IRError("a choice is of an output 'logits', and no value of the model has its name")
             graph.origin = "choice"
-            tracer.add_output("choice", reduction.choice(tracer.names["logits"]), None)
+            tracer.add_output("choice", reduction.choice(tracer.names["logits"], choice), None)
     return graph
 
 

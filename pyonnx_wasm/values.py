@@ -97,8 +97,8 @@ class OrtValue:
 
     def numpy(self) -> Array:
         """The elements; the array shares the value's memory, or is a copy that cannot be written to where a session holds it."""
-        if self._held is None:
-            return self._own
+        if self._held is None or self._held.room.owner is None:
+            return self._array
         if self._copy is None:
             self._copy = self._held.array()
             self._copy.flags.writeable = False

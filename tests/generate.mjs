@@ -64,7 +64,7 @@ const message = await (async () => {
 found.lost = [message, lost.reason, lost.ids.length, lost.text];
 // Foretold tokens: by look-up, by the model itself (all are confirmed), by one that is always wrong.
 const bad = await Generator.create(model(), { ends: [] });
-bad.decoder.step = async (ids) => {
+bad.decoder.read = async (ids) => {
   bad.decoder.ids.push(...ids);
   return [Float32Array.from({ length: 200 }, (_, i) => (i === 199 ? 1 : 0))];
 };
@@ -83,16 +83,16 @@ for (const draft of [undefined, "prompt", await Generator.create(model(), { ends
 }
 // Logits that are no numbers: the text so far stays, and the next text begins anew.
 const nan = new Generator(await open(), { tokenizer: words });
-const { step } = nan.decoder;
-nan.decoder.step = async (ids) => {
-  const rows = await step.call(nan.decoder, ids);
+const { read } = nan.decoder;
+nan.decoder.read = async (ids) => {
+  const rows = await read.call(nan.decoder, ids);
   return nan.decoder.ids.length > 7 ? rows.map((row) => row.fill(NaN)) : rows;
 };
 const broken = nan.generate([3, 1, 4, 1, 5], { maxNewTokens: 16, seed: 7 });
 const why = await (async () => {
   for await (const _ of broken);
 })().catch((error) => error.message);
-nan.decoder.step = step;
+nan.decoder.read = read;
 const after = nan.generate([3, 1, 4, 1, 5], { maxNewTokens: 16, seed: 7 });
 for await (const _ of after);
 found.nan = [why, broken.reason, broken.text, after.text];

@@ -87,7 +87,7 @@ const damaged = await made("wide");
 const { execute } = damaged.decoder;
 damaged.decoder.execute = async (request) => {
   const result = await execute.call(damaged.decoder, request);
-  if (result.logits.length === 3 && damaged.joint.rows[1]?.text.ids.length === 5) result.logits[1].fill(NaN);
+  if (result.rows.length === 3 && damaged.joint.rows[1]?.text.ids.length === 5) result.rows[1].fill(NaN);
   return result;
 };
 const broken = damaged.generateMany(prompts.slice(0, 3), settings);
@@ -105,7 +105,7 @@ found.asked = [];
 for (const settings of wrong) found.asked.push(await message(searches.search([3], settings)));
 found.asked.push(await message(searches.search(new Array(64).fill(3))), await message((await made("one")).search([3])));
 const nan = await made("beams");
-nan.decoder.another = () => Object.assign(Object.create(nan.decoder), { step: async () => [new Float32Array(64).fill(NaN)] });
+nan.decoder.another = () => Object.assign(Object.create(nan.decoder), { read: async () => [new Float32Array(64).fill(NaN)] });
 found.asked.push(await message(nan.search([3])));
 
 await Promise.all(opened.map((session) => session.release()));

@@ -43,7 +43,7 @@ def talking(path: Path, **sizes: Any) -> Path:
 
 @dataclass
 class Tiny:
-    """A Llama decoder: 4 heads over 2 of 16 features, which turn pair by pair."""
+    """A Llama decoder: 4 heads over 2 of 16 features, which turn pair by pair; the larger ``sharp``, the surer of its tokens."""
 
     kind: str
     width: int = 64
@@ -52,6 +52,7 @@ class Tiny:
     layers: int = 2
     tied: bool = False
     context: int = 32
+    sharp: float = 1.0
     weights: dict[str, Array] = field(default_factory=dict)
 
     def write(self, path: Path, extra: dict[str, Any] | None = None) -> Path:
@@ -78,7 +79,8 @@ class Tiny:
         number = gguf.GGMLQuantizationType[self.kind]
         for name, shape in shapes.items():
             if len(shape) == 1:
-                self.weights[name] = data = (1 + 0.1 * rng.standard_normal(shape)).astype(np.float32)
+                data = (1 + 0.1 * rng.standard_normal(shape)).astype(np.float32)
+                self.weights[name] = data = data * np.float32(self.sharp if name == "output_norm" else 1)
                 w.add_tensor(f"{name}.weight", data)
                 continue
             data = blocks(self.kind, *shape, rng)

@@ -60,7 +60,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("choice")
     tiny = str(Tiny("Q8_0", layers=1, words=8000, context=64).write(folder / "tiny.gguf"))
     paths = [folder / "plain.ponnx", folder / "choice.ponnx"]
-    for path, more in zip(paths, ([], ["--choice"]), strict=True):
+    for path, more in zip(paths, ([], ["--choice", "1"]), strict=True):
         assert main(["compile", tiny, "-o", str(path), "--json", *more]) == 0
     return paths
 
@@ -76,7 +76,7 @@ def test_texts_stay_what_they_are(models: list[Path]) -> None:
         for (ids, told), (ids_, told_) in zip(found["texts"][4 * k : 4 * k + 4], want, strict=True):
             assert ids == ids_
             assert told == pytest.approx(told_, rel=1e-5)
-    assert found["fetched"] == [["logits"]] * 8 + [["choice"], ["logits"], ["logits"], ["logits"]] * 2
+    assert found["fetched"] == [["logits"]] * 8 + [["choice"], ["logits"], ["choice+logits"], ["choice+logits"]] * 2
     assert found["nan"].startswith("the model's logits are not numbers")
     assert found["kept"] == [4, "error"]
 

@@ -110,11 +110,11 @@ def test_logits_that_are_no_numbers_end_one_text_alone(tmp_path: Path) -> None:
         together.turn()
     step = together._joined.step
 
-    def damaged(tokens: list[int]) -> Any:
-        logits = step(tokens)
+    def damaged(*given: Any) -> Any:
+        rows = list(step(*given))
         together._joined.step = step  # type: ignore[method-assign]
-        logits[1] = np.nan
-        return logits
+        rows[1] = rows[1] * np.nan
+        return rows
 
     together._joined.step = damaged  # type: ignore[method-assign]
     before = list(texts[1].ids)

@@ -12,11 +12,12 @@ import {
   type Foretell,
   type Plan,
   type Reason,
+  type Row,
   type Sent,
   type Statistics,
   type Token,
 } from "./generate/loop.js";
-import { checked, seedOf, type Choice, type Sampling } from "./generate/sampling.js";
+import { checked, seedOf, type Sampling } from "./generate/sampling.js";
 import { Together } from "./generate/several.js";
 
 export type { Beams, BeamSettings } from "./generate/beams.js";
@@ -183,6 +184,8 @@ export class Generator {
       context: this.context,
       head,
       likely,
+      told: this.decoder.told,
+      words: this.decoder.words,
       ahead: this.foretold(how, seed),
     };
     const starts = (begun: Generation): void => {
@@ -330,9 +333,8 @@ export class Generation implements AsyncIterable<Token> {
   }
 
   /** Has the model read tokens, in a session anew where a run fails. */
-  private async read({ keep, ids, want, brief }: Feed): Promise<readonly (ArrayLike<number> | Choice)[]> {
-    const step = (): Promise<(ArrayLike<number> | Choice)[]> =>
-      brief ? this.decoder.chosen(ids, want) : this.decoder.step(ids, want);
+  private async read({ keep, ids, want, needs }: Feed): Promise<readonly Row[]> {
+    const step = (): Promise<Row[]> => this.decoder.read(ids, want, needs);
     const known = this.decoder.ids.slice(0, keep);
     try {
       this.decoder.forget(keep);
@@ -369,6 +371,14 @@ export class Generation implements AsyncIterable<Token> {
     await this.listen();
     const steps = run(this.plan, this.progress, this.decoder.ids);
     let sent: Sent;
+    let feed: Feed | undefined;
+    let rows: readonly Row[] = [];
+    const under = (step: Promise<unknown>): void => {
+      idle.set(
+        this.decoder,
+        step.catch(() => undefined),
+      );
+    };
     while (this.reason !== "cancelled") {
       let item: Token;
       try {
@@ -381,12 +391,18 @@ export class Generation implements AsyncIterable<Token> {
           continue;
         }
         if ("keep" in next.value) {
-          const step = this.read(next.value);
-          idle.set(
-            this.decoder,
-            step.catch(() => undefined),
-          );
-          sent = { logits: await step };
+          const step = this.read((feed = next.value));
+          under(step);
+          sent = { logits: (rows = await step) };
+          continue;
+        }
+        if ("every" in next.value) {
+          // What was to be read later is gone with a device: the run is made again.
+          const place = rows.indexOf(next.value);
+          const again = async (): Promise<Row> => (await this.read({ ...feed!, needs: "logits" }))[place]!;
+          const step: Promise<Row> = next.value.every().catch(again);
+          under(step);
+          sent = { logits: [await step] };
           continue;
         }
         item = next.value;

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from .cache import Decoder
-from .loop import shared
-from .sampling import Sampling, choose
+from .loop import chosen, needs, shared
+from .sampling import Sampling
 
 
 class Lookup:
@@ -44,7 +44,8 @@ class Draft:
         while len(made) < min(self.count, most) and (self.context is None or len(text) < self.context):
             keep = min(shared(self.decoder.ids, text), len(text) - 1)
             self.decoder.forget(keep)
-            token = choose(self.decoder.step(text[keep:])[0], self.sampling, self.seed, position + len(made), text)
+            (row,) = self.decoder.step(text[keep:], needs=needs(self.sampling, self.decoder.told, self.decoder.words))
+            token, _ = chosen(row, self.sampling, self.seed, position + len(made), text)
             made.append(token)
             text.append(token)
         return made

@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 
 from .cache import Decoder
-from .loop import read, without
+from .leading import Leading
+from .loop import Row, Rows, needed, read, without
+from .sampling import damaged
 from .several import Joined, many
 
 Array = np.ndarray[Any, Any]
@@ -54,21 +56,39 @@ class Search:
         self.going: list[tuple[float, list[int]]] = [(0.0, [])]
         self.ended: list[tuple[float, list[int]]] = []
 
-    def advance(self, logits: Array) -> list[int]:
-        """Takes the next tokens' logits [texts, vocabulary]; returns which texts go on, by number, as they now stand."""
-        wide = logits.astype(np.float64)
-        if np.isnan(wide).any():
-            raise FloatingPointError("the model's logits are not numbers; its weights or inputs are damaged")
-        logs = wide - wide.max(-1, keepdims=True)
-        logs -= np.log(np.exp(logs).sum(-1, keepdims=True))
-        logs = without(logs, self.never if self.going[0][1] else self.never + self.never_first)
-        sums = logs + np.array([score for score, _ in self.going])[:, None]
-        words = sums.shape[1]
-        best = np.argsort(-sums.ravel(), kind="stable")[: (1 + max(1, len(self.ends))) * self.width]
+    @property
+    def some(self) -> int:
+        """How many texts are looked at in each step."""
+        return (1 + max(1, len(self.ends))) * self.width
+
+    @property
+    def _never(self) -> tuple[int, ...]:
+        return self.never if self.going[0][1] else self.never + self.never_first
+
+    def needs(self, decoder: Decoder) -> str:
+        return needed(decoder.told, decoder.words, self.some + len(self._never))
+
+    def advance(self, given: Rows) -> list[int]:
+        """Takes the next tokens' logits, a row for each text; returns which texts go on, by number, as they now stand."""
+        rows, scores = list(given), [score for score, _ in self.going]
+        while True:
+            tokens, sums = zip(*(_continued(row, self._never, score) for row, score in zip(rows, scores, strict=True)), strict=True)
+            ends = np.cumsum([len(part) for part in sums])
+            best = np.argsort(-np.concatenate(sums), kind="stable")[: self.some]
+            # What is not among a row's leading logits is behind the last of these: it matters where that is not the last of the best.
+            early = best[: self.some - 1]
+            short = [i for i, part in enumerate(sums) if not len(part) or ends[i] - 1 in early]
+            partial = {i: row for i, row in enumerate(rows) if i in short and isinstance(row, Leading) and not row.whole}
+            if not partial:
+                break
+            for i, row in partial.items():
+                rows[i] = row.every()
         going, origin = list[tuple[float, list[int]]](), list[int]()
         for place, flat in enumerate(best.tolist()):
-            text, token = divmod(flat, words)
-            ids, score = [*self.going[text][1], token], float(sums[text, token])
+            text = int(np.searchsorted(ends, flat, side="right"))
+            at = flat - int(ends[text])
+            token, score = int(tokens[text][at]), float(sums[text][at])
+            ids = [*self.going[text][1], token]
             if token in self.ends or len(ids) >= self.limit:
                 if place < self.width:
                     self.ended.append((score / len(ids) ** self.penalty, ids))
@@ -91,31 +111,48 @@ class Search:
         return bool(self.going[0][0] / length**self.penalty <= self.ended[-1][0])
 
 
+def _continued(row: Row, never: tuple[int, ...], score: float) -> tuple[Array, Array]:
+    """Tokens behind a text, and the sums of log probabilities with them; the largest in order, or those of all tokens."""
+    if isinstance(row, Leading):
+        row.check()
+        ids, logits = row.without(never).allowed()
+        return ids, logits - row.sum + score
+    wide = row.astype(np.float64)
+    if np.isnan(wide).any():
+        raise damaged()
+    logs = wide - wide.max()
+    logs -= np.log(np.exp(logs).sum())
+    return np.arange(len(logs)), without(logs, never) + score
+
+
 def beams(
     decoder: Decoder, ids: list[int], source: Array | None, search: Search, decode: Callable[[Sequence[int]], str], chunk: int, count: int
 ) -> list[Beams]:
     if not 1 <= count <= search.width:
         raise ValueError("num_return is out of range; it must be 1 or more, at most num_beams")
     if search.width > 1 and not many(decoder.session):
-        raise ValueError("the model reads one text at a time (its input_ids have a batch of 1): export it with a batch of any size")
-    reading, joined = read(ids, [], 0, chunk), Joined(decoder)
+        raise ValueError(
+            "the model reads one text at a time (its input_ids have a batch of 1): export it with a batch of any size, or compile a .gguf "
+            "file with `pyonnx-wasm compile --several`"
+        )
+    reading, joined = read(ids, [], 0, chunk, search.needs(decoder)), Joined(decoder)
     decoder.listen(source)
     decoder.forget(0)
-    logits: Array | None = None
+    rows: Rows | None = None
     try:
         while True:
-            feed = reading.send(logits)
-            logits = decoder.step(feed.ids)
+            feed = reading.send(rows)
+            rows = decoder.step(feed.ids, needs=feed.needs)
     except StopIteration as end:
-        logits = end.value
+        rows = end.value
     joined.hear(decoder)
     joined.lay([{name: v.numpy() for name, v in decoder.memory.values.items()}])
     decoder.forget(0)
     while True:
-        assert logits is not None
-        origin = search.advance(logits)
+        assert rows is not None
+        origin = search.advance(rows)
         if search.done:
             break
         joined.select(origin)
-        logits = joined.step([text[-1] for _, text in search.going])
+        rows = joined.step([text[-1] for _, text in search.going], search.needs(decoder))
     return [Beams(text, decode(text), score, text[-1] in search.ends) for score, text in search.ended[:count]]

@@ -6,7 +6,7 @@ Exports differ in the names and in what they want beside the tokens; what a mode
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from ..options import RunOptions
 from ..session import InferenceSession
 from ..values import OrtValue
 from .encoder import Encoder, Heard, same
+from .leading import rows_of
+from .loop import Row, Rows
 
 Array = np.ndarray[Any, Any]
 _NUMPY = {"tensor(float)": np.float32, "tensor(float16)": np.float16}
@@ -78,6 +80,10 @@ class Decoder:
         session: reads ``input_ids`` and a past, and gives ``logits`` and a present.
         first: reads the beginning of a text where ``session`` does not: exports in two files.
         encoder: reads what the text is about.
+
+    Attributes:
+        words: how many logits there are; None: any number.
+        told: of so many of its largest logits the model tells by itself.
     """
 
     def __init__(self, session: InferenceSession, first: InferenceSession | None = None, encoder: Encoder | None = None) -> None:
@@ -90,6 +96,7 @@ class Decoder:
                 f"the model has no cache of keys and values (its inputs: {names}); export it with one (text-generation-with-past)"
             )
         self.ids: list[int] = []  # that the cache holds
+        self.words, self.told = _told(session, first)
         for each in filter(None, (session, first)):
             self._known(each)
 
@@ -125,7 +132,7 @@ class Decoder:
             del self.ids[keep:]
             self.memory.keep(keep)
 
-    def request(self, ids: list[int], want: int = 1) -> tuple[InferenceSession, list[str], dict[str, Any]]:
+    def request(self, ids: list[int], want: int = 1, needs: str = "logits") -> tuple[InferenceSession, list[str], dict[str, Any]]:
         """What to run so that it reads these tokens: session, outputs, inputs."""
         past = len(self.ids)
         session = self.first if self.first is not None and not past else self.session
@@ -141,7 +148,7 @@ class Decoder:
             **(self.heard.feed if self.heard else {}),
         }
         wanted = [name for name, given in self.memory.source.items() if not past or given not in self.memory.crossed]
-        return session, ["logits", *wanted], fed(session, everything, self.memory.values)
+        return session, [*asked(needs, self.told), *wanted], fed(session, everything, self.memory.values)
 
     def parts(self, ids: list[int], want: int) -> list[tuple[list[int], int]]:
         """Tokens, and how many logits of them, run by run: decoders behind an encoder are exported for one token behind others."""
@@ -157,30 +164,51 @@ class Decoder:
         logits: Array = session.run(["logits"], feed)[0][0]
         return logits.astype(np.float32)
 
-    def taken(self, ids: list[int], names: list[str], results: list[Any], want: int = 1) -> Array:
-        """Remembers what a run gave; returns the logits [want, vocabulary] of the last tokens."""
+    def taken(self, ids: list[int], names: list[str], results: list[Any], want: int = 1) -> Rows:
+        """Remembers what a run gave; returns the logits of the last tokens."""
         values = dict(zip(names, (v if isinstance(v, OrtValue) else OrtValue(v) for v in results), strict=True))
-        logits: Array = values["logits"].numpy()[0, -want:]
-        if len(logits) < want:
+        if values[names[0]].shape()[1] < want:
             raise ValueError("the model gives the logits of the last token alone; nothing can be foretold for it (draft=None)")
         self.ids += ids
         self.memory.take(values)
-        return logits.astype(np.float32)
+        return rows(values, self.words, lambda logits: logits[0, -want:])
 
-    def step(self, ids: list[int], options: RunOptions | None = None, want: int = 1) -> Array:
-        """Reads tokens; the logits [want, vocabulary] of the last ones."""
-        rows = []
+    def step(self, ids: list[int], options: RunOptions | None = None, want: int = 1, needs: str = "logits") -> Rows:
+        """Reads tokens; the logits of the last ones, or, where less is needed (:class:`.loop.Feed`), what the model tells of them."""
+        found: list[Row] = []
         for part, count in self.parts(ids, want):
-            session, names, feed = self.request(part, count)
-            rows.append(self.taken(part, names, session.run_with_ort_values(names, wrapped(feed), options), count))
-        return np.concatenate(rows)[-want:]
+            session, names, feed = self.request(part, count, needs)
+            found += self.taken(part, names, session.run_with_ort_values(names, wrapped(feed), options), count)
+        return found[-want:]
 
-    async def step_async(self, ids: list[int], options: RunOptions | None = None, want: int = 1) -> Array:
-        rows = []
+    async def step_async(self, ids: list[int], options: RunOptions | None = None, want: int = 1, needs: str = "logits") -> Rows:
+        found: list[Row] = []
         for part, count in self.parts(ids, want):
-            session, names, feed = self.request(part, count)
-            rows.append(self.taken(part, names, await session.run_async(names, feed, options), count))
-        return np.concatenate(rows)[-want:]
+            session, names, feed = self.request(part, count, needs)
+            found += self.taken(part, names, await session.run_async(names, feed, options), count)
+        return found[-want:]
+
+
+def _told(*sessions: InferenceSession | None) -> tuple[int | None, int]:
+    """How many logits there are, and of how many of the largest all of these tell."""
+    shapes = [{o.name: o.shape for o in session.get_outputs()} for session in sessions if session is not None]
+    words, *_ = (shape["logits"][-1] for shape in shapes)
+    sizes = [shape["choice"][-1] if "choice" in shape else 1 for shape in shapes]
+    return words if isinstance(words, int) else None, min(size // 2 if isinstance(size, int) else 0 for size in sizes)
+
+
+def asked(needs: str, told: int) -> list[str]:
+    """The outputs that give what is needed of the logits."""
+    return {"choice": ["choice"], "both": ["choice", "logits"]}.get(needs if told else "", ["logits"])
+
+
+def rows(values: Mapping[str, OrtValue], words: int | None, last: Callable[[Array], Array]) -> Rows:
+    """What a run gave of the logits, row by row; ``last`` takes those of the tokens that are wanted."""
+
+    def logits() -> Array:
+        return last(values["logits"].numpy()).astype(np.float32)
+
+    return rows_of(last(values["choice"].numpy()), words, lambda i: logits()[i]) if "choice" in values else list(logits())
 
 
 def fed(session: InferenceSession, everything: Mapping[str, Any], past: Mapping[str, OrtValue]) -> dict[str, Any]:

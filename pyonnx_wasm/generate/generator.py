@@ -185,9 +185,11 @@ class Generator:
         if stops and self.tokenizer is None:
             raise TextError("stop texts need a tokenizer")
         ahead = self._foretold(how, seed)
+        told, words = self.decoder.told, self.decoder.words
         plan = Plan(
-            limit, how, seed, self.ends, stops, self.decode, self.context, head, self.chunk, likely, self.never, self.never_first, ahead
-        )
+            limit, how, seed, self.ends, stops, self.decode, self.context, head, self.chunk, likely, self.never, self.never_first,
+            told, words, ahead,
+        )  # fmt: skip
         return plan, ids, source
 
     def _read(self, prompt: Prompt, begins: Sequence[int] | None) -> tuple[list[int], Array | None]:
@@ -281,8 +283,7 @@ class Generator:
         ids = self.encode(given) if isinstance(given, str) else [int(i) for i in given]
         if not ids:
             raise ValueError("the prompt is empty: give at least one token")
-        shape = next(o.shape for o in self.decoder.session.get_outputs() if o.name == "logits")
-        words = shape[-1] if isinstance(shape[-1], int) else None
+        words = self.decoder.words
         for i in ids:
             if i < 0 or (words is not None and i >= words):
                 raise ValueError(f"token {i} is none of the model's {words or ''}")
@@ -389,7 +390,7 @@ class Generation:
                 yield item
                 continue
             with self._guarded():
-                logits = self._generator.decoder.step(item.ids, self._options, item.want)
+                logits = self._generator.decoder.step(item.ids, self._options, item.want, item.needs)
 
     async def __aiter__(self) -> AsyncIterator[Token]:
         self._begin()
@@ -402,4 +403,4 @@ class Generation:
                 yield item
                 continue
             with self._guarded():
-                logits = await self._generator.decoder.step_async(item.ids, self._options, item.want)
+                logits = await self._generator.decoder.step_async(item.ids, self._options, item.want, item.needs)

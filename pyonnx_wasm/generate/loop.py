@@ -9,9 +9,13 @@ from typing import Any
 
 import numpy as np
 
+from . import leading
+from .leading import Leading
 from .sampling import Sampling, choose, probabilities
 
 Array = np.ndarray[Any, Any]
+Row = Array | Leading  # the logits of one token, [vocabulary], or the largest of them
+Rows = Sequence[Row]
 
 
 class ContextError(ValueError):
@@ -24,7 +28,7 @@ class Token:
 
     Attributes:
         text: what it adds to the text that may be shown; "" while a character or a stop string is incomplete.
-        probability: that the model gave it, before sampling's settings.
+        probability: that the model gave it, before sampling's settings and whatever is never chosen.
         likely: ids and probabilities of the most likely ones, as many as were asked for.
     """
 
@@ -75,6 +79,8 @@ class Plan:
         chunk: tokens of the prompt that the model is given at once.
         likely: of so many tokens the probabilities are told.
         never, never_first: tokens that are not chosen at all, and not as the first.
+        told: of so many of its largest logits the model tells by itself; 0: it does not.
+        words: how many logits there are; None: any number.
         ahead: foretells tokens behind those that the model reads: given these, their number with what slid away, and how many at most.
     """
 
@@ -90,16 +96,43 @@ class Plan:
     likely: int = 0
     never: tuple[int, ...] = ()
     never_first: tuple[int, ...] = ()
+    told: int = 0
+    words: int | None = None
     ahead: Callable[[list[int], int, int], list[int]] | None = None
+
+    def forbidden(self, first: bool) -> tuple[int, ...]:
+        """Tokens that are not to be chosen next."""
+        return self.never + self.never_first if first else self.never
+
+
+def needs(how: Sampling, told: int, words: int | None, likely: int = 0, never: int = 0) -> str:
+    """What of the logits of the next token is to be asked of a model that tells ``told`` of the largest of ``words``; see :class:`Feed`."""
+    some = 1 if how.temperature == 0 else how.top_k
+    sure = some and how.repetition_penalty == 1
+    return needed(told, words, max(some, likely) + never if sure else None, likely)
+
+
+def needed(told: int, words: int | None, enough: int | None, least: int = 0) -> str:
+    """As :func:`needs`, where so many of the largest are enough (None: that hangs on what they are) and fewer than ``least`` never."""
+    if words is not None and told >= words:
+        return "choice"
+    if told < max(least, 1):
+        return "logits"
+    return "choice" if enough is not None and told >= enough else "both"
 
 
 @dataclass(frozen=True)
 class Feed:
-    """Tokens that the model shall read behind the first ``keep`` of those that its cache holds; asks for the last ``want`` ones' logits."""
+    """Tokens that the model shall read behind the first ``keep`` of those that its cache holds; asks for the last ``want`` ones' logits.
+
+    Attributes:
+        needs: ``"logits"``: all of them; ``"choice"``: what a model tells of them itself; ``"both"``: that, and all of them later perhaps.
+    """
 
     keep: int
     ids: list[int]
     want: int = 1
+    needs: str = "logits"
 
 
 @dataclass
@@ -140,8 +173,8 @@ def fitted(ids: list[int], context: int | None, head: int | None) -> list[int]:
     return ids[:head] + ids[len(ids) - max(context // 2 - head, 1) :]
 
 
-def run(plan: Plan, progress: Progress, cached: list[int]) -> Generator[Feed | Token, Array | None, None]:
-    """Yields what to feed, and is sent the logits [want, vocabulary]; yields tokens as they come.
+def run(plan: Plan, progress: Progress, cached: list[int]) -> Generator[Feed | Token, Rows | None, None]:
+    """Yields what to feed, and is sent the logits, row by row; yields tokens as they come.
 
     Args:
         cached: tokens that the model's cache holds.
@@ -154,10 +187,11 @@ def run(plan: Plan, progress: Progress, cached: list[int]) -> Generator[Feed | T
     while True:
         begin = time.perf_counter()
         guess = guessed(plan, progress, window)
-        logits = yield from read(window, guess, keep, plan.chunk)
-        for given, after in zip(logits, [*guess, -1], strict=True):
-            row = without(given, plan.never if numbers.new_tokens else plan.never + plan.never_first)
-            token = choose(row, plan.sampling, plan.seed, len(progress.ids), window)
+        never = plan.forbidden(not numbers.new_tokens)
+        what = needs(plan.sampling, plan.told, plan.words, plan.likely, len(never))
+        rows = yield from read(window, guess, keep, plan.chunk, what)
+        for given, after in zip(rows, [*guess, -1], strict=True):
+            token, row = chosen(given, plan.sampling, plan.seed, len(progress.ids), window, never)
             numbers.count(time.perf_counter() - begin)
             if token in plan.ends:
                 progress.reason = "end"
@@ -169,7 +203,7 @@ def run(plan: Plan, progress: Progress, cached: list[int]) -> Generator[Feed | T
                 fresh += shown.tell()
                 progress.reason = "stop" if shown.stopped else "length"
             progress.text += fresh
-            yield told(token, fresh, row, plan.likely)
+            yield told(token, fresh, row, plan.likely, never)
             if progress.reason is not None:
                 return
             begin = time.perf_counter()
@@ -178,6 +212,28 @@ def run(plan: Plan, progress: Progress, cached: list[int]) -> Generator[Feed | T
             window = longer
             if token != after or not keep:
                 break
+
+
+def chosen(row: Row, how: Sampling, seed: int, position: int, before: Sequence[int], never: tuple[int, ...] = ()) -> tuple[int, Row]:
+    """The next token, and by what it was chosen: the largest logits where they are enough, else all of them."""
+    if isinstance(row, Leading):
+        few = row.without(never)
+        token = leading.choose(few, how, seed, position, before)
+        if token is not None:
+            return token, few
+        row = row.every()
+    return choose(without(row, never), how, seed, position, before), row
+
+
+def told(token: int, text: str, row: Row, likely: int, never: tuple[int, ...]) -> Token:
+    if isinstance(row, Leading):
+        ids, _ = row.allowed()
+        if row.whole or len(ids) >= likely:
+            return Token(token, text, row.share(token), tuple((int(i), row.share(i)) for i in ids[:likely]))
+        row = row.every()
+    shares = probabilities(row)
+    first = np.argsort(-without(row, never), kind="stable")[:likely] if likely else ()
+    return Token(token, text, float(shares[token]), tuple((int(i), float(shares[i])) for i in first))
 
 
 def without(logits: Array, tokens: Sequence[int]) -> Array:
@@ -198,20 +254,14 @@ def guessed(plan: Plan, progress: Progress, window: list[int]) -> list[int]:
     return plan.ahead(window, len(progress.ids), most)[:most] if most > 0 else []
 
 
-def read(window: list[int], guess: list[int], keep: int, chunk: int) -> Generator[Feed, Array | None, Array]:
+def read(window: list[int], guess: list[int], keep: int, chunk: int, what: str) -> Generator[Feed, Rows | None, Rows]:
     """Has the model read a text behind its first tokens, in chunks, and what may follow it; the logits of its end and of that."""
     while len(window) - keep > chunk:
-        yield Feed(keep, window[keep : keep + chunk])
+        yield Feed(keep, window[keep : keep + chunk], needs=what)
         keep += chunk
-    logits = yield Feed(keep, window[keep:] + guess, 1 + len(guess))
-    assert logits is not None
-    return logits
-
-
-def told(token: int, text: str, logits: Array, likely: int) -> Token:
-    shares = probabilities(logits)
-    first = np.argsort(-shares, kind="stable")[:likely] if likely else ()
-    return Token(token, text, float(shares[token]), tuple((int(i), float(shares[i])) for i in first))
+    rows = yield Feed(keep, window[keep:] + guess, 1 + len(guess), what)
+    assert rows is not None
+    return rows
 
 
 class Shown:

@@ -57,6 +57,10 @@ def uniform(seed: int, position: int) -> float:
     return ((a >> 5) * (1 << 26) + (b >> 6)) * 2.0**-53
 
 
+def damaged() -> FloatingPointError:
+    return FloatingPointError("the model's logits are not numbers; its weights or inputs are damaged")
+
+
 def probabilities(logits: Array) -> Array:
     """float64 [vocabulary] of logits, before any choice.
 
@@ -66,27 +70,36 @@ def probabilities(logits: Array) -> Array:
     wide = logits.astype(np.float64)
     most = wide.max()
     if not most > -np.inf:
-        raise FloatingPointError("the model's logits are not numbers; its weights or inputs are damaged")
+        raise damaged()
     powers = np.exp(wide - most) if most < np.inf else (wide == np.inf).astype(np.float64)
     shares: Array = powers / powers.sum()
     return shares
+
+
+def penalised(logits: Array, penalty: float) -> Array:
+    """Logits of tokens that came before."""
+    return np.where(logits > 0, logits / penalty, logits * penalty)
 
 
 def choose(logits: Array, how: Sampling, seed: int, position: int, before: Iterable[int]) -> int:
     """The token at ``position``, whose number of tokens lies before it; ``before`` are those that are penalised."""
     wide = logits.astype(np.float64)
     if np.isnan(wide).any() or not wide.max() > -np.inf:
-        raise FloatingPointError("the model's logits are not numbers; its weights or inputs are damaged")
+        raise damaged()
     if how.repetition_penalty != 1:
         at = np.fromiter({t for t in before if t < len(wide)}, np.int64)
-        wide[at] = np.where(wide[at] > 0, wide[at] / how.repetition_penalty, wide[at] * how.repetition_penalty)
+        wide[at] = penalised(wide[at], how.repetition_penalty)
     if how.temperature == 0:
         return int(wide.argmax())
     order = np.argsort(-wide, kind="stable")
     order = order[: how.top_k] if how.top_k else order
-    powers = np.exp((wide[order] - wide[order[0]]) / how.temperature)
+    return int(order[drawn(wide[order], how, uniform(seed, position))])
+
+
+def drawn(values: Array, how: Sampling, at: float) -> int:
+    """The place of one among logits, the largest first, by a number in [0, 1)."""
+    powers = np.exp((values - values[0]) / how.temperature)
     sums = np.cumsum(powers)
-    kept = int(np.searchsorted(sums, how.top_p * sums[-1])) + 1 if how.top_p < 1 else len(order)
-    kept = min(kept, int(np.count_nonzero(powers >= how.min_p * powers[0])), len(order))
-    at_sum = uniform(seed, position) * sums[kept - 1]
-    return int(order[min(int(np.searchsorted(sums[:kept], at_sum, side="right")), kept - 1)])
+    kept = int(np.searchsorted(sums, how.top_p * sums[-1])) + 1 if how.top_p < 1 else len(values)
+    kept = min(kept, int(np.count_nonzero(powers >= how.min_p * powers[0])), len(values))
+    return min(int(np.searchsorted(sums[:kept], at * sums[kept - 1], side="right")), kept - 1)

@@ -10,8 +10,8 @@ import numpy as np
 from ..session import InferenceSession
 from ..values import OrtValue
 from . import loop
-from .cache import Decoder, fed, wrapped
-from .loop import Feed, Token
+from .cache import Decoder, asked, fed, rows, wrapped
+from .loop import Feed, Rows, Token
 
 if TYPE_CHECKING:
     from .generator import Generation
@@ -30,7 +30,7 @@ class Joined:
     """
 
     def __init__(self, decoder: Decoder) -> None:
-        self.session = decoder.session
+        self.decoder, self.session = decoder, decoder.session
         crossed = decoder.memory.crossed
         self.empty = {name: a for name, a in decoder.memory.empty.items() if name not in crossed}
         self.source = {out: name for out, name in decoder.memory.source.items() if name not in crossed}
@@ -64,8 +64,8 @@ class Joined:
             self.lengths = [self.lengths[i] for i in order]
             self.values = {name: OrtValue(v.numpy()[list(order)]) for name, v in self.values.items()}
 
-    def step(self, tokens: Sequence[int]) -> Array:
-        """Reads one token of each text; gives their logits [texts, vocabulary]."""
+    def step(self, tokens: Sequence[int], needs: str = "logits") -> Rows:
+        """Reads one token of each text; gives their logits, or what is needed of them (:class:`.loop.Feed`)."""
         most, lengths = max(self.lengths), np.array(self.lengths, np.int64)[:, None]
         everything = {
             "input_ids": np.array(tokens, np.int64)[:, None],
@@ -78,13 +78,12 @@ class Joined:
         everything["decoder_attention_mask"] = everything["attention_mask"]
         if self.told and (not self._spread or next(iter(self._spread.values())).shape()[0] != len(tokens)):
             self._spread = {name: OrtValue(np.repeat(a, len(tokens), 0)) for name, a in self.told.items()}
-        names = ["logits", *self.source]
+        names = [*asked(needs, self.decoder.told), *self.source]
         results = self.session.run_with_ort_values(names, wrapped(fed(self.session, everything, {**self.values, **self._spread})))
         found = dict(zip(names, results, strict=True))
         self.values = {self.source[name]: found[name] for name in self.source}
         self.lengths = [n + 1 for n in self.lengths]
-        logits: Array = found["logits"].numpy()[:, -1]
-        return logits.astype(np.float32)
+        return rows(found, self.decoder.words, lambda logits: logits[:, -1])
 
 
 def many(session: InferenceSession) -> bool:
@@ -99,18 +98,19 @@ def apart(decoder: Decoder) -> bool:
     whole = decoder.first is None and decoder.encoder is None and many(decoder.session)
     if not whole or not {"attention_mask", "position_ids"} <= inputs:
         return False
-    joined, rows, want = Joined(decoder), [], []
+    joined, laid, want = Joined(decoder), list[Row](), list[Any]()
     for ids in ([0, 1, 2, 1], [1, 2], [2, 0, 1]):
         alone = Decoder(decoder.session)
         alone.step(ids[:-1])
-        rows.append({name: v.numpy() for name, v in alone.memory.values.items()})
+        laid.append({name: v.numpy() for name, v in alone.memory.values.items()})
         want.append(alone.step(ids[-1:])[0])
-    joined.lay(rows)
+    joined.lay(laid)
     try:
         found = joined.step([1, 2, 1])
     except (RuntimeError, ValueError):
         return False
-    return bool(np.allclose(found, want, rtol=1e-3, atol=1e-3 * float(np.abs(want).max())))
+    one, other = np.asarray(found), np.asarray(want)
+    return bool(np.allclose(one, other, rtol=1e-3, atol=1e-3 * float(np.abs(other).max())))
 
 
 class Member:
@@ -128,7 +128,7 @@ class Member:
         feed = self.feed
         return feed is not None and len(feed.ids) == 1 and feed.keep == len(self.decoder.ids) > 0
 
-    def go_on(self, logits: Array | None) -> list[Token]:
+    def go_on(self, logits: Rows | None) -> list[Token]:
         """To its next wish; the tokens that it told on the way."""
         told: list[Token] = []
         self.feed = None
@@ -227,7 +227,7 @@ class Together:
             self._part(member)
         try:
             decoder.forget(feed.keep)
-            logits = decoder.step(feed.ids, member.generation._options, feed.want)
+            logits = decoder.step(feed.ids, member.generation._options, feed.want, feed.needs)
         except Exception as error:
             decoder.forget(0)
             if member.generation.reason != "cancelled":
@@ -238,14 +238,15 @@ class Together:
     def _step(self, goes: list[Member]) -> list[tuple[Generation, Token]]:
         fresh = [m for m in goes if not m.joined]
         if fresh:
-            rows = [self._joined.row(i) for i in range(len(self._rows))]
-            self._joined.lay([*rows, *({n: v.numpy() for n, v in m.decoder.memory.values.items()} for m in fresh)])
+            before = [self._joined.row(i) for i in range(len(self._rows))]
+            self._joined.lay([*before, *({n: v.numpy() for n, v in m.decoder.memory.values.items()} for m in fresh)])
             self._rows += fresh
             for member in fresh:
                 member.joined, member.decoder.memory.values = True, {}
-        feeds = [m.feed for m in self._rows]
+        feeds = [m.feed for m in self._rows if m.feed is not None]
+        wishes = {feed.needs for feed in feeds}
         try:
-            logits = self._joined.step([f.ids[0] for f in feeds if f is not None])
+            found = self._joined.step([feed.ids[0] for feed in feeds], wishes.pop() if len(wishes) == 1 else "both")
         except Exception as error:
             for member in self._rows:
                 member.fail(error)
@@ -254,9 +255,9 @@ class Together:
             self._rows = []
             return []
         told = []
-        for member, row in zip(list(self._rows), logits, strict=True):
+        for member, row in zip(list(self._rows), found, strict=True):
             member.decoder.ids += member.feed.ids if member.feed else []
-            told += [(member.generation, t) for t in member.go_on(row[None])]
+            told += [(member.generation, t) for t in member.go_on([row])]
         for member in [m for m in self._rows if m.feed is not None and not m.single]:
             self._part(member)
         return told

@@ -22,6 +22,7 @@ from ..tensor import (
     concat,
     contiguous,
     dims_of,
+    index,
     like,
     literal,
     map_,
@@ -30,6 +31,7 @@ from ..tensor import (
     reshape,
     without,
 )
+from .gather import GatherElements
 
 EXTREMES = Enum("Extreme", "largest smallest")
 SCANS = Enum("Scan", "sum product")
@@ -198,12 +200,37 @@ def topk(x: Value, k: Any, axis: int, largest: int) -> tuple[Value, Value]:
     return values, indices
 
 
-def choice(logits: Value) -> Value:
-    """Of logits [..., vocabulary] the place of the largest, the largest, and the logarithm of the sum of their powers: float32 [..., 3]."""
+BLOCK = 64  # numbers side by side, of which one alone is compared at first
+
+
+def _leading(x: Value, count: DimLike) -> tuple[Value, Value]:
+    """The ``count`` largest of float32 [..., n], in order, of equal ones the first first; and their places, int64.
+
+    They lie in the ``count`` blocks whose own largest are the largest, of equal ones the first: any other block has so many elements
+    before its own.
+    """
+    *outer, n = x.shape
+    if not isinstance(n, int) or not isinstance(count, int) or n <= 4 * count * BLOCK:
+        return topk(x, count, -1, 1)
+    blocks = -(-n // BLOCK)
+    if n % BLOCK:
+        x = concat([x, broadcast_to(literal([-np.inf], x.dtype), [*outer, blocks * BLOCK - n])], x.rank - 1)
+    _, best = topk(reduce("max", reshape(x, [*outer, blocks, BLOCK]), [x.rank]), count, -1, 1)
+    best, _ = topk(best, count, -1, 0)  # in their order again, which is that of equal ones
+    shape = [*outer, count, BLOCK]
+    begin = map_("mul", reshape(best, [*outer, count, 1]), literal([BLOCK]))
+    places = reshape(map_("add", begin, index(x.rank, shape)), [*outer, count * BLOCK])
+    most, found = topk(GatherElements(x, places, axis=-1), count, -1, 1)
+    return most, GatherElements(places, found, axis=-1)
+
+
+def choice(logits: Value, count: int) -> Value:
+    """Of logits [..., vocabulary] the largest ``count``, or all: float32 [..., 2 * count + 1] of their places, themselves, the largest
+    first and of equal ones the first, and the logarithm of the sum of all logits' powers."""
     wide = cast(logits, DType.float32)
-    most, place = topk(wide, 1, -1, 1)
+    most, places = _leading(wide, dims.dmin(count, wide.shape[-1]))
     total = _log_sum_exp(wide, lambda name, x, keep=True: reduce(name, x, [x.rank - 1], True))
-    return concat([cast(place, DType.float32), most, total], wide.rank - 1)
+    return concat([cast(places, DType.float32), most, total], wide.rank - 1)
 
 
 @op(since=10)
@@ -218,8 +245,6 @@ def TopK_1(X: Value, *, k: int, axis: int = -1) -> tuple[Value, Value]:
 
 @op(since=13)
 def Hardmax(input: Value, *, axis: int = -1) -> Value:
-    from ..tensor import index
-
     at = axis_of(axis, input.rank)
     first = _arg("largest", input, at, 1, 0)
     return cast(map_("eq", index(at, input.shape), first), input.dtype)

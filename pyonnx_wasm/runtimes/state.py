@@ -31,7 +31,7 @@ class Room(Protocol):
         shape: with as many rows along ``axis`` as there is room for.
         memory: as the runtime takes it for an output.
         rows: how many the runs so far have filled.
-        owner: who gave it.
+        owner: who gave it; None: no run goes on in it.
     """
 
     shape: Shape

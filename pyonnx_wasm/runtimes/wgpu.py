@@ -13,7 +13,7 @@ from ..program import Weight
 from . import UNLIMITED, Allocate, Limits
 from .host import Host
 from .profile import StepTime
-from .state import Keeper
+from .state import Held, Keeper
 from .wgpu_control import control
 from .wgpu_device import NO_BYTES, Data, Gpu, explaining
 from .wgpu_device import GpuError as GpuError
@@ -74,10 +74,11 @@ class GpuExecutor:
     def run_held(
         self, shapes: Sequence[Sequence[int]], inputs: Sequence[Any], keep: Collection[int], wanted: Collection[int], empty: Allocate
     ) -> list[Any]:
-        """Binds and runs; see :meth:`Keeper.run`."""
+        """Binds and runs; see :meth:`Keeper.run`. Outputs in ``keep`` that no run goes on from come as :class:`Held` too, and are read when
+        they are asked for; others that are not wanted are not read."""
         self._shapes = [tuple(shape) for shape in shapes]
-        with explaining(self.gpu.device, "running the model"):
-            return self.keeper.run(_Bound(self), [d for shape in shapes for d in shape], inputs, keep, wanted, empty)
+        with self.gpu.lock, explaining(self.gpu.device, "running the model"):
+            return self.keeper.run(_Bound(self, keep, wanted), [d for shape in shapes for d in shape], inputs, keep, wanted, empty)
 
     def profile(self, inputs: Sequence[np.ndarray], outputs: list[Any], more: Allocate | None = None) -> list[StepTime]:
         """Like ``run``, each step in a pass of its own between two timestamps."""
@@ -104,23 +105,36 @@ class GpuExecutor:
         more: Allocate | None,
         times: list[StepTime] | None = None,
         told: Sequence[int] | None = None,
+        keep: Collection[int] = (),
+        wanted: Collection[int] | None = None,
     ) -> None:
         rooms = {i: out for i, out in enumerate(outputs) if out is not None and not isinstance(out, np.ndarray)}
-        with explaining(self.gpu.device, "running the model"):
+        with self.gpu.lock, explaining(self.gpu.device, "running the model"):
             results = self._results(inputs, times, told, rooms)
-            away = [i for i, result in enumerate(results) if result.data.array is None and i not in rooms]
+            stay = {i: held for i in set(keep).difference(rooms) if (held := self._held(results[i], i)) is not None}
+            left = {i for i in range(len(results)) if wanted is not None and i not in wanted} | stay.keys() | rooms.keys()
+            away = [i for i, result in enumerate(results) if result.data.array is None and i not in left]
             read = self.gpu.read([(results[i].data.buffer, 0, results[i].data.nbytes) for i in away])
             for i, raw in zip(away, read, strict=True):
                 results[i].data.array = raw
             self.gpu.end()
         for i, result in enumerate(results):
-            if i in rooms:
+            if i in left:
+                outputs[i] = outputs[i] if i in rooms else stay.get(i)
                 continue
             if outputs[i] is None:
                 if more is None:
                     raise ValueError(f"output {i} has a shape that is data: give `more`, which makes its array")
                 outputs[i] = more(i, result.dims)
             outputs[i].reshape(-1).view(np.uint8)[:] = result.data.here(self.gpu)
+
+    def _held(self, result: Tensor, output: int) -> Held | None:
+        """An output in the buffer where it is, which no later run takes."""
+        if result.data.array is not None or not result.dims or result.dtype.bits < 8 or not self.gpu.part_with(result.data.buffer):
+            return None
+        room = GpuRoom(self.gpu, result.dims, result.dtype, 0, f"output {output}", result.data.buffer)
+        room.rows = result.dims[0]
+        return Held(room, room.rows)
 
     def _results(
         self, inputs: Sequence[Tensor], times: list[StepTime] | None, told: Sequence[int] | None, rooms: Mapping[int, Any]
@@ -136,12 +150,12 @@ class GpuExecutor:
 class _Bound:
     """A model as a keeper binds and runs it."""
 
-    def __init__(self, executor: GpuExecutor) -> None:
-        self.executor = executor
+    def __init__(self, executor: GpuExecutor, keep: Collection[int], wanted: Collection[int]) -> None:
+        self.executor, self.keep, self.wanted = executor, keep, wanted
 
     def bind(self, dims: Sequence[int], contents: Sequence[Any], told: Sequence[int]) -> list[tuple[int, ...] | None]:
         self.told, program = told, self.executor.program
         return program.shapes(program.evaluate(self.executor._tensors(contents), told))
 
     def run(self, feeds: Sequence[Any], outputs: list[Any], more: Allocate) -> None:
-        self.executor._run(self.executor._tensors(feeds), outputs, more, None, self.told)
+        self.executor._run(self.executor._tensors(feeds), outputs, more, None, self.told, self.keep, self.wanted)

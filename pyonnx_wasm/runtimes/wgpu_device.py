@@ -127,6 +127,7 @@ class Gpu:
 
     def __init__(self) -> None:
         self.device = device()
+        self.lock = threading.RLock()  # one thread at a time gathers commands
         self.workgroups = _workgroups(self.device.adapter.info)
         self._encoder: Any = None
         self._pending = 0
@@ -264,6 +265,10 @@ class Gpu:
         """Takes a buffer back that ``take`` gave; others are left alone."""
         if self._taken.pop(id(buffer), None) is not None:
             self._idle.append((buffer, self._run))
+
+    def part_with(self, buffer: Any) -> bool:
+        """Leaves a buffer that ``take`` gave to who has it, for good; False where it is none, or was given back."""
+        return self._taken.pop(id(buffer), None) is not None
 
     @property
     def encoder(self) -> Any:

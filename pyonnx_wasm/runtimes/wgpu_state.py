@@ -13,11 +13,11 @@ from .wgpu_device import Gpu
 
 
 class GpuRoom:
-    """A buffer for the rows of one tensor; its bytes are read, and copied, by runs of rows."""
+    """A buffer for the rows of one tensor, made or given; its bytes are read, and copied, by runs of rows."""
 
-    def __init__(self, gpu: Gpu, shape: Shape, dtype: DType, axis: int, what: str) -> None:
+    def __init__(self, gpu: Gpu, shape: Shape, dtype: DType, axis: int, what: str, memory: Any = None) -> None:
         self.gpu, self.shape, self.dtype, self.axis, self.rows = gpu, shape, dtype, axis, 0
-        self.memory = gpu.buffer(dtype.nbytes(math.prod(shape)), what)  # of zeros: WebGPU's buffers begin so
+        self.memory = memory or gpu.buffer(dtype.nbytes(math.prod(shape)), what)  # of zeros: WebGPU's buffers begin so
         self.owner: object = None
 
     def _runs(self, rows: int) -> list[tuple[int, int]]:
@@ -26,7 +26,8 @@ class GpuRoom:
         return [(k * self.shape[self.axis] * row, rows * row) for k in range(math.prod(self.shape[: self.axis]))]
 
     def array(self, rows: int) -> np.ndarray:
-        read = self.gpu.read([(self.memory, at, nbytes) for at, nbytes in self._runs(rows)])
+        with self.gpu.lock:
+            read = self.gpu.read([(self.memory, at, nbytes) for at, nbytes in self._runs(rows)])
         shape = (*self.shape[: self.axis], rows, *self.shape[self.axis + 1 :])
         return np.concatenate(read or [np.empty(0, np.uint8)]).view(to_numpy(self.dtype)).reshape(shape)
 

@@ -3,7 +3,8 @@
  * (Leviathan et al., 2023; also for sampling, as the random number of a place does not depend on how it was reached).
  */
 import type { Decoder } from "./cache.js";
-import { shared, type Foretell } from "./loop.js";
+import { chooseOf, Leading } from "./leading.js";
+import { needs, shared, type Foretell } from "./loop.js";
 import { choose, type Sampling } from "./sampling.js";
 
 /** What followed the last few tokens, `longest` or fewer, where they came before in the text (prompt look-up, Saxena, 2023). */
@@ -27,8 +28,10 @@ export function draft(decoder: Decoder, sampling: Sampling, seed: bigint, count:
     while (made.length < Math.min(count, most) && text.length < context) {
       const keep = Math.min(shared(decoder.ids, text), text.length - 1);
       decoder.forget(keep);
-      const [logits] = await decoder.step(text.slice(keep));
-      const token = choose(logits!, sampling, seed, position + made.length, text);
+      const [row] = await decoder.read(text.slice(keep), 1, needs(sampling, decoder.told, decoder.words));
+      const place = position + made.length;
+      const few = row instanceof Leading ? chooseOf(row, sampling, seed, place, text) : undefined;
+      const token = few ?? choose(row instanceof Leading ? await row.every() : row!, sampling, seed, place, text);
       made.push(token);
       text.push(token);
     }

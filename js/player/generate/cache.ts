@@ -2,7 +2,8 @@
 import type { Feeds, InferenceSession } from "../session.js";
 import type { Tensor as TensorType } from "../tensor.js";
 import { Tensor as OwnTensor } from "../index.js";
-import type { Choice } from "./sampling.js";
+import { Leading } from "./leading.js";
+import type { Needs, Row } from "./loop.js";
 
 const PAST = /^past(?:_key_values)?\.(\d+\.(?:(encoder)\.|decoder\.)?(?:key|value))$/;
 const KNOWN = new Set(["input_ids", "attention_mask", "position_ids", "use_cache_branch", "num_logits_to_keep"]);
@@ -33,8 +34,8 @@ export interface Request {
   readonly values: ReadonlyMap<string, TensorType>;
   /** Of so many last tokens of each row the logits are given. */
   readonly want: number;
+  readonly needs?: Needs;
   /** What an encoder told, by the input's name. */
-  readonly output?: "logits" | "choice";
   readonly told?: ReadonlyMap<string, TensorType> | undefined;
 }
 
@@ -55,6 +56,8 @@ export class Decoder {
   private held = 0;
   /** Tokens that the model knows; Infinity where it does not say. */
   readonly words: number;
+  /** Of so many of its largest logits the model tells by itself; 0: it does not. */
+  readonly told: number;
   /** Of every layer's keys and values without a token, by the name of the model's input. */
   readonly empty = new Map<string, { type: "float32" | "float16"; dims: number[] }>();
   private readonly source = new Map<string, string>(); // an input's name by that of the output that follows it
@@ -66,6 +69,8 @@ export class Decoder {
   first: InferenceSession | undefined;
   encoder: InferenceSession | undefined;
   values = new Map<string, TensorType>();
+  /** All logits of the last run, which may be asked for until the next. */
+  private unread: TensorType | undefined;
   private types = new Map<string, string>();
 
   constructor(
@@ -101,6 +106,7 @@ export class Decoder {
     if (!logits?.isTensor) throw new Error("the model gives no output logits");
     const words = logits.shape.at(-1);
     this.words = typeof words === "number" ? words : Infinity;
+    this.told = Math.min(toldBy(session), toldBy(first ?? session));
     this.forget(0);
   }
 
@@ -122,6 +128,7 @@ export class Decoder {
 
   private clear(): void {
     this.held = 0;
+    this.letGo();
     for (const [name, { type, dims }] of this.empty)
       this.put(name, new this.tensor(type, type === "float32" ? new Float32Array() : new Uint16Array(), dims));
   }
@@ -186,46 +193,37 @@ export class Decoder {
 
   /** Reads tokens; gives the logits of the last `want` ones, row by row. */
   async step(ids: readonly number[], want = 1): Promise<Float32Array[]> {
-    return (await this.stepped(ids, want, "logits")) as Float32Array[];
+    return (await this.read(ids, want)) as Float32Array[];
   }
 
-  /** As `step`, but where the model tells its most likely tokens itself, these. */
-  async chosen(ids: readonly number[], want = 1): Promise<(Float32Array | Choice)[]> {
-    if (!this.session.outputNames.includes("choice") || this.first) return this.step(ids, want);
-    const rows = await this.stepped(ids, want, "choice");
-    return rows.map(([id, logit, sum]) => ({ id: id!, logit: logit!, sum: sum! }));
-  }
-
-  private async stepped(ids: readonly number[], want: number, output: "logits" | "choice"): Promise<Float32Array[]> {
+  /** As `step`, but where less is needed, what the model tells of the logits itself. */
+  async read(ids: readonly number[], want = 1, needs: Needs = "logits"): Promise<Row[]> {
     const past = this.ids.length;
     if (this.encoder && past && ids.length > 1) {
-      // Decoders behind an encoder are exported for one token behind others.
-      const rows: Float32Array[] = [];
-      for (const id of ids) rows.push(...(await this.stepped([id], 1, output)));
+      // Decoders behind an encoder are exported for one token behind others, and each run's logits go with the next.
+      const rows: Row[] = [];
+      for (const id of ids) rows.push(...(await this.read([id], 1, needs === "both" ? "logits" : needs)));
       return rows.slice(-want);
     }
     for (const [name, value] of this.own)
       if (value.dims[2] !== this.held) this.put(name, await this.shortened(value, this.held));
     const mask = [new Array<number>(past + ids.length).fill(1)];
     const places = [ids.map((_, i) => past + i)];
-    const { logits, values } = await this.execute({ ids: [ids], mask, places, values: this.values, want, output });
+    const { rows, values } = await this.execute({ ids: [ids], mask, places, values: this.values, want, needs });
     for (const [name, value] of values) this.put(name, value);
     this.ids.push(...ids);
     this.held = this.ids.length;
-    return logits;
+    return rows;
   }
 
-  /** One run: logits, row by row, and what follows the past. */
-  async execute({
-    ids,
-    mask,
-    places,
-    values,
-    want,
-    output: wanted = "logits",
-    told = this.heard?.told,
-  }: Request): Promise<{
-    logits: Float32Array[];
+  private letGo(): void {
+    if (this.unread) drop(this.unread);
+    this.unread = undefined;
+  }
+
+  /** One run: logits, row by row, and what follows the past. Where what the model tells of them may not do, the next run ends them. */
+  async execute({ ids, mask, places, values, want, needs = "logits", told = this.heard?.told }: Request): Promise<{
+    rows: Row[];
     values: [string, TensorType][];
   }> {
     const whole = (name: string, rows: readonly (readonly number[])[]): TensorType =>
@@ -244,20 +242,32 @@ export class Decoder {
     const feeds: Record<string, TensorType> = {};
     for (const name of session.inputNames) feeds[name] = values.get(name) ?? told?.get(name) ?? given[name]!();
     const follow = [...this.source].filter(([, input]) => begins || !this.crossed.has(input));
-    const results = await session.run(feeds as Feeds, [wanted, ...follow.map(([output]) => output)]);
-    const made = results[wanted] as TensorType;
-    const [, length, words] = made.dims as [number, number, number];
-    const all = (await made.getData()) as Float32Array;
-    made.dispose();
+    const names = this.told && needs !== "logits" ? ["choice", ...(needs === "both" ? ["logits"] : [])] : ["logits"];
+    const results = await session.run(feeds as Feeds, [...names, ...follow.map(([output]) => output)]);
+    this.letGo();
+    const made = results[names[0]!] as TensorType;
+    const length = made.dims[1]!;
     if (length < want)
       throw new Error("the model gives the logits of the last token alone; nothing can be foretold for it (draft)");
-    const logits = ids.flatMap((_, row) =>
-      Array.from({ length: want }, (_, i) => {
-        const at = ((row + 1) * length - want + i) * words;
-        return all.slice(at, at + words);
-      }),
-    );
-    return { logits, values: follow.map(([output, input]) => [input, results[output] as TensorType]) };
+    const parts = async (value: TensorType): Promise<Float32Array[]> => {
+      const all = (await value.getData()) as Float32Array;
+      const words = value.dims[2]!;
+      return ids.flatMap((_, row) =>
+        Array.from({ length: want }, (_, i) => {
+          const at = ((row + 1) * length - want + i) * words;
+          return all.slice(at, at + words);
+        }),
+      );
+    };
+    let rows: Row[] = await parts(made);
+    made.dispose();
+    if (names[0] === "choice") {
+      const all = (this.unread = results["logits"] as TensorType | undefined);
+      let every: Promise<Float32Array[]> | undefined;
+      const one = async (row: number): Promise<Float32Array> => (await (every ??= parts(all!)))[row]!;
+      rows = (rows as Float32Array[]).map((told, row) => Leading.of(told, this.words, () => one(row)));
+    }
+    return { rows, values: follow.map(([output, input]) => [input, results[output] as TensorType]) };
   }
 
   private whole(name: string, values: readonly number[], dims: number[]): TensorType {
@@ -274,6 +284,14 @@ export class Decoder {
       into.set(from.subarray(row * have * size, (row * have + length) * size), row * length * size);
     return new this.tensor(value.type as "float32", into, [batch, heads, length, size]);
   }
+}
+
+/** Of how many of its largest logits a model tells. */
+function toldBy({ outputMetadata }: InferenceSession): number {
+  const size = outputMetadata
+    .flatMap((output) => (output.name === "choice" && output.isTensor ? output.shape : []))
+    .at(-1);
+  return typeof size === "number" ? size >> 1 : 0;
 }
 
 function same(a: TensorType, b: TensorType): boolean {

@@ -1,5 +1,6 @@
 /** The order of things, without a model: what is fed next, which token follows, when it ends, which text may be shown. */
-import { choose, leading, probabilities, wrong, type Choice, type Sampling } from "./sampling.js";
+import { chooseOf, Leading } from "./leading.js";
+import { choose, leading, probabilities, type Sampling } from "./sampling.js";
 
 /** The text is longer than the model can read. */
 export class ContextError extends RangeError {
@@ -11,7 +12,7 @@ export interface Token {
   id: number;
   /** What it adds to the text that may be shown; "" while a character or a stop string is incomplete. */
   text: string;
-  /** That the model gave it, before sampling's settings. */
+  /** That the model gave it, before sampling's settings and whatever is never chosen. */
   probability: number;
   /** The most likely ones, as many as were asked for. */
   likely: { id: number; probability: number }[];
@@ -49,6 +50,10 @@ export interface Plan {
   /** Tokens that are not chosen at all, and not as the first. */
   never: readonly number[];
   neverFirst: readonly number[];
+  /** Of so many of its largest logits the model tells by itself; 0: it does not. */
+  told: number;
+  /** How many logits there are; Infinity: any number. */
+  words: number;
   /** Foretells tokens behind those that the model reads: given these, their number with what slid away, and how many at most. */
   ahead?: Foretell | undefined;
 }
@@ -60,8 +65,27 @@ export interface Feed {
   keep: number;
   ids: number[];
   want: number;
-  /** The most likely tokens are enough. */
-  brief: boolean;
+  needs: Needs;
+}
+
+/** Of logits: all of them; what a model tells of them itself; that, and all of them later perhaps. */
+export type Needs = "logits" | "choice" | "both";
+
+/** The logits of one token, or the largest of them. */
+export type Row = ArrayLike<number> | Leading;
+
+/** What of the logits of the next token is to be asked of a model that tells `told` of the largest of `words`. */
+export function needs(how: Sampling, told: number, words: number, likely = 0, never = 0): Needs {
+  const some = how.temperature === 0 ? 1 : how.topK;
+  const sure = some > 0 && how.repetitionPenalty === 1;
+  return needed(told, words, sure ? Math.max(some, likely) + never : Infinity, likely);
+}
+
+/** As `needs`, where so many of the largest are enough (Infinity: that hangs on what they are) and fewer than `least` never. */
+export function needed(told: number, words: number, enough: number, least = 0): Needs {
+  if (told >= words) return "choice";
+  if (told < Math.max(least, 1)) return "logits";
+  return told >= enough ? "choice" : "both";
 }
 
 /** Asks which tokens may follow, at most so many. */
@@ -71,7 +95,7 @@ export interface Ask {
 }
 
 /** What a driver sends: the logits of the tokens wanted, row by row, or tokens foretold. */
-export type Sent = { logits: readonly (ArrayLike<number> | Choice)[] } | { guess: number[] } | undefined;
+export type Sent = { logits: readonly Row[] } | { guess: number[] } | undefined;
 
 export class Progress {
   text = "";
@@ -110,12 +134,15 @@ export function shared(a: readonly number[], b: readonly number[]): number {
   return n;
 }
 
-/** Yields what to feed, and is sent the logits; yields tokens as they come. `cached` are those that the model's cache holds. */
+/**
+ * Yields what to feed, and is sent the logits; yields the largest logits where all are needed, and is sent these; yields tokens as they
+ * come. `cached` are those that the model's cache holds.
+ */
 export function* run(
   plan: Plan,
   progress: Progress,
   cached: readonly number[],
-): Generator<Feed | Ask | Token, void, Sent> {
+): Generator<Feed | Ask | Leading | Token, void, Sent> {
   const numbers = progress.statistics;
   const shown = new Shown(plan.decode, plan.stop);
   numbers.promptTokens = progress.ids.length;
@@ -125,10 +152,10 @@ export function* run(
   for (;;) {
     let begin = performance.now();
     const guess = yield* foretold(plan, numbers.newTokens, window);
-    const rows = yield* read(window, guess, keep, plan);
-    for (const [at, row] of rows.entries()) {
-      const logits = "id" in row ? row : without(row, plan.never, numbers.newTokens ? [] : plan.neverFirst);
-      const id = "id" in logits ? sure(logits) : choose(logits, plan.sampling, plan.seed, progress.ids.length, window);
+    const never = numbers.newTokens ? plan.never : [...plan.never, ...plan.neverFirst];
+    const rows = yield* read(window, guess, keep, plan, never.length);
+    for (const [at, given] of rows.entries()) {
+      const [id, row] = yield* chosen(given, plan, progress.ids.length, window, never);
       const spent = performance.now() - begin;
       if (numbers.newTokens++) numbers.decodeMs += spent;
       else numbers.prefillMs = spent;
@@ -145,7 +172,7 @@ export function* run(
         progress.reason = shown.stopped ? "stop" : "length";
       }
       progress.text += text;
-      yield told(id, text, logits, plan.likely);
+      yield told(id, text, row, plan.likely, never);
       if (last) return;
       begin = performance.now();
       const longer = fitted([...window, id], plan.context, plan.head);
@@ -156,11 +183,30 @@ export function* run(
   }
 }
 
+/** The next token, and by what it was chosen: the largest logits where they are enough, else all of them. */
+function* chosen(
+  given: Row,
+  { sampling, seed, likely }: Plan,
+  position: number,
+  window: readonly number[],
+  never: readonly number[],
+): Generator<Leading, [number, Row], Sent> {
+  let row = given;
+  if (row instanceof Leading) {
+    const few = row.without(never);
+    const id = chooseOf(few, sampling, seed, position, window);
+    if (id !== undefined && (few.whole || few.allowed.length >= likely)) return [id, few];
+    const sent = yield row;
+    row = (sent as { logits: ArrayLike<number>[] }).logits[0]!;
+  }
+  return [choose(without(row, never), sampling, seed, position, window), row];
+}
+
 /** Logits by which these tokens are not chosen. */
-function without(logits: ArrayLike<number>, ...tokens: (readonly number[])[]): ArrayLike<number> {
-  if (tokens.every(({ length }) => !length)) return logits;
+function without(logits: ArrayLike<number>, tokens: readonly number[]): ArrayLike<number> {
+  if (!tokens.length) return logits;
   const made = Float32Array.from(logits);
-  for (const token of tokens.flat()) made[token] = -Infinity;
+  for (const token of tokens) made[token] = -Infinity;
   return made;
 }
 
@@ -178,29 +224,29 @@ function* read(
   window: readonly number[],
   guess: readonly number[],
   keep: number,
-  { chunk, sampling: { temperature, repetitionPenalty }, likely, never, neverFirst }: Plan,
-): Generator<Feed, readonly (ArrayLike<number> | Choice)[], Sent> {
-  const brief = temperature === 0 && repetitionPenalty === 1 && !likely && !never.length && !neverFirst.length;
+  { chunk, sampling, told, words, likely }: Plan,
+  never: number,
+): Generator<Feed, readonly Row[], Sent> {
+  const what = needs(sampling, told, words, likely, never);
   for (; window.length - keep > chunk; keep += chunk)
-    yield { keep, ids: window.slice(keep, keep + chunk), want: 1, brief };
-  const sent = yield { keep, ids: [...window.slice(keep), ...guess], want: 1 + guess.length, brief };
+    yield { keep, ids: window.slice(keep, keep + chunk), want: 1, needs: what };
+  const sent = yield { keep, ids: [...window.slice(keep), ...guess], want: 1 + guess.length, needs: what };
   if (!sent || !("logits" in sent)) throw new Error("no logits came");
   return sent.logits;
 }
 
-/** The token that the model chose itself. */
-function sure({ id, logit, sum }: Choice): number {
-  if (!(logit > -Infinity) || Number.isNaN(sum)) throw wrong();
-  return id;
-}
-
-function told(id: number, text: string, logits: ArrayLike<number> | Choice, count: number): Token {
-  if ("id" in logits) {
-    const probability = logits.logit === Infinity ? 1 : Math.exp(logits.logit - logits.sum);
-    return { id, text, probability, likely: [] };
+function told(id: number, text: string, row: Row, count: number, never: readonly number[]): Token {
+  if (row instanceof Leading) {
+    const likely = count ? row.allowed.slice(0, count) : [];
+    return {
+      id,
+      text,
+      probability: row.share(id),
+      likely: likely.map(([i]) => ({ id: i, probability: row.share(i) })),
+    };
   }
-  const shares = probabilities(logits);
-  const likely = count ? leading(shares, count) : [];
+  const shares = probabilities(row);
+  const likely = count ? leading(without(row, never), count) : [];
   return { id, text, probability: shares[id]!, likely: likely.map((i) => ({ id: i, probability: shares[i]! })) };
 }
 

@@ -61,14 +61,6 @@ export function uniform(seed: bigint, position: number): number {
   return ((a >>> 5) * 2 ** 26 + (b >>> 6)) * 2 ** -53;
 }
 
-/** What a model that was compiled with `--choice` tells of its logits. */
-export interface Choice {
-  id: number;
-  logit: number;
-  /** Logarithm of the sum of all logits' powers. */
-  sum: number;
-}
-
 export const wrong = (): Error => new Error("the model's logits are not numbers; its weights or inputs are damaged");
 
 function largest(logits: ArrayLike<number>): number {
@@ -114,16 +106,8 @@ export function leading(values: ArrayLike<number>, count: number): number[] {
   return found;
 }
 
-/** Logits of which those of tokens that came before are lower, in float64. */
-function penalised(logits: ArrayLike<number>, penalty: number, before: Iterable<number>): ArrayLike<number> {
-  if (penalty === 1) return logits;
-  const wide = new Float64Array(logits);
-  for (const token of new Set(before)) {
-    const x = wide[token];
-    if (x !== undefined) wide[token] = x > 0 ? x / penalty : x * penalty;
-  }
-  return wide;
-}
+/** The logit of a token that came before. */
+export const penalised = (logit: number, penalty: number): number => (logit > 0 ? logit / penalty : logit * penalty);
 
 /** The token at `position`, which is the number of tokens before it; `before` are those that are penalised. */
 export function choose(
@@ -134,17 +118,25 @@ export function choose(
   before: Iterable<number>,
 ): number {
   largest(logits);
-  const wide = penalised(logits, how.repetitionPenalty, before);
+  let wide = logits;
+  if (how.repetitionPenalty !== 1) {
+    const made = (wide = new Float64Array(logits));
+    for (const id of new Set(before)) if (id < made.length) made[id] = penalised(made[id]!, how.repetitionPenalty);
+  }
   if (how.temperature === 0) return leading(wide, 1)[0]!;
   const order = leading(wide, how.topK || wide.length);
-  const first = wide[order[0]!]!;
-  const powers = order.map((token) => Math.exp((wide[token]! - first) / how.temperature));
+  const values = order.map((id) => wide[id]!);
+  return order[drawn(values, how, uniform(seed, position))]!;
+}
+
+/** The place of one among logits, the largest first, by a number in [0, 1). */
+export function drawn(values: readonly number[], how: Sampling, at: number): number {
+  const powers = values.map((x) => Math.exp((x - values[0]!) / how.temperature));
   let total = 0;
   const sums = powers.map((power) => (total += power));
-  const enough = how.topP < 1 ? sums.findIndex((sum) => sum >= how.topP * total) + 1 : order.length;
+  const enough = how.topP < 1 ? sums.findIndex((sum) => sum >= how.topP * total) + 1 : values.length;
   const likely = powers.filter((power) => power >= how.minP * powers[0]!).length;
   const kept = Math.min(enough, likely);
-  const at = uniform(seed, position) * sums[kept - 1]!;
-  const drawn = sums.findIndex((sum) => sum > at);
-  return order[drawn < 0 ? kept - 1 : Math.min(drawn, kept - 1)]!;
+  const place = sums.findIndex((sum) => sum > at * sums[kept - 1]!);
+  return place < 0 ? kept - 1 : Math.min(place, kept - 1);
 }

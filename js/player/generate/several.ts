@@ -1,7 +1,19 @@
 /** Several texts at a time: those that wait for one more token each share a run, however long they are. */
 import type { Tensor } from "../tensor.js";
 import { Decoder, drop, type Reopen } from "./cache.js";
-import { run, shared, type Feed, type Plan, type Progress, type Sent, type Token } from "./loop.js";
+import type { Leading } from "./leading.js";
+import {
+  run,
+  shared,
+  type Ask,
+  type Feed,
+  type Needs,
+  type Plan,
+  type Progress,
+  type Row as Logits,
+  type Sent,
+  type Token,
+} from "./loop.js";
 
 type Floats = Float32Array | Uint16Array;
 
@@ -110,21 +122,22 @@ export class Joined {
     this.lay(order.map((row) => rows[row]!));
   }
 
-  /** Reads one token of each text; gives their logits. */
-  async step(tokens: readonly number[]): Promise<Float32Array[]> {
+  /** Reads one token of each text; gives their logits, or what is needed of them. */
+  async step(tokens: readonly number[], needs: Needs = "logits"): Promise<Logits[]> {
     const most = Math.max(...this.lengths);
     const told = this.told?.(tokens.length);
-    const { logits, values } = await this.decoder.execute({
+    const { rows, values } = await this.decoder.execute({
       ids: tokens.map((token) => [token]),
       mask: this.lengths.map((length) => Array.from({ length: most + 1 }, (_, at) => Number(at >= most - length))),
       places: this.lengths.map((length) => [length]),
       values: told ? new Map([...this.values, ...told]) : this.values,
       want: 1,
+      needs,
       told,
     });
     this.take(new Map(values));
     this.lengths = this.lengths.map((length) => length + 1);
-    return logits;
+    return rows;
   }
 
   private take(values: Map<string, Tensor>): void {
@@ -160,7 +173,7 @@ export async function apart(decoder: Decoder): Promise<boolean> {
   const joined = new Joined(decoder);
   try {
     joined.lay(rows);
-    const found = await joined.step([1, 2, 1]);
+    const found = (await joined.step([1, 2, 1])) as Float32Array[];
     const most = want.reduce((most, row) => row.reduce((a, x) => Math.max(a, Math.abs(x)), most), 0);
     return want.every((row, i) => row.every((x, k) => Math.abs(found[i]![k]! - x) <= 1e-3 * (most + Math.abs(x))));
   } catch {
@@ -172,9 +185,11 @@ export async function apart(decoder: Decoder): Promise<boolean> {
 
 /** One of the texts: what it waits for, and its own cache while it is not joined. */
 class Member {
-  readonly steps: Generator<Feed | { ask: number; window: readonly number[] } | Token, void, Sent>;
+  readonly steps: Generator<Feed | Ask | Leading | Token, void, Sent>;
   feed: Feed | undefined;
   joined = false;
+  /** Of the last rows the one whose logits were lost before they were read. */
+  private lost: number | undefined;
 
   constructor(
     readonly text: Writing,
@@ -197,13 +212,25 @@ class Member {
   /** To its next wish. */
   async goOn(sent?: Sent): Promise<void> {
     const { plan, progress } = this.text;
+    const { feed } = this;
+    const rows = sent && "logits" in sent ? sent.logits : [];
     this.feed = undefined;
+    if (this.lost !== undefined) sent = { logits: rows.slice(this.lost, this.lost + 1) };
+    this.lost = undefined;
     try {
       while (progress.reason !== "cancelled") {
         const { done, value } = this.steps.next(sent);
         sent = undefined;
         if (done) return;
-        if ("ask" in value) sent = { guess: await plan.ahead!(value.window, progress.ids.length, value.ask) };
+        if ("every" in value) {
+          const every = await value.every().catch(() => undefined);
+          if (every) sent = { logits: [every] };
+          else {
+            this.feed = { ...feed!, needs: "logits" };
+            this.lost = rows.indexOf(value);
+            return;
+          }
+        } else if ("ask" in value) sent = { guess: await plan.ahead!(value.window, progress.ids.length, value.ask) };
         else if ("id" in value) this.tell(value);
         else {
           this.feed = value;
@@ -321,7 +348,7 @@ export class Together {
         feed.keep += first;
         feed.ids.splice(0, first);
       }
-      await member.goOn({ logits: await decoder.step(feed.ids, feed.want) });
+      await member.goOn({ logits: await decoder.read(feed.ids, feed.want, feed.needs) });
     } catch (error) {
       await this.failed(error, [member]);
     }
@@ -341,10 +368,15 @@ export class Together {
         this.rows.push(...fresh);
       }
       const members = [...this.rows];
-      const logits = await this.joined.step(members.map(({ feed }) => feed!.ids[0]!));
+      const wishes = new Set(members.map(({ feed }) => feed!.needs));
+      const [needs = "both"] = wishes.size === 1 ? wishes : [];
+      const rows = await this.joined.step(
+        members.map(({ feed }) => feed!.ids[0]!),
+        needs,
+      );
       for (const [i, member] of members.entries()) {
         member.decoder.ids.push(...member.feed!.ids);
-        await member.goOn({ logits: [logits[i]!] });
+        await member.goOn({ logits: [rows[i]!] });
       }
       for (const member of members) if (!member.ended && !member.single) await this.part(member);
     } catch (error) {

@@ -36,7 +36,7 @@ class Ours:
         self.decoder.forget(0)
 
     def read(self, ids: Sequence[int]) -> int:
-        return int(self.decoder.step(list(ids))[0].argmax())
+        return int(np.argmax(np.asarray(self.decoder.step(list(ids))[0])))
 
 
 class LlamaCpp:
