@@ -42,5 +42,23 @@ found.nan = await (async () => {
   for await (const _ of broken);
 })().catch((error) => error.message);
 found.kept = [broken.ids.length, broken.reason];
+// Logits that were to be read later and are gone: the run is made again.
+found.gone = [];
+for (const many of [false, true])
+  for (const at of [0, 3]) {
+    const generator = await made(choice, { reopen: async () => (await made(choice)).session });
+    const { session } = generator;
+    const { run } = session;
+    let left = at;
+    session.run = async (...given) => {
+      const results = await run.apply(session, given);
+      if (results.logits && left-- === 0) results.logits.getData = () => Promise.reject(new Error("the device was lost"));
+      return results;
+    };
+    const how = { maxNewTokens: 12, seed: 5, topK: 5 };
+    const text = many ? generator.generateMany([[3, 1, 4, 1, 5, 3, 1]], how) : generator.generate([3, 1, 4, 1, 5, 3, 1], how);
+    for await (const _ of text);
+    found.gone.push((text.texts?.[0] ?? text).ids);
+  }
 await Promise.all(sessions.map((session) => session.release()));
 process.stdout.write(JSON.stringify(found), () => process.exit(0));

@@ -79,6 +79,7 @@ def test_texts_stay_what_they_are(models: list[Path]) -> None:
     assert found["fetched"] == [["logits"]] * 8 + [["choice"], ["logits"], ["choice+logits"], ["choice+logits"]] * 2
     assert found["nan"].startswith("the model's logits are not numbers")
     assert found["kept"] == [4, "error"]
+    assert found["gone"] == [want[3][0]] * 4
 
 
 READ = """async (name) => {

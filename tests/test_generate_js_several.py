@@ -123,3 +123,4 @@ def test_what_beam_search_meets(js: dict[str, Any]) -> None:
          "Error: the model's logits are not numbers"], strict=True,
     ):  # fmt: skip
         assert told.startswith(want)
+    assert "`pyonnx-wasm compile --several`" in js["asked"][6]

@@ -4,6 +4,7 @@ import type { SessionOptions } from "./types.js";
 import { draft, lookup } from "./generate/ahead.js";
 import { beams, type Beams, type BeamSettings } from "./generate/beams.js";
 import { Decoder, type Parts, type Reopen } from "./generate/cache.js";
+import { found, jsonOf, said } from "./generate/exports.js";
 import {
   fitted,
   Progress,
@@ -73,6 +74,18 @@ export interface GeneratorOptions {
   ahead?: number;
 }
 
+/** What `Generator.create` takes beside them. */
+export interface CreateOptions extends Omit<GeneratorOptions, "tokenizer"> {
+  /** Or what makes one of `tokenizer.json` and `tokenizer_config.json` beside the model. */
+  tokenizer?: Tokenizer | ((words: object, config: object) => Tokenizer) | undefined;
+  /**
+   * The address of a `config.json`, beside which `generation_config.json` and `genai_config.json` are read where they are, or an object
+   * that says what they do. It fills what other options leave out: `context`, `ends`, `begin`, and behind an encoder `decoderInputIds`,
+   * `suppressTokens` and `beginSuppressTokens`. Undefined: of a folder, the one in it; else none.
+   */
+  config?: string | URL | Readonly<Record<string, unknown>> | undefined;
+}
+
 type Model = InferenceSession | string | URL | ArrayBuffer;
 
 export interface Settings extends Partial<Sampling> {
@@ -126,26 +139,42 @@ export class Generator {
     this.begin = options.begin ?? (hints.add_bos_token ? hints.bos : undefined);
   }
 
-  /** Opens a compiled model, by its address or bytes. */
+  /**
+   * Opens a model, by its address or bytes, or an export by the address of its folder, which ends with "/": its decoder, where it has
+   * them the parts beside it, and what its configuration says.
+   */
   static async create(
     model: string | URL | ArrayBuffer,
-    options: GeneratorOptions = {},
+    { config, tokenizer, ...given }: CreateOptions = {},
     session: SessionOptions = {},
   ): Promise<Generator> {
-    const [first] = session.executionProviders ?? [];
-    const gpu = (typeof first === "object" ? first.name : first) === "webgpu";
+    const address = typeof model === "string" || model instanceof URL ? String(model) : "";
+    const beside = address.endsWith("/") ? await found(address) : undefined;
+    const { first, encoder } = { ...beside, ...given };
+    const about = config instanceof URL ? config.href : (config ?? beside?.home);
+    const known = about === undefined ? {} : await said(about, encoder !== undefined);
+    const options: GeneratorOptions = { ...known, ...given, first, encoder };
+    if (typeof tokenizer === "function") {
+      const home = (typeof about === "string" ? about : address).replace(/[^/]*$/, "");
+      const words = await jsonOf(`${home}tokenizer.json`);
+      if (!words) throw new Error(`there is no ${home}tokenizer.json, which the tokenizer is to be made of`);
+      options.tokenizer = tokenizer(words, (await jsonOf(`${home}tokenizer_config.json`)) ?? {});
+    } else if (tokenizer) options.tokenizer = tokenizer;
+    const [provider] = session.executionProviders ?? [];
+    const gpu = (typeof provider === "object" ? provider.name : provider) === "webgpu";
     const kept: SessionOptions = { preferredOutputLocation: gpu ? "gpu-buffer" : "cpu-pinned", ...session };
+    const main = beside?.model ?? model;
     const open = async (given: Model | undefined): Promise<InferenceSession | undefined> =>
       given === undefined || (typeof given === "object" && "run" in given)
         ? given
         : InferenceSession.create(given as string, kept);
     const parts = async (): Promise<Parts> => {
-      const [opened, first, encoder] = await Promise.all([model, options.first, options.encoder].map(open));
-      return { session: opened!, first, encoder };
+      const [opened, begins, reads] = await Promise.all([main, first, encoder].map(open));
+      return { session: opened!, first: begins, encoder: reads };
     };
     const { session: opened, ...others } = await parts();
     // Bytes are not kept for it.
-    const again = [model, options.first, options.encoder].some((given) => given instanceof ArrayBuffer);
+    const again = [main, first, encoder].some((part) => part instanceof ArrayBuffer);
     return new Generator(opened, { ...(again ? {} : { reopen: parts }), ...options, ...others });
   }
 

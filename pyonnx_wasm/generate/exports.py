@@ -16,7 +16,10 @@ from ..session import InferenceSession
 from .text import from_files, from_gguf
 from .vocabulary import TextError
 
-_NAMES = ("decoder_model_merged.onnx", "model.onnx", "decoder_with_past_model.onnx", "model_q4.onnx", "model_quantized.onnx", "model.ponnx")
+_NAMES = (
+    "decoder_model_merged.onnx", "model.onnx", "decoder_with_past_model.onnx", "model_q4.onnx", "model_quantized.onnx",
+    "decoder_model_merged.ponnx", "decoder_with_past_model.ponnx", "model.ponnx",
+)  # fmt: skip
 
 
 @dataclass
