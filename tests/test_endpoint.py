@@ -137,11 +137,11 @@ def test_many_at_once_get_what_each_gets_alone(site: Site, monkeypatch: pytest.M
     assert site.engine._together.shares
     steps, step = [], site.engine._together._joined.step
 
-    def counted(tokens: list[int]) -> Any:
+    def counted(tokens: list[int], *needs: str) -> Any:
         if not steps:
             until(lambda: site.engine.waiting == len(prompts))  # all have asked before the first has ended
         steps.append(len(tokens))
-        return step(tokens)
+        return step(tokens, *needs)
 
     monkeypatch.setattr(site.engine._together._joined, "step", counted)
 

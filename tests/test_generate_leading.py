@@ -150,6 +150,16 @@ def want(folder: Path, asked: dict[str, Any]) -> dict[str, Any]:
     return written(Generator(folder / "plain.ponnx", False), asked)
 
 
+@pytest.mark.parametrize("draft", ["prompt", "few.ponnx"])
+def test_foretold_tokens_are_chosen_by_the_largest_too(draft: str, folder: Path, asked: dict[str, Any], want: dict[str, Any]) -> None:
+    generator = Generator(folder / "many.ponnx", False, draft=draft if draft == "prompt" else folder / draft)
+    generator.ends = frozenset()
+    for how, plain in zip(asked["settings"], want["texts"], strict=True):
+        text = generator.generate(PROMPTS[0], max_new_tokens=LIMIT, **how)
+        list(text)
+        assert text.ids == plain["ids"], how
+
+
 def javascript(asked: dict[str, Any]) -> dict[str, Any]:
     def named(how: dict[str, Any]) -> dict[str, Any]:
         return {NAMES.get(k, k): v for k, v in how.items()}

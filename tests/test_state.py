@@ -13,7 +13,7 @@ from onnx import parser
 import pyonnx_wasm as pw
 from pyonnx_wasm.compiler import compile
 from pyonnx_wasm.program import ProgramView
-from pyonnx_wasm.runtimes import state
+from pyonnx_wasm.runtimes import state, wgpu_device
 
 DECODER = Path(__file__).parent / "data" / "decoder.onnx"
 BACKENDS = ("cpu", "wasmtime", "gpu")
@@ -273,3 +273,27 @@ def test_concatenations_of_all_kinds(text: str, backend: str, crowded: None) -> 
         for a, b in zip(got, want, strict=True):
             np.testing.assert_array_equal(a.numpy(), b)
         held = got[0]
+
+
+def test_outputs_of_a_gpu_are_read_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After later runs too, and then they are an array like any; what is not wanted is never read."""
+    decoder, read, rng = Decoder("gpu"), wgpu_device.Gpu.read, np.random.default_rng(6)
+    sizes: list[int] = []
+
+    def counted(self: Any, wanted: Any) -> Any:
+        sizes.extend(size for _, _, size in wanted)
+        return read(self, wanted)
+
+    tokens = [ids(rng, 1, 3) for _ in range(3)]
+    want = [decoder.plain(each, decoder.empty(1))[0] for each in tokens]
+    monkeypatch.setattr(wgpu_device.Gpu, "read", counted)
+    feeds = [{name: pw.OrtValue(v) for name, v in {decoder.ids: each, **decoder.empty(1)}.items()} for each in tokens]
+    found = [decoder.session.run_with_ort_values(decoder.names[:1], feed)[0] for feed in feeds]
+    assert sum(sizes) == 0
+    assert [value.shape() for value in found] == [list(each.shape) for each in want]
+    for value, each in zip(found[::-1], want[::-1], strict=True):
+        array = value.numpy()
+        np.testing.assert_array_equal(array, each)
+        array[:] = 0
+        assert not value.numpy().any()
+    assert sum(sizes) == sum(each.nbytes for each in want)

@@ -204,11 +204,13 @@ def asked(needs: str, told: int) -> list[str]:
 
 def rows(values: Mapping[str, OrtValue], words: int | None, last: Callable[[Array], Array]) -> Rows:
     """What a run gave of the logits, row by row; ``last`` takes those of the tokens that are wanted."""
+    told, whole = values.get("choice"), values.get("logits")
 
     def logits() -> Array:
-        return last(values["logits"].numpy()).astype(np.float32)
+        assert whole is not None
+        return last(whole.numpy()).astype(np.float32)
 
-    return rows_of(last(values["choice"].numpy()), words, lambda i: logits()[i]) if "choice" in values else list(logits())
+    return list(logits()) if told is None else rows_of(last(told.numpy()), words, lambda i: logits()[i])
 
 
 def fed(session: InferenceSession, everything: Mapping[str, Any], past: Mapping[str, OrtValue]) -> dict[str, Any]:
