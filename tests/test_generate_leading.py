@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -117,7 +119,7 @@ def asked() -> dict[str, Any]:
     }  # fmt: skip
 
 
-def written(generator: Generator, asked: dict[str, Any], count: Any = lambda: 0) -> dict[str, Any]:
+def written(generator: Generator, asked: dict[str, Any], count: Callable[[], int] = lambda: 0) -> dict[str, Any]:
     """As ``generate_leading.mjs``; ``count`` gives the bytes since it was called last."""
     generator.ends = frozenset()
     found: dict[str, Any] = {"texts": [], "together": [], "beams": []}
@@ -178,10 +180,9 @@ def fewer(found: dict[str, Any], plain: dict[str, Any]) -> None:
     assert all(f["bytes"] < p["bytes"] for f, p in zip(found["beams"], plain["beams"], strict=True))
 
 
-@pytest.mark.parametrize("backend", ["cpu", "gpu"])
-def test_the_same_texts_in_python(
-    backend: str, folder: Path, asked: dict[str, Any], want: dict[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.fixture
+def count(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Bytes that were read from GPUs since it was asked last."""
     total, read = [0], wgpu_device.Gpu.read
 
     def counted(self: Any, wanted: Any) -> Any:
@@ -193,11 +194,28 @@ def test_the_same_texts_in_python(
         return found
 
     monkeypatch.setattr(wgpu_device.Gpu, "read", counted)
+    return count
+
+
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+def test_the_same_texts_in_python(
+    backend: str, folder: Path, asked: dict[str, Any], want: dict[str, Any], count: Callable[[], int]
+) -> None:
     found = {name: written(Generator(folder / name, False, providers=[backend]), asked, count) for name in LARGEST}
     for each in found.values():
         alike(each, found["plain.ponnx"], want)
     if backend == "gpu":
         fewer(found["many.ponnx"], found["plain.ponnx"])
+
+
+def test_texts_that_are_awaited_read_as_little(folder: Path, want: dict[str, Any], asked: dict[str, Any], count: Callable[[], int]) -> None:
+    async def awaited(generator: Generator) -> list[int]:
+        return [t.id async for t in generator.generate(PROMPTS[0], max_new_tokens=LIMIT, **asked["settings"][0])]
+
+    generator = Generator(folder / "many.ponnx", False, providers=["gpu"])
+    generator.ends = frozenset()
+    assert asyncio.run(awaited(generator)) == want["texts"][0]["ids"]
+    assert 0 < count() < LIMIT * WORDS
 
 
 def test_the_same_texts_in_node(folder: Path, asked: dict[str, Any], want: dict[str, Any]) -> None:

@@ -176,6 +176,7 @@ export class Decoder {
   /** Takes keys and values [heads, length, size] of its tokens for its own; without, it has none until it takes some. */
   hold(rows: ReadonlyMap<string, Float32Array | Uint16Array> = new Map()): void {
     this.held = this.ids.length;
+    this.letGo();
     for (const [name, { type, dims }] of this.empty) {
       const [, heads, , size] = dims as [number, number, number, number];
       const row = rows.get(name);
