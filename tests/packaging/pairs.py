@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import math
 import shutil
 import subprocess
@@ -178,6 +179,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     options.add_argument("--device", nargs="+", choices=DEVICES, default=DEVICES)
     options.add_argument("--real-gpu", action="store_true", help="the machine's GPU; default: a software one")
     given = options.parse_args(argv)
+    logging.disable(logging.WARNING)  # of quantisers
     counts = {True: 0, False: 0, None: 0}
     with (
         tempfile.TemporaryDirectory() as made,
