@@ -26,7 +26,7 @@ from . import system
 
 FIREFOX = ("firefox-esr", "firefox")
 PACKAGES = {"firefox": ("firefox-esr",), "webkit": ("webkit2gtk-driver", "xvfb")}
-LIMIT = 600  # seconds that one call may take, of a machine with much else to do
+LIMIT = 240  # seconds that one call may take, of a machine with much else to do
 PREFERENCES = """
 user_pref("app.update.auto", false);
 user_pref("browser.shell.checkDefaultBrowser", false);
@@ -38,7 +38,11 @@ user_pref("toolkit.telemetry.enabled", false);
 
 
 class PageError(RuntimeError):
-    """A script in the page failed, or did not answer in time."""
+    """A script in the page failed."""
+
+
+class NoAnswer(PageError):
+    """A browser did not answer in time; nothing more is to be had of it."""
 
 
 class Page:
@@ -90,11 +94,12 @@ def firefox() -> Iterator[Page]:
 
         def call(method: str, **params: Any) -> Any:
             number = next(numbers)
-            connection.send(json.dumps({"id": number, "method": method, "params": params}))
-            while True:
-                answer = json.loads(connection.recv())
-                if answer.get("id") == number:
-                    break
+            try:
+                connection.send(json.dumps({"id": number, "method": method, "params": params}))
+                while (answer := json.loads(connection.recv())).get("id") != number:
+                    pass
+            except websocket.WebSocketTimeoutException:
+                raise NoAnswer(f"{method}: no answer within {LIMIT} s") from None
             if answer["type"] == "error":
                 raise PageError(f"{method}: {answer['message']}")
             return answer["result"]
@@ -145,7 +150,11 @@ def webkit() -> Iterator[Page]:
                 with urllib.request.urlopen(request, timeout=LIMIT + 10) as answer:
                     return json.load(answer)["value"]
             except urllib.error.HTTPError as error:
-                raise PageError(f"{path}: {json.load(error)['value']['message']}") from None
+                told = json.load(error)["value"]
+                kind = NoAnswer if "timeout" in told["error"] else PageError
+                raise kind(f"{path}: {told['message']}") from None
+            except TimeoutError:
+                raise NoAnswer(f"{path}: no answer within {LIMIT + 10} s") from None
 
         _until(lambda: call("GET", "/status"), process)
         options = {"binary": str(browser), "args": ["--automation"]}

