@@ -28,6 +28,7 @@ class Raw(Web):
         """One row: milliseconds to the first results and processor time of the renderers, of both sides and visits; peaks of first ones."""
         compiled, _ = self._prepare(case)
         feed = case.feed(compiled.inputs)
+        judged = self._by_parts(case, feed)
         rows = self._inputs(compiled, feed)
         found: dict[tuple[str, str], list[dict[str, float]]] = {}
         with self._serve(case.path.parent) as server:
@@ -40,7 +41,8 @@ class Raw(Web):
                 self._call(page, "feed", rows)
                 for side in SIDES:
                     self._call(page, "open", *self._opening(side, case))
-                row: report.Row = {"case": case.name, "bytes": case.path.stat().st_size, **self._call(page, "compare", SIDES)}
+                judged = judged or self._call(page, "compare", SIDES)
+        row: report.Row = {"case": case.name, "bytes": case.path.stat().st_size, **judged}
         for visit in VISITS:
             for key in ("ms", "cpu_ms"):
                 middle = {side: statistics.median(told[key] for told in found[side, visit]) for side in SIDES}
