@@ -7,6 +7,8 @@ export interface Feed {
   readonly data: Uint8Array;
   readonly type: Type;
   readonly dims: readonly number[];
+  /** Whether `data` is the engine's alone, which gives its memory back once it has read it. */
+  readonly own?: boolean;
   /** Set for a tensor that the engine holds; `data` is empty then. */
   readonly gpu?: number | undefined;
   /** What that is in the core's memory. */
@@ -17,7 +19,7 @@ export interface Feed {
 
 /** What callers may change afterwards. */
 export function snapshot(feeds: readonly Feed[]): Feed[] {
-  return feeds.map((feed) => ({ ...feed, data: feed.data.slice() }));
+  return feeds.map((feed) => ({ ...feed, data: feed.data.slice(), own: true }));
 }
 
 export interface Output {

@@ -20,7 +20,7 @@ import { loadGpu, type GpuPlan } from "./gpu-module.js";
 import { externalSource, progressOf, range, sourceFiles, stream, type LoadOptions, type Range } from "./loader.js";
 import { answering } from "./operators.js";
 import { Program, Staging, type Limits, type Slot, type Ways } from "./program.js";
-import { Reader, type Source } from "./source.js";
+import { drop, Reader, type Source } from "./source.js";
 import type { Staged } from "./staged.js";
 import { ahead, layout } from "./slab.js";
 import { Held, keeperOf, type CoreRoom, type Keeper, type Rooms } from "./state.js";
@@ -35,6 +35,7 @@ interface Step {
 }
 
 const HEAD_BYTES = 64;
+const LARGE_FEED_BYTES = 2 ** 16;
 const NO_GPU_PART = "this compiled model has no part for GPUs: compile it again, with --gpu";
 
 export class Model {
@@ -449,6 +450,7 @@ export class Model {
       return { address: room?.address ?? (this.#inputs[i] as Staging).reserve(bytes, what), bytes, type, dims };
     });
     slots.forEach(({ address }, i) => held.has(i) || this.core.bytes.set(contents[i]!, address));
+    for (const { own, data } of feeds) if (own && data.byteLength >= LARGE_FEED_BYTES) drop(data);
     const rooms = this.#keeper?.rooms(held, keep, (told) => this.#keeper!.program.bind(slots, told));
     if (rooms) slots.push(...(await this.#inRooms(rooms, slots, how)));
     else

@@ -196,7 +196,7 @@ let nowhere: MessagePort | undefined;
  * Gives the memory of a chunk back at once: collectors hardly see what lies outside of their heap. What is sent where nobody listens is
  * gone; Chromium keeps a buffer's memory beside ArrayBuffer.transfer, until it collects.
  */
-function drop(chunk: Uint8Array): void {
+export function drop(chunk: Uint8Array): void {
   const { buffer } = chunk;
   if (chunk.byteLength !== buffer.byteLength || !(buffer instanceof ArrayBuffer)) return;
   if (!nowhere) {
