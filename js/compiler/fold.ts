@@ -1,5 +1,5 @@
 /** Computes constants on the core: Programs without inputs, run at once. */
-import { Core } from "../player/core.js";
+import { Core, ONE_THREAD } from "../player/core.js";
 import { Program } from "../player/program.js";
 import { importModule, stand } from "./modules.js";
 import { listOf, type Any } from "./values.js";
@@ -27,7 +27,7 @@ class Executor {
   constructor(main: Any, init: Any, weights: Any[]) {
     this.#main = main;
     if (!module) throw new NeedsCore("the core computes constants");
-    if (!core || core.lost) core = Core.startNow(module, { count: 1, script: "" });
+    if (!core || core.lost) core = Core.startNow(module, ONE_THREAD);
     const { $weight_bytes } = importModule("pyonnx_wasm.program.file");
     const homes = listOf(importModule("pyonnx_wasm.program.model").$homes(weights));
     weights.forEach((weight, k) => {

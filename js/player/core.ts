@@ -1,6 +1,6 @@
 /** One instance of the C++ core: its memory, its threads, typed access to both. */
 import { CoreLost, messageOf, size } from "./errors.js";
-import { startWorker, type WorkerLike } from "./workers.js";
+import type { WorkerLike } from "./workers.js";
 
 /** What the core exports; addresses are numbers here, whatever their width (see `narrowed`), `int64_t` is bigint. */
 export interface CoreExports {
@@ -64,13 +64,24 @@ export interface ThreadExports {
 /** Which threads a core is to have, fewer where the context allows no more. */
 export interface Threads {
   readonly count: number;
-  /** The address of their script, which takes a ThreadStart. */
-  readonly script: string;
-  /** For each beyond the first: told of a trap. */
-  readonly alarms?: readonly MessagePort[];
+  /** Starts one (see `startThread`). Throws where memory cannot be sent to a worker, as in WebKitGTK, which lacks SharedArrayBuffer in isolated pages too. */
+  start(this: void, start: ThreadStart): ThreadLike;
 }
 
-/** What a thread needs to join. It answers before it does. */
+/** A thread as its core sees it: told "joined", or of an error. */
+export type ThreadLike = Pick<WorkerLike, "onmessage" | "onerror" | "terminate" | "unref">;
+
+export const ONE_THREAD: Threads = {
+  count: 1,
+  start: () => {
+    throw new Error("a core of one thread starts no other");
+  },
+};
+
+/** What a thread says: before it joins, and what it died of. */
+export type Said = "joined" | { readonly trap: string };
+
+/** What a thread needs to join. */
 export interface ThreadStart {
   readonly op: "thread";
   readonly module: WebAssembly.Module;
@@ -79,8 +90,6 @@ export interface ThreadStart {
   readonly index: number;
   readonly stackTop: Address;
   readonly tls: Address;
-  /** Told of a trap: the thread that waits for this one hears nothing any more. */
-  readonly alarm: MessagePort | undefined;
 }
 
 declare const VERSION: string;
@@ -94,7 +103,6 @@ const INITIAL_PAGES = 64;
 const MAX_PAGES = 65535;
 const MAX_WIDE_PAGES = 2 ** 18;
 const THREAD_STACK_BYTES = 2 ** 20;
-const JOIN_MS = 5000;
 export const ERROR_BYTES = 256;
 
 // (memory i64 1 1 shared)
@@ -106,7 +114,7 @@ export function hasMemory64(): boolean {
 }
 
 interface Thread {
-  readonly worker: WorkerLike;
+  readonly worker: ThreadLike;
   works: boolean;
   /** Settles once it joined, or will not. */
   begun: Promise<unknown>;
@@ -175,7 +183,7 @@ export class Core {
   }
 
   /** The core never waits for a thread that has not joined, so nothing waits for them to start. */
-  #startThreads(module: WebAssembly.Module, { count, script, alarms = [] }: Threads): void {
+  #startThreads(module: WebAssembly.Module, { count, start }: Threads): void {
     const { exports, memory } = this;
     this.pool = exports.pwx_pool_create(count);
     if (!this.pool) throw new Error("out of memory: the thread pool");
@@ -185,9 +193,9 @@ export class Core {
       const stack = this.alloc(THREAD_STACK_BYTES, "a thread's stack");
       const variables = this.alloc(Number(exports.__tls_size.value) + align, "a thread's variables");
       const tls = address(Math.ceil(variables / align) * align);
-      const [pool, stackTop, alarm] = [address(this.pool), address(stack + THREAD_STACK_BYTES), alarms[index - 1]];
+      const [pool, stackTop] = [address(this.pool), address(stack + THREAD_STACK_BYTES)];
       try {
-        this.#startThread({ op: "thread", module, memory, pool, index, stackTop, tls, alarm }, script);
+        this.#watchThread(start({ op: "thread", module, memory, pool, index, stackTop, tls }));
       } catch (error) {
         console.warn(`pyonnx-wasm: ${this.threads} of ${count} threads: ${messageOf(error)}`);
         this.free(stack);
@@ -197,30 +205,22 @@ export class Core {
     }
   }
 
-  /** Throws where memory cannot be sent to a worker, as in WebKitGTK, which lacks SharedArrayBuffer in isolated pages too. */
-  #startThread(start: ThreadStart, script: string): void {
-    const worker = startWorker(script, "pyonnx-wasm-thread");
-    try {
-      worker.postMessage(start, start.alarm ? [start.alarm] : []);
-    } catch (error) {
-      worker.terminate();
-      throw error;
-    }
+  #watchThread(worker: ThreadLike): void {
     const thread: Thread = { worker, works: true, begun: Promise.resolve() };
     this.#threads.push(thread);
     thread.begun = new Promise<void>((begun) => {
       const settle = (failure?: string): void => {
-        clearTimeout(overdue);
         worker.unref?.();
         thread.works = failure === undefined;
         if (failure) console.warn(`pyonnx-wasm: a thread failed, ${this.threads} are left: ${failure}`);
         begun();
       };
-      const overdue = setTimeout(settle, JOIN_MS, "it does not start");
-      worker.onmessage = () => settle();
+      worker.onmessage = ({ data }: MessageEvent<Said>) => {
+        if (data === "joined") settle();
+      };
       worker.onerror = (event) => {
         event.preventDefault();
-        settle(event.message || "its script did not load");
+        settle(event.message);
       };
     });
   }

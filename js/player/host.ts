@@ -1,5 +1,6 @@
 /** Where engines live: one per page, core and thread count, in a worker or in place. */
 import type { Answers, Asked } from "./asked.js";
+import type { Said, ThreadLike, ThreadStart } from "./core.js";
 import type { WasmEnv } from "./env.js";
 import type { Tensor } from "./tensor.js";
 import { CoreLost, messageOf } from "./errors.js";
@@ -13,6 +14,7 @@ import type { Inside, Remote, Reply, Request } from "./messages.js";
 import { processors } from "./server.js";
 import { absolute, open, servePort, type ModelSource, type Source } from "./source.js";
 import type { Arrived } from "./staged.js";
+import { startThread } from "./thread.js";
 import { NoWorker, startWorker, unref, type WorkerLike } from "./workers.js";
 
 export interface External {
@@ -138,7 +140,7 @@ function threadCount({ numThreads }: WasmEnv): number {
 
 async function startInPlace(module: Promise<WebAssembly.Module>, wasm: WasmEnv): Promise<Host> {
   const [{ Engine }, compiled] = await Promise.all([engineModule(), module]);
-  const threads = { count: threadCount(wasm), script: files.worker };
+  const threads = { count: threadCount(wasm), start: (start: ThreadStart) => startThread(files.worker, start) };
   const widen = async () => ({ module: await compileWideCore(wasm), threads });
   return new LocalHost(await Engine.start(compiled, threads, widen));
 }
@@ -189,11 +191,13 @@ class WorkerHost implements Host {
   #next = 1;
   #loss: Error | undefined;
   #inside: Inside | undefined;
+  readonly #threads = new Map<number, ThreadLike>();
   #alarmed: ReturnType<typeof setTimeout> | undefined;
 
   private constructor(
     readonly worker: WorkerLike,
-    readonly threads: number,
+    /** The address of its script, which is its threads' too. */
+    readonly script: string,
     readonly wide: () => Promise<WebAssembly.Module>,
   ) {
     worker.onmessage = ({ data }: MessageEvent<Reply>) => this.#receive(data);
@@ -216,11 +220,10 @@ class WorkerHost implements Host {
     wide: () => Promise<WebAssembly.Module>,
   ): Promise<Host> {
     const worker = startWorker(script, "pyonnx-wasm");
-    const host = new WorkerHost(worker, threads, wide);
+    const host = new WorkerHost(worker, script, wide);
     if (isAddress(first)) worker.postMessage({ op: "open", name: absolute(first), id: 0 }, []);
-    const alarms = host.#alarms();
     try {
-      await host.#call({ op: "start", module: await module, threads, alarms, script, gpu }, alarms);
+      await host.#call({ op: "start", module: await module, threads, gpu });
     } catch (error) {
       worker.terminate();
       throw (error as Error).name === "DataCloneError" ? new NoWorker((error as Error).message) : error;
@@ -228,28 +231,43 @@ class WorkerHost implements Host {
     return host;
   }
 
-  #alarms(): MessagePort[] {
-    return Array.from({ length: this.threads - 1 }, () => this.#alarm());
-  }
-
   /** The worker needs the core with 64-bit addresses. */
   async #widen(): Promise<void> {
-    const alarms = this.#alarms();
     try {
-      const request: Request = { op: "core64", module: await this.wide(), alarms };
-      this.worker.postMessage({ ...request, id: 0 }, alarms);
+      this.#tell({ op: "core64", module: await this.wide() });
     } catch (error) {
-      this.worker.postMessage({ op: "core64", alarms: [], error: messageOf(error), id: 0 }, []);
+      this.#tell({ op: "core64", error: messageOf(error) });
     }
   }
 
-  /** A port over which a thread says that it died, past the engine, which waits for it for ever. */
-  #alarm(): MessagePort {
-    const { port1, port2 } = new MessageChannel();
-    port1.onmessage = ({ data }: MessageEvent<string>) =>
-      this.#lose(new CoreLost(`a thread of the core failed: ${data}; create the session again`));
-    unref(port1);
-    return port2;
+  /** The worker needs a thread, or no more. One that dies says so here: the engine, which waits for it for ever, hears nothing. */
+  #thread(number: number, start: ThreadStart | undefined): void {
+    if (this.#loss) return;
+    if (!start) {
+      this.#threads.get(number)?.terminate();
+      this.#threads.delete(number);
+      return;
+    }
+    const joined = (error?: string): void => {
+      this.#threads.get(number)?.unref?.();
+      this.#tell({ op: "joined", thread: number, error });
+    };
+    try {
+      const thread = startThread(this.script, start);
+      this.#threads.set(number, thread);
+      thread.onmessage = ({ data }: MessageEvent<Said>) => {
+        if (data === "joined") joined();
+        else this.#lose(new CoreLost(`a thread of the core failed: ${data.trap}; create the session again`));
+      };
+      thread.onerror = ({ message }) => joined(message);
+    } catch (error) {
+      joined(messageOf(error));
+    }
+  }
+
+  /** A message that no answer comes to. */
+  #tell(request: Request): void {
+    if (!this.#loss) this.worker.postMessage({ ...request, id: 0 }, []);
   }
 
   async load(
@@ -297,7 +315,7 @@ class WorkerHost implements Host {
   #giveUp(call: number): void {
     const [first] = this.#runs.keys();
     if (this.#inside && call === first) this.#end("the run was terminated");
-    else if (!this.#loss) this.worker.postMessage({ op: "cancel", call, id: 0 }, []);
+    else this.#tell({ op: "cancel", call });
   }
 
   async download(tensor: number): Promise<Uint8Array<ArrayBuffer>> {
@@ -372,17 +390,17 @@ class WorkerHost implements Host {
   }
 
   async #answer(id: number, { call, ...asked }: NonNullable<Reply["asked"]>): Promise<void> {
-    const reply = (request: Request): void => this.worker.postMessage({ ...request, id: 0 }, []);
     try {
       const answers = await (this.#answers.get(id) as Answer)(asked);
-      reply({ op: "answer", call, answers });
+      this.#tell({ op: "answer", call, answers });
     } catch (error) {
-      reply({ op: "answer", call, error: messageOf(error) });
+      this.#tell({ op: "answer", call, error: messageOf(error) });
     }
   }
 
-  #receive({ id, result, progress, asked, error, inside, wants, name = "Error", lost }: Reply): void {
+  #receive({ id, result, progress, asked, error, inside, wants, thread, name = "Error", lost }: Reply): void {
     if (wants) return void this.#widen();
+    if (thread) return this.#thread(thread.number, thread.start);
     if (inside !== undefined) return this.#watch(inside);
     if (asked) return void this.#answer(id, asked);
     const pending = this.#pending.get(id);
@@ -402,6 +420,7 @@ class WorkerHost implements Host {
     this.#loss ??= error;
     clearTimeout(this.#alarmed);
     this.worker.terminate();
+    for (const thread of this.#threads.values()) thread.terminate();
     for (const { reject } of this.#pending.values()) reject(error);
     this.#pending.clear();
   }

@@ -22,9 +22,6 @@ export type Request =
       readonly op: "start";
       readonly module: WebAssembly.Module;
       readonly threads: number;
-      readonly alarms: readonly MessagePort[];
-      /** Address of the worker's script, which is its threads' too: bundlers that look into it do not keep `import.meta.url`. */
-      readonly script: string;
       /** Address of the part for WebGPU; undefined where the script holds it. */
       readonly gpu: string | undefined;
     }
@@ -43,12 +40,9 @@ export type Request =
       readonly keep: readonly number[];
     }
   /** What a reply asked for: the core with 64-bit addresses. */
-  | {
-      readonly op: "core64";
-      readonly module?: WebAssembly.Module;
-      readonly alarms: readonly MessagePort[];
-      readonly error?: string;
-    }
+  | { readonly op: "core64"; readonly module?: WebAssembly.Module; readonly error?: string }
+  /** A thread that a reply asked for works, or does not. */
+  | { readonly op: "joined"; readonly thread: number; readonly error?: string | undefined }
   /** What a reply asked for. */
   | { readonly op: "answer"; readonly call: number; readonly answers?: Answers; readonly error?: string }
   /** A run that is given up. */
@@ -75,6 +69,8 @@ export interface Reply {
   readonly asked?: Asked & { readonly call: number };
   /** The worker needs the core with 64-bit addresses. */
   readonly wants?: "core64";
+  /** The worker needs a thread, which gets the number; without `start` it needs that no more. */
+  readonly thread?: { readonly number: number; readonly start?: ThreadStart };
   readonly error?: string;
   /** Class of the error. */
   readonly name?: string;

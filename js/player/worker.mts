@@ -9,6 +9,7 @@ import type { Watch } from "./operators.js";
 import type { Progress } from "./types.js";
 import { builtin } from "./server.js";
 import { portSource, urlSource, type Source } from "./source.js";
+import type { Said, ThreadLike, ThreadStart } from "./core.js";
 import { serveThread } from "./thread.js";
 
 type Widened = Extract<Request, { op: "core64" }>;
@@ -17,7 +18,7 @@ type Widened = Extract<Request, { op: "core64" }>;
 const port = builtin("worker_threads")?.parentPort ?? (globalThis as unknown as MessagePort);
 
 port.onmessage = ({ data }: MessageEvent<First>): void => {
-  if (data.op === "thread") void serveThread(data, (joined) => port.postMessage(joined)).then(end);
+  if (data.op === "thread") void serveThread(data, (said) => port.postMessage(said)).then(end);
   else if (data.op === "serve") void serveModule(data.script);
   else void serveEngine(data);
 };
@@ -36,6 +37,31 @@ async function serveModule(script: string): Promise<void> {
   };
   serve(port);
   for (const event of waiting) port.onmessage(event);
+}
+
+/** A thread of this engine, which the page starts. */
+class RemoteThread implements ThreadLike {
+  static readonly all: RemoteThread[] = [];
+  onmessage: ThreadLike["onmessage"] = null;
+  onerror: ThreadLike["onerror"] = null;
+
+  constructor(readonly number: number) {}
+
+  static start(this: void, start: ThreadStart): RemoteThread {
+    const thread = new RemoteThread(RemoteThread.all.length);
+    port.postMessage({ id: 0, thread: { number: thread.number, start } } satisfies Reply);
+    RemoteThread.all.push(thread);
+    return thread;
+  }
+
+  joined(error: string | undefined): void {
+    if (error === undefined) this.onmessage?.({ data: "joined" } as MessageEvent<Said>);
+    else this.onerror?.({ message: error, preventDefault: () => {} } as ErrorEvent);
+  }
+
+  terminate(): void {
+    port.postMessage({ id: 0, thread: { number: this.number } } satisfies Reply);
+  }
 }
 
 function serveEngine(first: Request & { readonly id: number }): void {
@@ -61,25 +87,23 @@ function serveEngine(first: Request & { readonly id: number }): void {
         return;
       }
       if (data.op === "start") {
-        const { module, threads: count, script, alarms, gpu } = data;
+        const { module, gpu } = data;
+        const threads = { count: data.threads, start: RemoteThread.start };
         if (gpu) gpuIsAt(gpu);
         const widen: Widen = async () => {
-          const {
-            module: wide,
-            alarms,
-            error,
-          } = await new Promise<Widened>((resolve) => {
+          const { module: wide, error } = await new Promise<Widened>((resolve) => {
             widened = resolve;
             port.postMessage({ id: 0, wants: "core64" } satisfies Reply);
           });
           if (!wide) throw new Error(error);
-          return { module: wide, threads: { count, script, alarms } };
+          return { module: wide, threads };
         };
-        engine = await Engine.start(module, { count, script, alarms }, widen);
+        engine = await Engine.start(module, threads, widen);
         port.postMessage({ id } satisfies Reply);
         return;
       }
       if (data.op === "core64") return widened(data);
+      if (data.op === "joined") return RemoteThread.all[data.thread]!.joined(data.error);
       if (data.op === "answer") {
         const { resolve, reject } = asking.get(data.call)!;
         asking.delete(data.call);
@@ -113,7 +137,7 @@ function serveEngine(first: Request & { readonly id: number }): void {
 
 async function handle(
   engine: Engine,
-  request: Exclude<Request, { op: "start" | "open" | "answer" | "core64" | "cancel" }>,
+  request: Exclude<Request, { op: "start" | "open" | "answer" | "core64" | "joined" | "cancel" }>,
   early: Map<string, Promise<Source>>,
   hooks: {
     onProgress(progress: Progress): void;

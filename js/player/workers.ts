@@ -16,8 +16,15 @@ export interface WorkerLike {
 /** There is nothing to start workers with. */
 export class NoWorker extends Error {}
 
+/** Whether this is a worker of Firefox: a worker's constructor may block for ever there (10 of 923 times in 153). */
+function mayBlock(): boolean {
+  const { WorkerGlobalScope: Scope, navigator } = globalThis as { WorkerGlobalScope?: Function; navigator?: Navigator };
+  return typeof Scope === "function" && globalThis instanceof Scope && /\bFirefox\//.test(navigator?.userAgent ?? "");
+}
+
 /** Starts a module as a worker. Throws NoWorker; a script that does not load is told to `onerror`. */
 export function startWorker(script: string, name: string): WorkerLike {
+  if (mayBlock()) throw new NoWorker("a worker that starts another may stand still in Firefox");
   try {
     const threads = builtin("worker_threads");
     // A Worker without unref keeps the process alive.

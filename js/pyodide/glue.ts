@@ -12,6 +12,7 @@ import { hasRelaxedSimd } from "../player/module.js";
 import { Operators } from "../player/operators.js";
 import { asking, GpuSession, type Ask, type Result } from "./gpu.js";
 import { Program, Staging, type Limits, type Slot } from "../player/program.js";
+import { startThread } from "../player/thread.js";
 import type { StepTime } from "../player/types.js";
 
 declare const THREAD_SCRIPT: string;
@@ -70,9 +71,9 @@ function coreOf(threads: number): Core {
   let core = cores.get(threads);
   if (!core || core.lost) {
     if (!compiled) throw new Error("the core was not compiled");
-    threadScript ??= URL.createObjectURL(new Blob([THREAD_SCRIPT], { type: "text/javascript" }));
+    const script = (threadScript ??= URL.createObjectURL(new Blob([THREAD_SCRIPT], { type: "text/javascript" })));
     core?.stop();
-    core = Core.startNow(compiled, { count: threads, script: threadScript });
+    core = Core.startNow(compiled, { count: threads, start: (start) => startThread(script, start) });
     cores.set(threads, core);
   }
   return core;
