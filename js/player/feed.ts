@@ -7,19 +7,14 @@ export interface Feed {
   readonly data: Uint8Array;
   readonly type: Type;
   readonly dims: readonly number[];
-  /** Whether `data` is the engine's alone, which gives its memory back once it has read it. */
-  readonly own?: boolean;
+  /** Set where `data` is the engine's alone: once it is read, its memory is given up, or returns with the run's answer. */
+  readonly after?: "drop" | "return";
   /** Set for a tensor that the engine holds; `data` is empty then. */
   readonly gpu?: number | undefined;
   /** What that is in the core's memory. */
   readonly held?: Held<CoreRoom> | undefined;
   /** A buffer of the page's own device, for an engine in the page; `data` is empty then. */
   readonly buffer?: unknown;
-}
-
-/** What callers may change afterwards. */
-export function snapshot(feeds: readonly Feed[]): Feed[] {
-  return feeds.map((feed) => ({ ...feed, data: feed.data.slice(), own: true }));
 }
 
 export interface Output {

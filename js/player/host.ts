@@ -4,7 +4,8 @@ import type { Said, ThreadLike, ThreadStart } from "./core.js";
 import type { WasmEnv } from "./env.js";
 import type { Tensor } from "./tensor.js";
 import { CoreLost, messageOf } from "./errors.js";
-import { snapshot, type Feed, type Output } from "./feed.js";
+import { Copies } from "./copies.js";
+import type { Feed, Output } from "./feed.js";
 import { compileCore, compileWideCore, folderOf } from "./module.js";
 import type { Progress, StepTime } from "./types.js";
 import { files } from "./files.js";
@@ -192,6 +193,7 @@ class WorkerHost implements Host {
   #loss: Error | undefined;
   #inside: Inside | undefined;
   readonly #threads = new Map<number, ThreadLike>();
+  readonly #copies = new Copies();
   #alarmed: ReturnType<typeof setTimeout> | undefined;
 
   private constructor(
@@ -299,7 +301,7 @@ class WorkerHost implements Host {
     keep: readonly number[],
     signal?: AbortSignal,
   ): Promise<Output[]> {
-    const copies = snapshot(feeds);
+    const copies = this.#copies.of(feeds);
     const call = this.#next;
     const giveUp = (): void => this.#giveUp(call);
     this.#runs.set(call, signal);
@@ -331,7 +333,7 @@ class WorkerHost implements Host {
   }
 
   async profile(session: number, feeds: readonly Feed[]): Promise<StepTime[]> {
-    const copies = snapshot(feeds);
+    const copies = this.#copies.of(feeds);
     return (await this.#call({ op: "profile", session, feeds: copies }, buffers(copies))) as StepTime[];
   }
 
@@ -398,7 +400,8 @@ class WorkerHost implements Host {
     }
   }
 
-  #receive({ id, result, progress, asked, error, inside, wants, thread, name = "Error", lost }: Reply): void {
+  #receive({ id, result, read, progress, asked, error, inside, wants, thread, name = "Error", lost }: Reply): void {
+    if (read) this.#copies.takeBack(read);
     if (wants) return void this.#widen();
     if (thread) return this.#thread(thread.number, thread.start);
     if (inside !== undefined) return this.#watch(inside);

@@ -1,7 +1,8 @@
 /** The engine in the thread that uses it. */
 import type { Engine, Loaded, Target } from "./engine.mjs";
 import { isCoreLost } from "./errors.js";
-import { snapshot, type Feed, type Output } from "./feed.js";
+import { Copies, returned } from "./copies.js";
+import type { Feed, Output } from "./feed.js";
 import type { Answer, External, Host } from "./host.js";
 import { open, type ModelSource, type Source } from "./source.js";
 import type { Arrived } from "./staged.js";
@@ -12,6 +13,7 @@ export class LocalHost implements Host {
   lost = false;
   readonly home = this;
   readonly inPlace = true;
+  readonly #copies = new Copies();
 
   constructor(readonly engine: Engine) {}
 
@@ -40,8 +42,9 @@ export class LocalHost implements Host {
     keep: readonly number[],
     signal?: AbortSignal,
   ): Promise<Output[]> {
-    const copies = snapshot(feeds);
-    return this.#watch(() => this.engine.run(session, copies, wanted, keep, signal));
+    const copies = this.#copies.of(feeds);
+    const run = (): Promise<Output[]> => this.engine.run(session, copies, wanted, keep, signal);
+    return this.#watch(run).finally(() => this.#copies.takeBack(returned(copies)));
   }
 
   download(tensor: number): Promise<Uint8Array<ArrayBuffer>> {
@@ -57,8 +60,9 @@ export class LocalHost implements Host {
   }
 
   profile(session: number, feeds: readonly Feed[]): Promise<StepTime[]> {
-    const copies = snapshot(feeds);
-    return this.#watch(() => this.engine.profile(session, copies));
+    const copies = this.#copies.of(feeds);
+    const run = (): Promise<StepTime[]> => this.engine.profile(session, copies);
+    return this.#watch(run).finally(() => this.#copies.takeBack(returned(copies)));
   }
 
   release(session: number): Promise<void> {

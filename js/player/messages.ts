@@ -64,6 +64,8 @@ export interface Inside {
 export interface Reply {
   readonly id: number;
   readonly result?: unknown;
+  /** Memory of feeds that were to return. */
+  readonly read?: readonly ArrayBuffer[];
   readonly progress?: Progress;
   /** What the host of a session is to do; `id` is that of the request which loaded it. */
   readonly asked?: Asked & { readonly call: number };

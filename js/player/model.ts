@@ -35,7 +35,6 @@ interface Step {
 }
 
 const HEAD_BYTES = 64;
-const LARGE_FEED_BYTES = 2 ** 16;
 const NO_GPU_PART = "this compiled model has no part for GPUs: compile it again, with --gpu";
 
 export class Model {
@@ -450,7 +449,7 @@ export class Model {
       return { address: room?.address ?? (this.#inputs[i] as Staging).reserve(bytes, what), bytes, type, dims };
     });
     slots.forEach(({ address }, i) => held.has(i) || this.core.bytes.set(contents[i]!, address));
-    for (const { own, data } of feeds) if (own && data.byteLength >= LARGE_FEED_BYTES) drop(data);
+    for (const { after, data } of feeds) if (after === "drop") drop(data);
     const rooms = this.#keeper?.rooms(held, keep, (told) => this.#keeper!.program.bind(slots, told));
     if (rooms) slots.push(...(await this.#inRooms(rooms, slots, how)));
     else

@@ -7,7 +7,7 @@ import type { How } from "./compiler.js";
 import type { Loaded } from "./engine.mjs";
 import type { ValueInfo } from "./format.js";
 import type { Host } from "./host.js";
-import { snapshot, type Feed, type Output } from "./feed.js";
+import type { Feed, Output } from "./feed.js";
 import { partsOf } from "./strings.js";
 import type { TensorType } from "./tensor.js";
 import type { StepTime } from "./types.js";
@@ -136,7 +136,7 @@ export class Variants implements Host {
 
   /** Runs are asked for in order; feeds are copied where they have to wait. */
   #with<T>(feeds: readonly Feed[], run: (id: number, feeds: readonly Feed[]) => Promise<T>): Promise<T> {
-    const given = snapshot(feeds);
+    const given = feeds.map((feed) => ({ ...feed, data: feed.data.slice() }));
     const answer = this.#queue.then(async () => {
       const id = await this.#variant(given);
       return { running: run(id, given) };

@@ -1,6 +1,7 @@
 /** The script of every worker: an engine, one of its threads, or what another module serves, as the first message says. */
 import type { Answers, Asked } from "./asked.js";
 import { terminated } from "./ending.js";
+import { returned } from "./copies.js";
 import { CoreLost, messageOf } from "./errors.js";
 import { Engine, type Widen } from "./engine.mjs";
 import { gpuIsAt } from "./gpu-module.js";
@@ -117,13 +118,13 @@ function serveEngine(first: Request & { readonly id: number }): void {
       }
       if (!engine) throw new Error("the engine has not started");
       if (data.op === "run") runs.set(id, new AbortController());
-      const { result, transfer } = await handle(engine, data, early, {
+      const { result, read = [], transfer } = await handle(engine, data, early, {
         onProgress: (progress) => port.postMessage({ id, progress } satisfies Reply),
         answer: (asked) => ask(id, asked),
         signal: runs.get(id)?.signal,
         watch: (inside) => port.postMessage({ id: 0, inside: inside ?? null } satisfies Reply),
       });
-      port.postMessage({ id, result } satisfies Reply, transfer);
+      port.postMessage({ id, result, read } satisfies Reply, [...transfer, ...read]);
     } catch (error) {
       const name = error instanceof Error ? error.name : "Error";
       port.postMessage({ id, error: messageOf(error), name, lost: error instanceof CoreLost } satisfies Reply);
@@ -145,7 +146,7 @@ async function handle(
     watch: Watch;
     signal: AbortSignal | undefined;
   },
-): Promise<{ result: unknown; transfer: Transferable[] }> {
+): Promise<{ result: unknown; read?: ArrayBuffer[]; transfer: Transferable[] }> {
   switch (request.op) {
     case "load": {
       const external = (file: string): Promise<Source> | undefined => {
@@ -164,10 +165,14 @@ async function handle(
     }
     case "run": {
       const result = await engine.run(request.session, request.feeds, request.wanted, request.keep, hooks.signal);
-      return { result, transfer: result.map(({ data }) => data.buffer) };
+      return { result, read: returned(request.feeds), transfer: result.map(({ data }) => data.buffer) };
     }
     case "profile":
-      return { result: await engine.profile(request.session, request.feeds), transfer: [] };
+      return {
+        result: await engine.profile(request.session, request.feeds),
+        read: returned(request.feeds),
+        transfer: [],
+      };
     case "download": {
       const result = await engine.download(request.tensor);
       return { result, transfer: [result.buffer] };

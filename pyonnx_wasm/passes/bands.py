@@ -9,8 +9,10 @@ from ..ir import Node, Storage, Value
 from ..ops.matmul import MATMUL, PACK
 
 LEAST_COLUMNS, LEAST_WEIGHTS = 16, 1 << 12  # what is smaller stays in cache as it is
-# A band is copied before it is packed, in little memory; in one of few rows, sums would be taken up again too often.
-BAND, LEAST_ROWS = 3 << 16, 64
+# A band is copied before it is packed, in little memory, or little beside its matrix; in one of few rows, sums would be taken up again
+# too often.
+BAND, SHARE, LEAST_ROWS = 3 << 16, 16, 32
+MOST_ROWS = 256  # what a tile goes through at once, on every machine
 
 
 def pack_products(lists: Sequence[Sequence[Node]], init: list[Node], read: set[Storage]) -> list[list[Node]]:
@@ -36,7 +38,7 @@ def pack_products(lists: Sequence[Sequence[Node]], init: list[Node], read: set[S
         if b is None or b.storage in plain:
             return node
         k, n, transposed = _way(b)
-        rows = k if transposed else min(k, BAND // n)
+        rows = k if transposed else min(k, MOST_ROWS, _most(k * n) // n)
         band = -(-k // -(-k // rows))
         if b.storage not in made:
             pack = Node(PACK, {"w": b.view([k * n], 0, [1])}, {"k": k, "n": n, "band": band, "transposed": int(transposed)}, node.origin)
@@ -49,6 +51,11 @@ def pack_products(lists: Sequence[Sequence[Node]], init: list[Node], read: set[S
         return product
 
     return [[packed(node) for node in nodes] for nodes in lists]
+
+
+def _most(size: int) -> int:
+    """The floats of a band of so large a matrix."""
+    return max(BAND, size // SHARE)
 
 
 def _way(b: Value) -> tuple[int, int, bool]:
@@ -66,5 +73,5 @@ def _weights(node: Node) -> Value | None:
         return None
     if not (isinstance(k, int) and isinstance(n, int) and isinstance(size, int)) or k * n != size:
         return None
-    fits = b.strides[-2:] == (1, k) or (b.strides[-2:] == (n, 1) and n * min(k, LEAST_ROWS) <= BAND)
+    fits = b.strides[-2:] == (1, k) or (b.strides[-2:] == (n, 1) and n * min(k, LEAST_ROWS) <= _most(size))
     return b if fits and n >= LEAST_COLUMNS and size >= LEAST_WEIGHTS else None

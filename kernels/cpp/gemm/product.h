@@ -62,6 +62,8 @@ inline isize block_depth(isize k, isize unit) {
   return unit > 1 && unit <= KC ? least(round_up(even, unit), KC / unit * unit) : least(even, KC);
 }
 
+constexpr isize TOUCHED = 16;  // panels
+
 // What stays in cache: `rows` x `depth` of a, `depth` x `group` of b.
 struct Blocks {
   isize depth, rows, group, packed_floats, rows_floats;
@@ -82,6 +84,7 @@ struct Blocks {
   Blocks s = blocks(p.m, p.n, p.band ? p.band : p.k, unit);
   if (!p.band) return s;
   if (p.m <= TILE_ROWS[NV]) s.depth = p.band;
+  s.rows = most(round_up(MC_BYTES / 4 / p.k, 24), 24);
   s.group = NR;
   s.packed_floats = round_up(NR * s.depth, 16);
   s.rows_floats = round_up(least(s.rows, p.m) * s.depth, 16);
@@ -97,6 +100,13 @@ inline const float* panel_of(const Product& p, isize k0, isize kc, isize j, isiz
   __builtin_memset(out, 0, size_t(width * kc) * 4);
   copy_matrix(b, columns, 1, out, width, kc, columns);
   return out;
+}
+
+// Reads memory once from one end to the other, which is faster than the tiles that will pass over it piece by piece wait for it.
+inline void touch(const float* from, isize count) {
+  for (isize i = 0; i < count; i += 16) {
+    [[maybe_unused]] const float read = *static_cast<const volatile float*>(from + i);
+  }
 }
 
 // Where packed columns come from: puts rows [k0, k0 + kc) of columns [j, j + columns) of p's b into `out`, panel by panel.
@@ -139,27 +149,38 @@ inline void pack_matrix(const void*, const Product& p, isize k0, isize kc, isize
     Product q = p.rows_from(mb);
     const float* a = q.a;
     if (p.a_cs != 1) q.a_rs = s.depth;
-    isize k0 = 0;
-    do {
-      const isize kc = least(s.depth, p.band ? least(p.band - k0 % p.band, p.k - k0) : p.k - k0);
-      q.a = a + k0 * p.a_cs;
-      if (p.a_cs != 1) {
-        copy_matrix(q.a, p.a_rs, p.a_cs, rows, s.depth, count, kc);
-        q.a = rows;
-      }
-      for (isize g = n0; g < n1; g += s.group) {
-        const isize ge = least(g + s.group, n1);
-        const float* b = packed;
-        if (p.band) b = panel_of(p, k0, kc, g, ge - g, packed);
-        else packer.pack(packer.source, p, k0, kc, g, ge - g, packed);
-        for (isize j = g, n; j < ge; j += n) {
-          n = panel_columns(ge - j);
-          panel_product(q, b, 0, count, j, n, k0, kc);
-          b += round_up(n, W) * kc;
+    // Bands lie packed: of y, which every block of k passes over, a panel at a time is finished.
+    const isize wide = p.band && count > 32 ? s.group : n1 - n0;
+    for (isize first = n0; first < n1; first += wide) {
+      const isize end = least(first + wide, n1);
+      isize k0 = 0;
+      do {
+        const isize kc = least(s.depth, p.band ? least(p.band - k0 % p.band, p.k - k0) : p.k - k0);
+        q.a = a + k0 * p.a_cs;
+        if (p.a_cs != 1) {
+          copy_matrix(q.a, p.a_rs, p.a_cs, rows, s.depth, count, kc);
+          q.a = rows;
         }
-      }
-      k0 += kc;
-    } while (k0 < p.k);
+        for (isize g = first; g < end; g += s.group) {
+          const isize ge = least(g + s.group, end);
+          const float* b = packed;
+          if (p.band) {
+            if (count > TILE_ROWS[NV] && (g - first) % (TOUCHED * s.group) == 0) {
+              const isize in = k0 % p.band, j1 = least(g + TOUCHED * s.group, end);
+              touch(p.b + (k0 - in) * p.n + g * least(p.band, p.k - k0 + in) + in * s.group, (j1 - g) * kc);
+            }
+            b = panel_of(p, k0, kc, g, ge - g, packed);
+          }
+          else packer.pack(packer.source, p, k0, kc, g, ge - g, packed);
+          for (isize j = g, n; j < ge; j += n) {
+            n = panel_columns(ge - j);
+            panel_product(q, b, 0, count, j, n, k0, kc);
+            b += round_up(n, W) * kc;
+          }
+        }
+        k0 += kc;
+      } while (k0 < p.k);
+    }
   }
 }
 
