@@ -1,5 +1,6 @@
-// Depthwise convolution: every output channel reads one input channel. A band of input rows is copied into scratch with its padding, split
-// by column phase when the stride is not 1, so that all taps of W neighbouring outputs are contiguous vectors and no border remains.
+// Depthwise convolution: every output channel reads one input channel. A band of input rows is copied into scratch with its padding, so
+// that no border remains. Of the usual windows (`paired`) a vector of outputs is computed in two rows at once; else the band is split by
+// column phase when the stride is not 1, so that all taps of W neighbouring outputs are contiguous vectors.
 #pragma once
 #include "epilogue.h"
 #include "gemm.h"
@@ -14,8 +15,14 @@ struct Shape {
   isize ih, iw, oh, ow, kh, kw, sh, sw, dh, dw, ph, pw;
 };
 
+// 3 x 3 or 5 x 5 taps, stride 1 or 2.
+inline bool paired(const Shape& s) {
+  const bool square = s.kh == s.kw && (s.kh == 3 || s.kh == 5) && s.sh == s.sw && s.sh <= 2 && s.dh == 1 && s.dw == 1;
+  return W == 4 && square && s.ow >= W && s.oh >= 2;
+}
+
 struct Band {
-  isize phase;   // floats of one column phase of a row, a multiple of W
+  isize phase;   // floats of one column phase of a row
   isize pitch;   // floats of a row
   isize rows;    // output rows of a band
   isize inputs;  // input rows that they read
@@ -26,8 +33,10 @@ inline Band band(const Shape& s) {
   Band b;
   b.phase = round_up(s.ow, W) + (s.kw - 1) * s.dw / s.sw + 1;
   b.pitch = b.phase * least(s.sw, (s.kw - 1) * s.dw + 1);
+  if (paired(s)) b.phase = b.pitch = most(s.pw + s.iw, s.sw * s.ow + s.kw + 3);
   const isize reach = (s.kh - 1) * s.dh + 1;
   b.rows = least(s.oh, most((BUDGET / b.pitch - reach) / s.sh + 1, most(4, reach / s.sh)));
+  while (paired(s) && s.oh % b.rows == 1) b.rows++;  // a last row has one before it
   b.inputs = (b.rows - 1) * s.sh + reach;
   return b;
 }
@@ -113,10 +122,63 @@ inline void band_rows(const Shape& s, isize pitch, isize count, const float* in,
   for (; r < count; r++) rows<KH, KW, 1>(s, pitch, in + r * s.sh * pitch, w, offset, start, y + r * s.ow);
 }
 
+struct Clamp {
+  float low = -__builtin_inff(), high = __builtin_inff();
+};
+
+// Columns [j, j + 4) of two rows of outputs.
+template <int K, int S>
+[[gnu::noinline]] inline void two_rows(isize ow, isize pitch, const float* in, const float* w, float start, Clamp clamp, float* y) {
+  constexpr bool HELD = K == 3;  // the taps stay in registers
+  VF4 tap[HELD ? K * K : 1];
+  if constexpr (HELD)
+    for (int i = 0; i < K * K; i++) tap[i] = (VF4)(w[i]);
+  auto weight = [&](int i) { return HELD ? tap[i] : (VF4)(w[i]); };
+  const VF4 low = (VF4)(clamp.low), high = (VF4)(clamp.high);
+  for (isize j = 0;; j = least(j + 4, ow - 4)) {
+    VF4 first = (VF4)start, second = (VF4)start;
+#pragma unroll
+    for (int i = 0; i < K + S; i++) {
+      const float* row = in + i * pitch + j * S;
+      VF4 x[K];
+#pragma unroll
+      for (int t = 0; t < K; t += S) {
+        const VF4 a = load4(row + t);
+        if constexpr (S == 1) {
+          x[t] = a;
+        } else {
+          const VF4 b = load4(row + t + 4);
+          x[t] = __builtin_shufflevector(a, b, 0, 2, 4, 6);
+          if (t + 1 < K) x[t + 1] = __builtin_shufflevector(a, b, 1, 3, 5, 7);
+        }
+      }
+#pragma unroll
+      for (int t = 0; t < K; t++) {
+        if (i < K) first += weight(i * K + t) * x[t];
+        if (i >= S) second += weight((i - S) * K + t) * x[t];
+      }
+    }
+    store4(y + j, vmin(vmax(first, low), high));
+    store4(y + ow + j, vmin(vmax(second, low), high));
+    if (j == ow - 4) break;
+  }
+}
+
+inline void pairs(const Shape& s, isize pitch, isize count, const float* in, const float* w, float start, Clamp clamp, float* y) {
+  const auto go = s.kh == 3 ? s.sh == 1 ? two_rows<3, 1> : two_rows<3, 2> : s.sh == 1 ? two_rows<5, 1> : two_rows<5, 2>;
+  for (isize r = 0;; r = least(r + 2, count - 2)) {
+    go(s.ow, pitch, in + r * s.sh * pitch, w, start, clamp, y + r * s.ow);
+    if (r == count - 2) break;
+  }
+}
+
 [[gnu::noinline]] inline void any_rows(const Shape& s, isize pitch, isize count, const float* in, const float* w, const isize* offset, VF start,
-                                       float* y) {
+                                       Clamp clamp, float* y) {
   const bool dense = s.sh == 1 && s.sw == 1 && s.dh == 1 && s.dw == 1;
-  if (dense && s.kh == 3 && s.kw == 3) band_rows<3, 3, 2>(s, pitch, count, in, w, offset, start, y);
+  if (W == 4) {
+    if (paired(s)) pairs(s, pitch, count, in, w, start[0], clamp, y);
+    else band_rows<0, 0, 2>(s, pitch, count, in, w, offset, start, y);
+  } else if (dense && s.kh == 3 && s.kw == 3) band_rows<3, 3, 2>(s, pitch, count, in, w, offset, start, y);
   else if (dense && s.kh == 5 && s.kw == 5) band_rows<5, 5, 2>(s, pitch, count, in, w, offset, start, y);
   else if (s.kh == 3 && s.kw == 3) band_rows<3, 3, 1>(s, pitch, count, in, w, offset, start, y);
   else if (s.kh == 5 && s.kw == 5) band_rows<5, 5, 1>(s, pitch, count, in, w, offset, start, y);
@@ -126,7 +188,7 @@ inline void band_rows(const Shape& s, isize pitch, isize count, const float* in,
 constexpr isize MAX_COLUMNS = 64;  // taps of a row
 
 // Where planes come from and go to. `row` gives one row of plane `at`, `start` and `out` where `count` rows of output channel o of
-// image i are to be written and from what they start, `finish` does the rest.
+// image i are to be written and from what they start, `clamp` what `paired` windows are kept to, `finish` does the rest.
 struct Floats {
   const Shape& s;
   const float* x;
@@ -136,8 +198,11 @@ struct Floats {
 
   const float* row(isize at, isize h) const { return x + (at * s.ih + h) * s.iw; }
   VF start(isize o) const { return e.start(o, 0, 1); }
+  bool clamps() const { return paired(s) && e.simple() && !e.res && e.act != Act::NONE; }
+  Clamp clamp() const { return clamps() ? Clamp{e.low(), e.high()} : Clamp(); }
   float* out(isize image, isize o, isize r0) const { return y + (image * m + o) * pixels + r0 * s.ow; }
   void finish(isize image, isize o, isize r0, isize count, float* y) const {
+    if (clamps()) return;
     Epilogue each = e;
     if (each.res) each.res += image * m * pixels;
     each.finish(o, r0 * s.ow, count * s.ow, y);
@@ -155,6 +220,7 @@ inline void run_planes(Call& call, const Shape& s, isize n, isize c, isize multi
   const double flops = 2.0 * double(pixels * taps) * double(multiplier);
   parallel_for(call.pool, i64(n) * c, i64(gemm::MIN_FLOPS / (flops + 1)) + 1, [&](i64 begin, i64 end, int thread) {
     float* in = reinterpret_cast<float*>(call.scratch) + thread * (each + extra);
+    gemm::fill_zero(in, each);
     const auto p = planes(in + each);
     isize image = proven(begin / c), channel = proven(begin % c);
     for (isize at = proven(begin), last = proven(end); at < last; at++) {
@@ -162,14 +228,17 @@ inline void run_planes(Call& call, const Shape& s, isize n, isize c, isize multi
         const isize count = least(b.rows, s.oh - r0), inputs = (count - 1) * s.sh + (s.kh - 1) * s.dh + 1;
         for (isize i = 0; i < inputs; i++) {
           const isize h = r0 * s.sh - s.ph + i;
-          copy_row(s, b, h >= 0 && h < s.ih ? p.row(at, h) : nullptr, in + i * b.pitch);
+          const float* row = h >= 0 && h < s.ih ? p.row(at, h) : nullptr;
+          if (!paired(s)) copy_row(s, b, row, in + i * b.pitch);
+          else if (row) gemm::copy_floats(row, in + i * b.pitch + s.pw, s.iw);
+          else gemm::fill_zero(in + i * b.pitch + s.pw, s.iw);
         }
         for (isize q = 0; q < multiplier; q++) {
           const isize o = channel * multiplier + q;
           float* yr = p.out(image, o, r0);
           const float* wo = w + o * taps;
           const VF start = p.start(o);
-          any_rows(s, b.pitch, count, in, wo, offset, start, yr);
+          any_rows(s, b.pitch, count, in, wo, offset, start, p.clamp(), yr);
           p.finish(image, o, r0, count, yr);
         }
       }

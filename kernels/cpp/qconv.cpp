@@ -166,6 +166,7 @@ struct Bytes {
     return line;
   }
   VF start(isize) const { return splat(0); }
+  dw::Clamp clamp() const { return {}; }
   float* out(isize, isize, isize) const { return sums; }
   void finish(isize image, isize o, isize r0, isize count, float* y) const {
     qgemm::Product p = q;

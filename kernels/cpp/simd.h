@@ -73,14 +73,14 @@ inline VF select(VI mask, VF a, VF b) { return as_f((mask & as_i(a)) | (~mask & 
 // vmax(v, lo) = v < lo ? lo : v and vmin(v, hi) = v > hi ? hi : v: a NaN in v survives, one in the bound does not count.
 // Always through these: with relaxed SIMD, LLVM turns any `a < b ? b : a`, however written, into f32x4.relaxed_max, whose NaNs are
 // undefined.
-inline VF vmax(VF v, VF lo) {
+template <class V> inline V vmax(V v, V lo) {
 #if defined(__wasm__)
   return __builtin_wasm_pmax_f32x4(v, lo);
 #else
   return v < lo ? lo : v;
 #endif
 }
-inline VF vmin(VF v, VF hi) {
+template <class V> inline V vmin(V v, V hi) {
 #if defined(__wasm__)
   return __builtin_wasm_pmin_f32x4(v, hi);
 #else
