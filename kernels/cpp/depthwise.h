@@ -137,8 +137,7 @@ template <int K, int S>
   const VF4 low = (VF4)(clamp.low), high = (VF4)(clamp.high);
   for (isize j = 0;; j = least(j + 4, ow - 4)) {
     VF4 first = (VF4)start, second = (VF4)start;
-#pragma unroll
-    for (int i = 0; i < K + S; i++) {
+    auto input_row = [&](int i) __attribute__((always_inline)) {
       const float* row = in + i * pitch + j * S;
       VF4 x[K];
 #pragma unroll
@@ -157,6 +156,13 @@ template <int K, int S>
         if (i < K) first += weight(i * K + t) * x[t];
         if (i >= S) second += weight((i - S) * K + t) * x[t];
       }
+    };
+    if constexpr (HELD) {
+#pragma unroll
+      for (int i = 0; i < K + S; i++) input_row(i);
+    } else {
+#pragma nounroll
+      for (int i = 0; i < K + S; i++) input_row(i);
     }
     store4(y + j, vmin(vmax(first, low), high));
     store4(y + ow + j, vmin(vmax(second, low), high));

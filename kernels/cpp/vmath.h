@@ -11,35 +11,65 @@ typedef int64_t VL __attribute__((ext_vector_type(W)));
 inline VF vabs(VF x) { return as_f(as_i(x) & 0x7fffffff); }
 inline VF vcopysign(VF x, VF s) { return as_f((as_i(x) & 0x7fffffff) | (as_i(s) & INT32_MIN)); }
 
+namespace vmath {
+// V8 puts a constant vector together from four instructions; one that is spread from memory is one.
+struct Table {
+  const float* at;
+  explicit Table(const float* values) : at(values) {
+#if defined(__wasm__)
+    asm volatile("" : "+r"(at));
+#endif
+  }
+  VF operator[](int i) const { return splat(at[i]); }
+};
+}  // namespace vmath
+
+namespace vmath {
 // Horner's rule, highest power first.
-template <class V, class... C> inline V poly(V x, double first, C... rest) {
-  using T = decltype(x[0] + x[0]);
-  V p = V(T(first));
-  ((p = p * x + V(T(rest))), ...);
+template <int N> inline VF poly_at(VF x, const Table& table, int from) {
+  VF p = table[from];
+#pragma unroll
+  for (int i = 1; i < N; i++) p = p * x + table[from + i];
+  return p;
+}
+}  // namespace vmath
+
+template <double... C> inline VF poly(VF x) {
+  static constexpr float each[] = {float(C)...};
+  return vmath::poly_at<sizeof...(C)>(x, vmath::Table(each), 0);
+}
+template <double First, double... C> inline VD poly(VD x) {
+  VD p = VD(First);
+  ((p = p * x + VD(C)), ...);
   return p;
 }
 
 namespace vmath {
-// (e^r - 1 - r) / r^2 for |r| <= ln(2)/2
-inline VF exp_tail(VF r) { return poly(r, 0.0013813144760206342, 0.008369418792426586, 0.04166845604777336, 0.16666515171527863, 0.4999999403953552); }
-}  // namespace vmath
+// Last: 1.5 * 2^23, which rounds to an integer in the low bits where it is added; where e^x would have no exponent, and where no inverse.
+constexpr float EXP[] = {0.0013813144760206342f, 0.008369418792426586f, 0.04166845604777336f, 0.16666515171527863f, 0.4999999403953552f, 1,
+                         1.44269504f, 0.693359375f, 2.12194440e-4f, 12582912.0f, 88.7228390f, -87.3365402f, __builtin_inff()};
 
-namespace vmath {
+// (e^r - 1 - r) / r^2 for |r| <= ln(2)/2
+inline VF exp_tail(VF r, const Table& table) { return poly_at<5>(r, table, 0); }
+inline VF exp_tail(VF r) { return exp_tail(r, Table(EXP)); }
+
 // The bits of e^x, whose exponent may lie outside of what a float has.
-inline VI exp_bits(VF x) {
-  constexpr float magic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer in the low bits
-  VF t = x * 1.44269504f + magic, n = t - magic;
-  VF r = x - n * 0.693359375f + n * 2.12194440e-4f;
-  VF p = exp_tail(r) * (r * r) + r + 1.0f;
+inline VI exp_bits(VF x, const Table& table) {
+  const VF magic = table[9];
+  VF t = x * table[6] + magic, n = t - magic;
+  VF r = x - n * table[7] + n * table[8];
+  VF p = exp_tail(r, table) * (r * r) + r + table[5];
   return as_i(p) + (as_i(t) << 23);
 }
+inline VI exp_bits(VF x) { return exp_bits(x, Table(EXP)); }
 }  // namespace vmath
 
 // e^x, 0 in place of subnormal numbers: for what adds it to 1, or weighs with it.
 inline VF vexp(VF x) {
-  VF y = as_f(vmath::exp_bits(x));
-  y = x <= 88.7228390f ? y : x + __builtin_inff();
-  return x < -87.3365402f ? VF(0.0f) : y;
+  const vmath::Table table(vmath::EXP);
+  VF y = as_f(vmath::exp_bits(x, table));
+  y = x <= table[10] ? y : x + table[12];
+  return as_f(as_i(y) & ~(x < table[11]));
 }
 
 // e^x to the smallest subnormal number. What is 0 is not multiplied into it: processors take a detour where a product vanishes.
@@ -54,8 +84,8 @@ inline VF vlog(VF x) {
   VI i = as_i(tiny ? x * 0x1p23f : x) + (0x3f800000 - 0x3f3504f3);
   VF e = __builtin_convertvector((i >> 23) - 127 - (tiny & 23), VF);
   VF f = as_f((i & 0x007fffff) + 0x3f3504f3) - 1.0f, z = f * f;  // 1 + f in [sqrt(1/2), sqrt(2))
-  VF p = poly(f, 0.06746640801429749, -0.11675652116537094, 0.11888162046670914, -0.1240558922290802, 0.14219552278518677, -0.1666799634695053,
-              0.2000211924314499, -0.25000008940696716, 0.3333331346511841);
+  VF p = poly<0.06746640801429749, -0.11675652116537094, 0.11888162046670914, -0.1240558922290802, 0.14219552278518677, -0.1666799634695053,
+              0.2000211924314499, -0.25000008940696716, 0.3333331346511841>(f);
   VF y = e * 0.693359375f + (f + (p * f * z - e * 2.12194440e-4f - 0.5f * z));
   y = x < __builtin_inff() ? y : x;
   y = x == 0.0f ? VF(-__builtin_inff()) : y;
@@ -64,41 +94,31 @@ inline VF vlog(VF x) {
 
 inline VF vtanh(VF x) {
   VF a = vabs(x), z = x * x;
-  VF p = poly(z, -0.005704987794160843, 0.0206390880048275, -0.05373971536755562, 0.13331441581249237, -0.3333328068256378);
-  VF small = p * z * x + x, large = 1.0f - 2.0f / (vexp(a + a) + 1.0f);
-  return a < 0.625f ? small : vcopysign(large, x);
+  VF p = poly<-0.005704987794160843, 0.0206390880048275, -0.05373971536755562, 0.13331441581249237, -0.3333328068256378>(z);
+  VF small = p * z * x + x, large = 1.0f - 2.0f / (as_f(vmath::exp_bits(vmin(a + a, VF(20.0f)))) + 1.0f);
+  return a >= 0.625f ? vcopysign(large, x) : small;
 }
 
 namespace vmath {
 // 1 - erf(a) for a >= 0: exp(-a^2 + P(a)), P fitted on [0, 3.5]; beyond, where erfc < 1e-6, it keeps the decay.
 inline VF erfc(VF a) {
   VF c = vmin(a, VF(3.5f));
-  VF p = poly(c, 2.9182990601839265e-06, -4.8609075747663155e-05, 0.00032469668073637366, -0.0009400146664120257, -0.000814322498627007,
-              0.01989644765853882, -0.10308410227298737, 0.3634410500526428, -1.1283835172653198, 4.9236813737252305e-08);
+  VF p = poly<2.9182990601839265e-06, -4.8609075747663155e-05, 0.00032469668073637366, -0.0009400146664120257, -0.000814322498627007,
+              0.01989644765853882, -0.10308410227298737, 0.3634410500526428, -1.1283835172653198, 4.9236813737252305e-08>(c);
   return vexp(p - a * a);
 }
 }  // namespace vmath
 
 inline VF verf(VF x) {
   VF a = vabs(x), z = x * x;
-  VF p = poly(z, 7.853888382669538e-05, -0.0008010202436707914, 0.005188328679651022, -0.026853812858462334, 0.1128358542919159, -0.3761262595653534,
-              1.1283791065216064);
+  VF p = poly<7.853888382669538e-05, -0.0008010202436707914, 0.005188328679651022, -0.026853812858462334, 0.1128358542919159, -0.3761262595653534,
+              1.1283791065216064>(z);
   return a < 1.0f ? p * x : vcopysign(1.0f - vmath::erfc(a), x);
 }
 
 inline VF vsigmoid(VF x) { return 1.0f / (1.0f + vexp(-x)); }
 inline VF vsilu(VF x) { return x / (1.0f + vexp(-x)); }
 namespace vmath {
-// V8 puts a constant vector together from four instructions; one that is spread from memory is one.
-struct Table {
-  const float* at;
-  explicit Table(const float* values) : at(values) {
-#if defined(__wasm__)
-    asm volatile("" : "+r"(at));
-#endif
-  }
-  VF operator[](int i) const { return splat(at[i]); }
-};
 constexpr float GELU[] = {
     1.6474803032906493e-07f, -3.936599568987731e-06f, 3.755548823392019e-05f, -0.00015189316764008254f, -0.00025380245642736554f,
     0.007245223503559828f,   -0.052636388689279556f,  0.26218947768211365f,   -1.1511118412017822f,     -0.9999998807907104f,
@@ -170,8 +190,8 @@ inline VF sin_quarter(VF x, int quarter) {
   VF r = __builtin_convertvector(d - n * 1.57079631090164184570 - n * 1.58932547735281966916e-08, VF);
   VI k = __builtin_convertvector(__builtin_bit_cast(VL, t), VI) + quarter;
   VF z = r * r;
-  VF s = poly(z, -1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1) * z * r + r;
-  VF c = poly(z, 2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2) * (z * z) - 0.5f * z + 1.0f;
+  VF s = poly<-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1>(z) * z * r + r;
+  VF c = poly<2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2>(z) * (z * z) - 0.5f * z + 1.0f;
   VF y = (k & 1) == 0 ? s : c;
   return as_f(as_i(y) ^ (k << 30 & INT32_MIN));
 }
@@ -194,7 +214,7 @@ inline VF vpow(VF x, VF y) {
   VD e = __builtin_convertvector((i >> 52) - 1023, VD);
   VD m = __builtin_bit_cast(VD, (i & 0xfffffffffffff) + 0x3fe6a09e667f3bcd);
   VD s = (m - 1.0) / (m + 1.0), w = s * s;
-  VD l = e + 2.88539008177792681472 * s * poly(w, 1.0 / 13, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3, 1.0);
+  VD l = e + 2.88539008177792681472 * s * poly<1.0 / 13, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3, 1.0>(w);
   VF far = a == 0.0f ? VF(-__builtin_inff()) : a;  // log2 of 0, inf and NaN
   VI plain = (a > 0.0f) & (a < __builtin_inff());
   l = __builtin_convertvector(plain, VL) != 0 ? l : __builtin_convertvector(far, VD);
@@ -203,7 +223,7 @@ inline VF vpow(VF x, VF y) {
   t = t < -200.0 ? VD(-200.0) : t;
   constexpr double magic = 6755399441055744.0;
   VD u = t + magic, f = (t - (u - magic)) * 0.69314718055994530942;
-  VD p = poly(f, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0);
+  VD p = poly<1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0>(f);
   VD scale = __builtin_bit_cast(VD, (__builtin_bit_cast(VL, u) + 1023) << 52);
   VF r = __builtin_convertvector(p * scale, VF);
   // Integers are where rounding by 2^23 changes nothing; odd ones keep the low bit.

@@ -218,9 +218,8 @@ def _sizes(case: Case) -> Iterator[Case]:
 
 def _cut(case: Case, size: Callable[[str, int, int], int]) -> Case:
     def cut(name: str, array: Array) -> Array:
-        return np.ascontiguousarray(array[tuple(slice(size(name, a, s)) for a, s in enumerate(array.shape))]).reshape(
-            [size(name, a, s) for a, s in enumerate(array.shape)]
-        )
+        shape = [min(size(name, a, s), s) for a, s in enumerate(array.shape)]  # a size may differ between the runs
+        return np.ascontiguousarray(array[tuple(map(slice, shape))]).reshape(shape)
 
     model, runs = _copy(case)
     for stored in model.graph.initializer:

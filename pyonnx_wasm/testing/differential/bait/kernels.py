@@ -1,0 +1,42 @@
+"""Sizes at which kernels take another way: windows of one channel each, weights that are packed at load."""
+
+from __future__ import annotations
+
+from ..sketch import FLOAT, Sketch
+from . import bait
+from .products import const, given, tail
+
+LONG = (16, 17, 40, 47, 48, 61, 96, 131, 256, 300, 515)
+
+
+@bait
+def windows(m: Sketch) -> None:
+    """Depthwise convolutions of every window and stride, over sides, corners and images smaller than a window."""
+    kernel = [m.choice((3, 5))] * 2 if m.chance(0.7) else [m.choice((1, 2, 3, 4, 5, 7)) for _ in range(2)]
+    strides = [m.integer(1, 2)] * 2 if m.chance(0.7) else [m.integer(1, 3) for _ in range(2)]
+    dilations = [1, 1] if m.chance(0.8) else [m.integer(1, 2) for _ in range(2)]
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    pads = [m.integer(0, r - 1 if m.chance(0.2) else r // 2) for r in reach * 2]
+    n, channels, each = m.size(1, 2), m.choice((2, 3, 4, 9)), m.choice((1, 1, 1, 2))
+    high = m.choice((6, 12, 40))
+    sides = [max(m.size(1, high), r - before - after, 1) for r, before, after in zip(reach, pads[:2], pads[2:], strict=True)]
+    more = [const(m, (channels * each,))] if m.chance(0.6) else []
+    x, w = given(m, (n, channels, *sides), 0.05), const(m, (channels * each, 1, *kernel))
+    y = m.node("Conv", x, w, *more, group=channels, pads=pads, strides=strides, dilations=dilations)
+    out = [(s + a + b - r) // step + 1 for s, a, b, r, step in zip(sides, pads[:2], pads[2:], reach, strides, strict=True)]
+    m.result(tail(m, y, (n, channels * each, *out), (channels * each, 1, 1), m.integer(0, 3)))
+
+
+@bait
+def packed(m: Sketch) -> None:
+    """Products of few and many rows by weights large enough to be packed, in one band or several, read once or twice."""
+    rows, k, columns = m.size(1, m.choice((1, 4, 17, 70))), m.choice(LONG), m.choice(LONG)
+    transposed = m.chance(0.3)
+    w = m.const(m.array(FLOAT, (columns, k) if transposed else (k, columns), "plain", constant=True) / FLOAT.type(k))
+    outs = []
+    for _ in range(m.integer(1, 2)):
+        x = given(m, (rows, k), 0.05)
+        y = m.node("Gemm", x, w, transB=1) if transposed else m.node("MatMul", x, w)
+        outs.append(tail(m, y, (rows, columns), (columns,), m.integer(0, 3)))
+    m.loose = 4
+    m.result(*outs)
