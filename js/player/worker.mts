@@ -118,7 +118,11 @@ function serveEngine(first: Request & { readonly id: number }): void {
       }
       if (!engine) throw new Error("the engine has not started");
       if (data.op === "run") runs.set(id, new AbortController());
-      const { result, read = [], transfer } = await handle(engine, data, early, {
+      const {
+        result,
+        read = [],
+        transfer,
+      } = await handle(engine, data, early, {
         onProgress: (progress) => port.postMessage({ id, progress } satisfies Reply),
         answer: (asked) => ask(id, asked),
         signal: runs.get(id)?.signal,

@@ -70,7 +70,7 @@ inline void copy_row_halves(const Shape& s, isize phase, const float* x, float* 
 // One input row (nullptr: a row of padding), columns from -pw on, into its phases.
 inline void copy_row(const Shape& s, const Band& b, const float* x, float* out) {
   if (!x) return gemm::fill_zero(out, b.pitch);
-  if (s.sw == 2 && b.pitch == 2 * b.phase) return copy_row_halves(s, b.phase, x, out);
+  if (W > 4 && s.sw == 2 && b.pitch == 2 * b.phase) return copy_row_halves(s, b.phase, x, out);
   for (isize f = 0; f * b.phase < b.pitch; f++, out += b.phase) {
     const isize from = f - s.pw;  // column i of this phase is x[from + i * sw]
     const gemm::Span in(from, s.sw, s.iw, b.phase);

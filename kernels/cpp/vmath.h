@@ -17,7 +17,7 @@ struct Table {
   const float* at;
   explicit Table(const float* values) : at(values) {
 #if defined(__wasm__)
-    asm volatile("" : "+r"(at));
+    asm("" : "+r"(at));
 #endif
   }
   VF operator[](int i) const { return splat(at[i]); }
@@ -65,12 +65,12 @@ inline VI exp_bits(VF x) { return exp_bits(x, Table(EXP)); }
 }  // namespace vmath
 
 // e^x, 0 in place of subnormal numbers: for what adds it to 1, or weighs with it.
-inline VF vexp(VF x) {
-  const vmath::Table table(vmath::EXP);
+inline VF vexp(VF x, const vmath::Table& table) {
   VF y = as_f(vmath::exp_bits(x, table));
   y = x <= table[10] ? y : x + table[12];
   return as_f(as_i(y) & ~(x < table[11]));
 }
+inline VF vexp(VF x) { return vexp(x, vmath::Table(vmath::EXP)); }
 
 // e^x to the smallest subnormal number. What is 0 is not multiplied into it: processors take a detour where a product vanishes.
 inline VF vexp_gradual(VF x) {

@@ -25,8 +25,12 @@ struct Shape {
 inline bool worthwhile(const Shape& s) {
   const double mc = double(s.m) * double(s.c), tiles = double(s.tiles()) * double(s.n);
   if (!BUILT || s.c < 8 || s.m < 8 || s.c > 1024 || mc * POINTS > MAX_WEIGHTS) return false;
-  return 36 * mc + 40 * double(s.c + s.m) * tiles + 5.4 * mc * tiles < 0.76 * mc * double(s.n) * double(s.oh * s.ow);
+  return 36 * mc + 40 * double(s.c + s.m) * tiles + 5.4 * mc * tiles < 0.9 * mc * double(s.n) * double(s.oh * s.ow);
 }
+
+// The floats of one point's plane: an odd number of cache lines, as all points of a tile are written one behind the other, and planes a
+// power of two apart would drive each other out of the cache.
+inline isize plane_floats(isize count) { return (((count + 15) / 16) | 1) * 16; }
 
 struct Cut {
   isize block;   // tiles at a time
@@ -46,9 +50,9 @@ inline Cut cut(const Shape& s, isize threads) {
   const isize parts = threads == 1 ? 1 : least(proven((2 * threads + items - 1) / items), (s.m + 31) / 32);
   r.rows = round_up((s.m + parts - 1) / parts, 3);
   r.parts = (s.m + r.rows - 1) / r.rows;
-  r.weights = round_up(POINTS * s.m * s.c, 16);
-  r.inputs = round_up(POINTS * s.c * r.block, 16);
-  r.outputs = round_up(POINTS * r.rows * r.block, 16);
+  r.weights = POINTS * plane_floats(s.m * s.c);
+  r.inputs = POINTS * plane_floats(s.c * r.block);
+  r.outputs = POINTS * plane_floats(r.rows * r.block);
   return r;
 }
 
@@ -88,7 +92,7 @@ inline void output_points(const VF4* m, int from, VF4* out, int step) {
 
 // u[point, m, c] for output channels [m0, m1).
 inline void weights(const Shape& s, const float* w, isize m0, isize m1, float* u) {
-  const isize plane = s.m * s.c;
+  const isize plane = plane_floats(s.m * s.c);
   for (isize m = m0; m < m1; m++)
     for (isize c = 0; c < s.c; c += 4) {
       const isize n = least(4, s.c - c);
@@ -106,14 +110,20 @@ inline void weights(const Shape& s, const float* w, isize m0, isize m1, float* u
     }
 }
 
+// The first row and column of a tile's outputs.
+struct Place {
+  isize h, w;
+  Place(const Shape& s, isize tile) : h(tile / s.across() * 4), w(tile % s.across() * 4) {}
+};
+
 // Where the 6 x 6 inputs of a tile lie: in the image, or copied with their padding.
 struct Patch {
   const float* at;
   isize pitch;
 };
 
-inline Patch patch(const Shape& s, const float* x, isize tile, float* copy) {
-  const isize h = tile / s.across() * 4 - s.ph, w = tile % s.across() * 4 - s.pw;
+inline Patch patch(const Shape& s, const float* x, Place at, float* copy) {
+  const isize h = at.h - s.ph, w = at.w - s.pw;
   if (h >= 0 && w >= 0 && h + 6 <= s.ih && w + 6 <= s.iw) return {x + h * s.iw + w, s.iw};
   for (isize i = 0; i < 6; i++)
     for (isize j = 0; j < 6; j++) {
@@ -125,15 +135,18 @@ inline Patch patch(const Shape& s, const float* x, isize tile, float* copy) {
 
 // Transforms tiles [t0, t0 + n) of every channel; v[point] holds panels as gemm packs them.
 inline void inputs(const Shape& s, const float* x, isize t0, isize n, isize block, float* v) {
-  const isize plane = s.c * block;
+  const isize plane = plane_floats(s.c * block);
   for (isize j = 0, columns; j < n; j += columns) {
     columns = gemm::panel_columns(n - j);
     const isize width = round_up(columns, W);
-    for (isize c = 0; c < s.c; c++)
-      for (isize q = 0; q < width; q += 4) {
+    for (isize q = 0; q < width; q += 4) {
+      auto place = [&](isize l) { return Place(s, t0 + j + least(q + l, columns - 1)); };
+      const Place places[4] = {place(0), place(1), place(2), place(3)};
+      for (isize c = 0; c < s.c; c++) {
         float copies[4][POINTS];
         Patch p[4];
-        for (int l = 0; l < 4; l++) p[l] = patch(s, x + c * s.ih * s.iw, t0 + j + least(q + l, columns - 1), copies[l]);
+#pragma nounroll
+        for (int l = 0; l < 4; l++) p[l] = patch(s, x + c * s.ih * s.iw, places[l], copies[l]);
         VF4 d[6], rows[POINTS], out[6];
         for (int i = 0; i < 6; i++) {
           VF4 lo[4], hi[4];
@@ -158,6 +171,7 @@ inline void inputs(const Shape& s, const float* x, isize t0, isize n, isize bloc
           for (int i = 0; i < 6; i++) store4(to + (6 * i + k) * plane, out[i]);
         }
       }
+    }
   }
 }
 
@@ -173,48 +187,65 @@ inline float plain(const Shape& s, const float* x, const float* w, isize h, isiz
   return sum;
 }
 
+inline void finish_tile(const Epilogue& e, float* tile) {
+  if (e.act == Act::NONE) return;
+  if (e.act == Act::SILU) return silu_all(tile, 64);
+  const VF low = splat(e.low()), high = splat(e.high());
+  const bool clamp = e.act <= Act::CLIP;
+  for (int k = 0; k < 64; k += W) {
+    const VF v = load(tile + k);
+    store(tile + k, clamp ? vmin(vmax(v, low), high) : activate(e.act, v, splat(e.act_a), splat(e.act_b)));
+  }
+}
+
 // Output channels [m0, m1) of tiles [t0, t0 + n) from their transforms; x and y are one image, e its rows.
 inline void outputs(const Shape& s, const float* x, const float* w, const float* points, isize m0, isize m1, isize t0, isize n,
                     const Cut& r, float* y, const Epilogue& e) {
-  const isize plane = r.rows * r.block;
-  const VF low = splat(e.act_a), high = splat(e.act_b);
-  for (isize m = m0; m < m1; m++)
-    for (isize q = 0; q < n; q += 4) {
+  const isize plane = plane_floats(r.rows * r.block);
+  const bool late = e.res && e.after;
+  for (isize q = 0; q < n; q += 4) {
+    const Place places[4] = {{s, t0 + q}, {s, t0 + q + 1}, {s, t0 + q + 2}, {s, t0 + q + 3}};
+    for (isize m = m0; m < m1; m++) {
       const float* from = points + (m - m0) * r.block + q;
       VF4 in[6], rows[24], out[4];
       for (int k = 0; k < 6; k++) {
         for (int i = 0; i < 6; i++) in[i] = load4(from + (6 * i + k) * plane);
         output_points(in, 1, rows + k, 6);
       }
-      float tile[4][16];
+      float tile[64];
+      const float start = e.start(m, 0, 1)[0];
       VF4 check = {0, 0, 0, 0};
       for (int i = 0; i < 4; i++) {
         output_points(rows + 6 * i, 1, out, 1);
-        for (int k = 0; k < 4; k++) check += 0.f * out[k];
+        for (int k = 0; k < 4; k++) check += 0.f * out[k], out[k] += start;
         const VF4 a = __builtin_shufflevector(out[0], out[1], 0, 4, 1, 5), b = __builtin_shufflevector(out[0], out[1], 2, 6, 3, 7);
         const VF4 c = __builtin_shufflevector(out[2], out[3], 0, 4, 1, 5), d = __builtin_shufflevector(out[2], out[3], 2, 6, 3, 7);
-        store4(tile[0] + 4 * i, __builtin_shufflevector(a, c, 0, 1, 4, 5));
-        store4(tile[1] + 4 * i, __builtin_shufflevector(a, c, 2, 3, 6, 7));
-        store4(tile[2] + 4 * i, __builtin_shufflevector(b, d, 0, 1, 4, 5));
-        store4(tile[3] + 4 * i, __builtin_shufflevector(b, d, 2, 3, 6, 7));
+        store4(tile + 4 * i, __builtin_shufflevector(a, c, 0, 1, 4, 5));
+        store4(tile + 16 + 4 * i, __builtin_shufflevector(a, c, 2, 3, 6, 7));
+        store4(tile + 32 + 4 * i, __builtin_shufflevector(b, d, 0, 1, 4, 5));
+        store4(tile + 48 + 4 * i, __builtin_shufflevector(b, d, 2, 3, 6, 7));
       }
       const float sum = check[0] + check[1] + check[2] + check[3];
-      const VF bias = e.start(m, 0, 1);
-      for (isize l = 0; l < least(4, n - q); l++) {
-        const isize h = (t0 + q + l) / s.across() * 4, v = (t0 + q + l) % s.across() * 4, columns = least(4, s.ow - v);
+      const isize count = least(4, n - q);
+      if (sum != sum)
+        for (isize k = 0; k < 16 * count; k++) {
+          const isize h = places[k / 16].h + k / 4 % 4, v = places[k / 16].w + k % 4;
+          if (h < s.oh && v < s.ow) tile[k] = plain(s, x, w + m * s.c * 9, h, v) + start;
+        }
+      if (!late) finish_tile(e, tile);
+      for (isize l = 0; l < count; l++) {
+        const auto [h, v] = places[l];
+        const isize columns = least(4, s.ow - v);
         for (isize i = 0; i < least(4, s.oh - h); i++) {
-          if (sum != sum)
-            for (isize k = 0; k < columns; k++) tile[l][4 * i + k] = plain(s, x, w + m * s.c * 9, h + i, v + k);
           const isize at = (h + i) * s.ow + v;
-          const float* res = e.res ? e.res + m * e.res_rs + at : nullptr;
-          VF o = load(tile[l] + 4 * i) + bias;
-          if (res && e.after) o += load_part(res, columns);
-          if (e.act != Act::NONE) o = activate(e.act, o, low, high);
-          if (res && !e.after) o += load_part(res, columns);
+          VF o = load(tile + 16 * l + 4 * i);
+          if (e.res) o += load_part(e.res + m * e.res_rs + at, columns);
+          if (late) o = activate(e.act, o, splat(e.act_a), splat(e.act_b));
           store_part(y + m * s.oh * s.ow + at, o, columns);
         }
       }
     }
+  }
 }
 
 // x [n, c, ih, iw], w [m, c, 3, 3], y [n, m, oh, ow].
@@ -239,11 +270,11 @@ inline void run(Call& call, const Shape& s, const float* x, const float* w, floa
       p.n = n, p.k = p.a_rs = s.c;
       p.y_rs = r.block;
       for (isize k = 0; k < POINTS; k++) {
-        p.a = u + k * s.m * s.c + m0 * s.c;
-        p.y = points + k * r.rows * r.block;
+        p.a = u + k * plane_floats(s.m * s.c) + m0 * s.c;
+        p.y = points + k * plane_floats(r.rows * r.block);
         for (isize j = 0, columns; j < n; j += columns) {
           columns = gemm::panel_columns(n - j);
-          gemm::panel_product(p, v + k * s.c * r.block + j * s.c, 0, m1 - m0, j, columns, 0, s.c);
+          gemm::panel_product(p, v + k * plane_floats(s.c * r.block) + j * s.c, 0, m1 - m0, j, columns, 0, s.c);
         }
       }
       Epilogue e = base;
