@@ -200,6 +200,36 @@ def test_feeds_may_be_reused_at_once(run: Run) -> None:
     assert kept == 2 * 67
 
 
+@pytest.mark.parametrize("worker", ["true", "false"])
+def test_large_feeds_share_memory_with_nothing(run: Run, worker: str) -> None:
+    """Their copies' memory returns and is used again, by runs that wait for each other too, and is given up after a second."""
+    first, together, after, kept = run(f"""
+      env.worker = {worker};
+      const s = await create("big.ponnx");
+      const feed = (v, rows = 24) => new Tensor("float32", new Float32Array(rows * 1024).fill(v), [rows, 1024]);
+      const told = async (v, rows) => [...(await s.run({{ x: feed(v, rows) }})).y.data.slice(0, 3)];
+      const values = [1, -2, 3, 0.5];
+      const first = [];
+      for (const v of values) first.push(await told(v));
+      const rounds = () => Promise.all(values.map((v) => told(v)));
+      const together = [await rounds(), await rounds()];
+      const given = feed(1);
+      const runs = values.map((v) => {{
+        given.data.fill(v);
+        return s.run({{ x: given }}).then(({{ y }}) => [...y.data.slice(0, 3)]);
+      }});
+      given.data.fill(9);
+      together.push(await Promise.all(runs));
+      await new Promise((go) => setTimeout(go, 2500));
+      await told(4, 40);
+      return [first, together, await rounds(), given.data.every((v) => v === 9)];
+    """)
+    assert len({tuple(y) for y in first}) == 4
+    assert together == [first] * 3
+    assert after == first
+    assert kept
+
+
 def test_page_does_not_block(run: Run) -> None:
     assert run("""
       const s = await create("big.ponnx");
