@@ -24,7 +24,7 @@ ROOT = HERE.parents[1]
 BUILD = ROOT / "build" / "batch"
 GUIDE = ROOT / "docs" / "guides" / "batch.md"
 SECONDS = 400
-ROWS, PARTS, COLUMNS, HIDDEN = 60_000, 12, 64, 512
+ROWS, PARTS, COLUMNS, HIDDEN = 60_000, 12, 64, 2048
 
 # What turns a recipe of two workers into one of so many, on this machine.
 WORKERS = {
