@@ -11,6 +11,7 @@ NODE := node_modules/.stamp
 BROWSER := build/.browser
 BROWSERS := build/.browsers
 VULKAN := build/.vulkan
+CLANG := build/.clang
 CORE := build/.core
 PLAYER := build/.player
 SITE := build/.site
@@ -38,7 +39,7 @@ help:  ## this list
 demo: $(BROWSER) $(SITE)  ## run the held-out digits in headless Chromium and report
 	@$(BIN)/python js/pages/digits/demo.py
 
-test: lint $(BROWSER) $(BROWSERS) $(VULKAN) $(SITE) $(SMALL) $(WRITE) $(SEARCH) $(PYODIDE) $(LITE)  ## lint, types, formatting, all tests
+test: lint $(BROWSER) $(BROWSERS) $(VULKAN) $(CLANG) $(SITE) $(SMALL) $(WRITE) $(SEARCH) $(PYODIDE) $(LITE)  ## lint, types, formatting, all tests
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 serve: $(SITE) $(SMALL) $(WRITE) $(SEARCH)  ## open the pages: digits, requests, shapes, writing and semantic search
@@ -96,6 +97,10 @@ $(BROWSERS): $(VENV)
 
 $(VULKAN): $(VENV)
 	@$(BIN)/python -m pyonnx_wasm.testing.vulkan
+	@mkdir -p build && touch $@
+
+$(CLANG): $(VENV)
+	@$(BIN)/python -m pyonnx_wasm.testing.clang
 	@mkdir -p build && touch $@
 
 $(CORE): $(VENV) $(CORE_SOURCES)

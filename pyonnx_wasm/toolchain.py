@@ -363,16 +363,24 @@ def _run(command: list[str], what: str, warns: bool = True) -> None:
         print(done.stderr.strip(), file=sys.stderr)
 
 
+def own_clang() -> str | None:
+    """The path of the newest clang++ that can compile the core (17: ``__builtin_elementwise_sqrt``), None if there is none."""
+    for name in (*(f"clang++-{n}" for n in range(22, 16, -1)), "clang++"):
+        found = shutil.which(name)
+        if found and int(subprocess.check_output([found, "-dumpversion"], text=True).split(".")[0]) >= 17:
+            return found
+    return None
+
+
 def sanitize(say: Callable[[str], None] = print) -> Path:
     """Builds the fuzzer of Programs (``kernels/cpp/fuzz``) under AddressSanitizer and UBSan, which zig lacks, with clang's own compiler.
 
     Raises:
         ToolchainError: there is no clang++, or it has no sanitizers; says what to install.
     """
-    names = ("clang++", *(f"clang++-{n}" for n in range(22, 15, -1)))
-    clang = next((found for found in map(shutil.which, names) if found), None)
+    clang = own_clang()
     if clang is None:
-        raise ToolchainError("no clang++: install clang and its runtime (Debian: apt install clang-19 libclang-rt-19-dev)")
+        raise ToolchainError("no clang++ 17 or newer: install clang and its runtime (Debian: apt install clang-19 libclang-rt-19-dev)")
     out = BUILD / "sanitize"
     out.mkdir(parents=True, exist_ok=True)
     sources = [SOURCES / f"{name}.cpp" for name in declared()] + sorted((SOURCES / "core").glob("*.cpp")) + [SOURCES / "fuzz" / "fuzz.cpp"]

@@ -147,7 +147,14 @@ float weigh(float* s, i64 n, const float* mask, i64 mask_step, float scale, floa
     for (i64 j = 0; j < n; j++) s[j] = (cap > 0 ? cap * float(__builtin_tanh(double(s[j] * scale * per_cap))) : s[j] * scale) + mask[j * mask_step];
     mask = nullptr, scale = 1, cap = 0;
   }
-  auto score = [&](VF v) { return cap > 0 ? vtanh(v * scale * per_cap) * cap : v * scale; };
+  if (cap > 0) {
+    for (i64 j = 0; j < n; j += W) {
+      const i64 w = least(n - j, W);
+      store_part(s + j, vtanh(load_part(s + j, w) * scale * per_cap) * cap, w);
+    }
+    scale = 1;
+  }
+  auto score = [&](VF v) { return v * scale; };
   i64 rest = n % W, j = 0;
   VF top = splat(lowest);
   if (mask) {

@@ -226,7 +226,7 @@ inline void run_planes(Call& call, const Shape& s, isize n, isize c, isize multi
   const double flops = 2.0 * double(pixels * taps) * double(multiplier);
   parallel_for(call.pool, i64(n) * c, i64(gemm::MIN_FLOPS / (flops + 1)) + 1, [&](i64 begin, i64 end, int thread) {
     float* in = reinterpret_cast<float*>(call.scratch) + thread * (each + extra);
-    gemm::fill_zero(in, each);
+    if (paired(s)) gemm::fill_zero(in, each);  // the border, which no row is copied over
     const auto p = planes(in + each);
     isize image = proven(begin / c), channel = proven(begin % c);
     for (isize at = proven(begin), last = proven(end); at < last; at++) {

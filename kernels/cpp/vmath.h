@@ -24,23 +24,17 @@ struct Table {
 };
 }  // namespace vmath
 
-namespace vmath {
 // Horner's rule, highest power first.
-template <int N> inline VF poly_at(VF x, const Table& table, int from) {
-  VF p = table[from];
+template <int N> inline VF poly(VF x, const vmath::Table& table) {
+  VF p = table[0];
 #pragma unroll
-  for (int i = 1; i < N; i++) p = p * x + table[from + i];
+  for (int i = 1; i < N; i++) p = p * x + table[i];
   return p;
 }
-}  // namespace vmath
-
-template <double... C> inline VF poly(VF x) {
-  static constexpr float each[] = {float(C)...};
-  return vmath::poly_at<sizeof...(C)>(x, vmath::Table(each), 0);
-}
-template <double First, double... C> inline VD poly(VD x) {
-  VD p = VD(First);
-  ((p = p * x + VD(C)), ...);
+template <int N> inline VF poly(VF x, const float (&c)[N]) { return poly<N>(x, vmath::Table(c)); }
+template <class... C> inline VD poly(VD x, double first, C... rest) {
+  VD p = VD(first);
+  ((p = p * x + VD(rest)), ...);
   return p;
 }
 
@@ -49,8 +43,21 @@ namespace vmath {
 constexpr float EXP[] = {0.0013813144760206342f, 0.008369418792426586f, 0.04166845604777336f, 0.16666515171527863f, 0.4999999403953552f, 1,
                          1.44269504f, 0.693359375f, 2.12194440e-4f, 12582912.0f, 88.7228390f, -87.3365402f, __builtin_inff()};
 
+constexpr float LOG[] = {
+    0.06746640801429749f, -0.11675652116537094f, 0.11888162046670914f, -0.1240558922290802f, 0.14219552278518677f,
+    -0.1666799634695053f, 0.2000211924314499f, -0.25000008940696716f, 0.3333331346511841f};
+constexpr float TANH[] = {-0.005704987794160843f, 0.0206390880048275f, -0.05373971536755562f, 0.13331441581249237f, -0.3333328068256378f};
+constexpr float ERFC[] = {
+    2.9182990601839265e-06f, -4.8609075747663155e-05f, 0.00032469668073637366f, -0.0009400146664120257f, -0.000814322498627007f,
+    0.01989644765853882f, -0.10308410227298737f, 0.3634410500526428f, -1.1283835172653198f, 4.9236813737252305e-08f};
+constexpr float ERF[] = {
+    7.853888382669538e-05f, -0.0008010202436707914f, 0.005188328679651022f, -0.026853812858462334f, 0.1128358542919159f,
+    -0.3761262595653534f, 1.1283791065216064f};
+constexpr float SIN[] = {-1.9515295891e-4f, 8.3321608736e-3f, -1.6666654611e-1f};
+constexpr float COS[] = {2.443315711809948e-5f, -1.388731625493765e-3f, 4.166664568298827e-2f};
+
 // (e^r - 1 - r) / r^2 for |r| <= ln(2)/2
-inline VF exp_tail(VF r, const Table& table) { return poly_at<5>(r, table, 0); }
+inline VF exp_tail(VF r, const Table& table) { return poly<5>(r, table); }
 inline VF exp_tail(VF r) { return exp_tail(r, Table(EXP)); }
 
 // The bits of e^x, whose exponent may lie outside of what a float has.
@@ -84,8 +91,7 @@ inline VF vlog(VF x) {
   VI i = as_i(tiny ? x * 0x1p23f : x) + (0x3f800000 - 0x3f3504f3);
   VF e = __builtin_convertvector((i >> 23) - 127 - (tiny & 23), VF);
   VF f = as_f((i & 0x007fffff) + 0x3f3504f3) - 1.0f, z = f * f;  // 1 + f in [sqrt(1/2), sqrt(2))
-  VF p = poly<0.06746640801429749, -0.11675652116537094, 0.11888162046670914, -0.1240558922290802, 0.14219552278518677, -0.1666799634695053,
-              0.2000211924314499, -0.25000008940696716, 0.3333331346511841>(f);
+  VF p = poly(f, vmath::LOG);
   VF y = e * 0.693359375f + (f + (p * f * z - e * 2.12194440e-4f - 0.5f * z));
   y = x < __builtin_inff() ? y : x;
   y = x == 0.0f ? VF(-__builtin_inff()) : y;
@@ -94,7 +100,7 @@ inline VF vlog(VF x) {
 
 inline VF vtanh(VF x) {
   VF a = vabs(x), z = x * x;
-  VF p = poly<-0.005704987794160843, 0.0206390880048275, -0.05373971536755562, 0.13331441581249237, -0.3333328068256378>(z);
+  VF p = poly(z, vmath::TANH);
   VF small = p * z * x + x, large = 1.0f - 2.0f / (as_f(vmath::exp_bits(vmin(a + a, VF(20.0f)))) + 1.0f);
   return a >= 0.625f ? vcopysign(large, x) : small;
 }
@@ -103,16 +109,14 @@ namespace vmath {
 // 1 - erf(a) for a >= 0: exp(-a^2 + P(a)), P fitted on [0, 3.5]; beyond, where erfc < 1e-6, it keeps the decay.
 inline VF erfc(VF a) {
   VF c = vmin(a, VF(3.5f));
-  VF p = poly<2.9182990601839265e-06, -4.8609075747663155e-05, 0.00032469668073637366, -0.0009400146664120257, -0.000814322498627007,
-              0.01989644765853882, -0.10308410227298737, 0.3634410500526428, -1.1283835172653198, 4.9236813737252305e-08>(c);
+  VF p = poly(c, vmath::ERFC);
   return vexp(p - a * a);
 }
 }  // namespace vmath
 
 inline VF verf(VF x) {
   VF a = vabs(x), z = x * x;
-  VF p = poly<7.853888382669538e-05, -0.0008010202436707914, 0.005188328679651022, -0.026853812858462334, 0.1128358542919159, -0.3761262595653534,
-              1.1283791065216064>(z);
+  VF p = poly(z, vmath::ERF);
   return a < 1.0f ? p * x : vcopysign(1.0f - vmath::erfc(a), x);
 }
 
@@ -190,8 +194,8 @@ inline VF sin_quarter(VF x, int quarter) {
   VF r = __builtin_convertvector(d - n * 1.57079631090164184570 - n * 1.58932547735281966916e-08, VF);
   VI k = __builtin_convertvector(__builtin_bit_cast(VL, t), VI) + quarter;
   VF z = r * r;
-  VF s = poly<-1.9515295891e-4, 8.3321608736e-3, -1.6666654611e-1>(z) * z * r + r;
-  VF c = poly<2.443315711809948e-5, -1.388731625493765e-3, 4.166664568298827e-2>(z) * (z * z) - 0.5f * z + 1.0f;
+  VF s = poly(z, vmath::SIN) * z * r + r;
+  VF c = poly(z, vmath::COS) * (z * z) - 0.5f * z + 1.0f;
   VF y = (k & 1) == 0 ? s : c;
   return as_f(as_i(y) ^ (k << 30 & INT32_MIN));
 }
@@ -214,7 +218,7 @@ inline VF vpow(VF x, VF y) {
   VD e = __builtin_convertvector((i >> 52) - 1023, VD);
   VD m = __builtin_bit_cast(VD, (i & 0xfffffffffffff) + 0x3fe6a09e667f3bcd);
   VD s = (m - 1.0) / (m + 1.0), w = s * s;
-  VD l = e + 2.88539008177792681472 * s * poly<1.0 / 13, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3, 1.0>(w);
+  VD l = e + 2.88539008177792681472 * s * poly(w, 1.0 / 13, 1.0 / 11, 1.0 / 9, 1.0 / 7, 1.0 / 5, 1.0 / 3, 1.0);
   VF far = a == 0.0f ? VF(-__builtin_inff()) : a;  // log2 of 0, inf and NaN
   VI plain = (a > 0.0f) & (a < __builtin_inff());
   l = __builtin_convertvector(plain, VL) != 0 ? l : __builtin_convertvector(far, VD);
@@ -223,7 +227,7 @@ inline VF vpow(VF x, VF y) {
   t = t < -200.0 ? VD(-200.0) : t;
   constexpr double magic = 6755399441055744.0;
   VD u = t + magic, f = (t - (u - magic)) * 0.69314718055994530942;
-  VD p = poly<1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0>(f);
+  VD p = poly(f, 1.0 / 40320, 1.0 / 5040, 1.0 / 720, 1.0 / 120, 1.0 / 24, 1.0 / 6, 0.5, 1.0, 1.0);
   VD scale = __builtin_bit_cast(VD, (__builtin_bit_cast(VL, u) + 1023) << 52);
   VF r = __builtin_convertvector(p * scale, VF);
   // Integers are where rounding by 2^23 changes nothing; odd ones keep the low bit.

@@ -124,6 +124,12 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
          "e4": ("u1", (6, 2, 16)), "s1": ("f4", (6,)), "s2": ("f4", (12,)), "s3": ("f4", (18,)), "s7": ("f4", (21,)),
          "z2": ("u1", (6,)), "z3": ("f4", (18,)), "b6": ("f4", (6,)), "table": ("u1", (5, 32)), "scales": ("f4", (5, 4))},
     ),
+    "bands": (
+        20,
+        """(float[40,500] x, float[N,64] few) => (float[40,17] deep, float[N,131] wide) { deep = Gemm<transB=1>(x, turned)
+        wide = MatMul(few, plain) }""",
+        {"turned": ("f4", (17, 500)), "plain": ("f4", (64, 131))},
+    ),
     "halves": (20, HALVES, {"a": ("f4", (40, 24)), "b": ("f4", (24, 16)), "t": ("f4", (7, 40))}),
     "brains": (20, HALVES, {"a": ("f4", (40, 24)), "b": ("f4", (24, 16)), "t": ("f4", (7, 40))}),
     "cache": (

@@ -102,9 +102,12 @@ inline const float* panel_of(const Product& p, isize k0, isize kc, isize j, isiz
   return out;
 }
 
-// Reads memory once from one end to the other, which is faster than the tiles that will pass over it piece by piece wait for it.
-inline void touch(const float* from, isize count) {
-  for (isize i = 0; i < count; i += 16) {
+// Reads the panels [j, j1) of a band from one end to the other, which is faster than the tiles that will pass over them wait for them.
+// Panels of less than a band lie apart and are left.
+inline void touch(const Product& p, isize k0, isize kc, isize j, isize j1) {
+  if (k0 % p.band || kc != least(p.band, p.k - k0)) return;
+  const float* from = p.b + k0 * p.n + j * kc;
+  for (isize i = 0; i < (j1 - j) * kc; i += 16) {
     [[maybe_unused]] const float read = *static_cast<const volatile float*>(from + i);
   }
 }
@@ -165,13 +168,10 @@ inline void pack_matrix(const void*, const Product& p, isize k0, isize kc, isize
           const isize ge = least(g + s.group, end);
           const float* b = packed;
           if (p.band) {
-            if (count > TILE_ROWS[NV] && (g - first) % (TOUCHED * s.group) == 0) {
-              const isize in = k0 % p.band, j1 = least(g + TOUCHED * s.group, end);
-              touch(p.b + (k0 - in) * p.n + g * least(p.band, p.k - k0 + in) + in * s.group, (j1 - g) * kc);
-            }
+            const isize many = TOUCHED * s.group;
+            if (count > TILE_ROWS[NV] && (g - first) % many == 0) touch(p, k0, kc, g, least(g + many, end));
             b = panel_of(p, k0, kc, g, ge - g, packed);
-          }
-          else packer.pack(packer.source, p, k0, kc, g, ge - g, packed);
+          } else packer.pack(packer.source, p, k0, kc, g, ge - g, packed);
           for (isize j = g, n; j < ge; j += n) {
             n = panel_columns(ge - j);
             panel_product(q, b, 0, count, j, n, k0, kc);
