@@ -107,6 +107,13 @@ def test_what_rounding_decides_is_unstable() -> None:
     assert judge.judge(case, answer(np.asarray([0.0], np.float32))).status == "wrong"
 
 
+def test_what_overflows_at_the_end_of_the_range_is_unstable() -> None:
+    case = one_node("Abs", np.float32, [2.5e38])
+    for said, status in ((2.5e38, "agrees"), (np.inf, "unstable"), (np.nan, "unstable"), (2e38, "wrong")):
+        assert judge.judge(case, answer(np.asarray([said], np.float32))).status == status
+    assert judge.judge(one_node("Exp", np.float32, [80.0]), answer(np.asarray([np.inf], np.float32))).status == "wrong"
+
+
 def test_what_rounding_decides_is_unstable_where_nodes_alone_have_an_oracle(monkeypatch: pytest.MonkeyPatch) -> None:
     ask = judge._Oracles.__call__
     monkeypatch.setattr(judge._Oracles, "__call__", lambda self, name: ask(self, name) if name == "mixed" else None)

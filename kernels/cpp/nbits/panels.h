@@ -53,7 +53,7 @@ typedef int16_t VS2 __attribute__((ext_vector_type(2 * W)));
 inline void widen_codes(const Weights& w, isize j, isize from, isize n, int16_t* out) {
   const uint8_t* codes = w.codes + j * w.row + from * w.bits / 8;
   for (isize b = from / w.block; n > 0; b++) {
-    const int16_t zero = w.shifts.dtype == U8 ? w.shifts.as<uint8_t>()[j * w.count + b] : w.shifts ? 0 : int16_t(1 << (w.bits - 1));
+    const int16_t zero = int16_t(w.zero(j, b));
     for (isize at = 0; at < w.block; at += 16, n -= 16, out += 16) {
       typedef int16_t VS16 __attribute__((ext_vector_type(16)));
       VS16 v;
@@ -121,7 +121,7 @@ template <int M> [[gnu::noinline]] void panel_tile(const PanelTile& t) {
 inline void panel_columns(const Panels& p, const gemm::Product& q, isize j, isize n, char* memory) {
   const Weights& w = p.w;
   const isize steps = Panels::block_steps(w.block), deep = steps * w.block;
-  const bool shifted = w.shifts && w.shifts.dtype != U8;
+  const bool shifted = !w.zeros();
   int16_t* panel = reinterpret_cast<int16_t*>(memory);
   float *scales = reinterpret_cast<float*>(panel + deep * COLUMNS), *offsets = scales + w.count * COLUMNS;
   int16_t* lines = reinterpret_cast<int16_t*>(offsets + w.count * COLUMNS);

@@ -173,7 +173,8 @@ struct Unpacked {
   }
 };
 
-// y[0..M) of column j but for its offsets. BITS planes come out of every 16 bytes.
+// y[0..M) of column j but for its offsets. BITS planes come out of every 16 bytes. What stands for 0 is taken off codes of 8 bits, where
+// it is a code: sums of codes near 128 would cancel with it.
 template <int M, int BITS> inline void column_floats(const Weights& w, const Unpacked& u, isize j, float* y) {
   constexpr isize PLANES = 8 / BITS, CHUNK = LANES * PLANES;
   const uint8_t* codes = w.codes + j * w.row;
@@ -182,12 +183,13 @@ template <int M, int BITS> inline void column_floats(const Weights& w, const Unp
   for (isize b = 0; b < w.count; b++) {
     VF16 acc[M];
     for (int i = 0; i < M; i++) acc[i] = (VF16)0;
+    const VF16 zero = (VF16)float(BITS == 8 ? w.zero(j, b) : 0);
     for (isize at = b * w.block; at < (b + 1) * w.block; at += CHUNK, codes += LANES) {
       VB16 bytes;
       __builtin_memcpy(&bytes, codes, sizeof bytes);
       for (isize t = 0; t < PLANES; t++) {
         const VB16 plane = BITS == 8 ? bytes : bytes >> (VB16)uint8_t(t * BITS) & (VB16)uint8_t((1 << BITS) - 1);
-        const VF16 q = floats(plane);
+        const VF16 q = BITS == 8 ? floats(plane) - zero : floats(plane);
         for (int i = 0; i < M; i++) {
           VF16 a;
           __builtin_memcpy(&a, u.rows + i * u.depth + at + t * LANES, sizeof a);
@@ -258,6 +260,7 @@ template <int BITS> inline void columns(const Weights& w, const Unpacked& u, isi
   isize i = 0;
   for (; i + 2 <= m; i += 2) some.template operator()<2>(i);
   if (i < m) some.template operator()<1>(i);
+  if (BITS == 8 && !u.integers && w.zeros()) return;
   for (i = 0; i < m; i++) y[i] -= rest[i];
 }
 

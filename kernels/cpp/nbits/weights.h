@@ -56,6 +56,12 @@ struct Weights {
   const uint16_t* half(isize j) const { return reinterpret_cast<const uint16_t*>(codes + j * row); }
   int code(isize j, isize k) const { return codes[j * row + k * bits / 8] >> k * bits % 8 & ((1 << bits) - 1); }
 
+  // The code that stands for 0 in block i of row j; 0 where an offset says more than a code can.
+  int zero(isize j, isize i) const {
+    return shifts.dtype == U8 ? shifts.as<uint8_t>()[j * count + i] : shifts ? 0 : 1 << (bits - 1);
+  }
+  bool zeros() const { return !shifts || shifts.dtype == U8; }
+
   // Scales and offsets of blocks [from, from + n) of row j.
   void read(isize j, isize from, isize n, float* scale, float* offset) const {
     const isize at = j * count + from;

@@ -13,11 +13,12 @@ from .. import tolerance
 from . import known, oracles
 from .oracles import Refused, Run
 from .sketch import Case
-from .values import Array, epsilon, is_float
+from .values import Array, epsilon, finfo, is_float
 
 STATUSES = ("agrees", "wrong", "refused", "failed", "known", "disputed", "unstable", "unjudged", "invalid")
 PERTURBATIONS = 6
 TWICE = 2.0  # an oracle rounds, too
+END = 1 / 16  # of the largest float: where a sum is beyond, the order of its terms decides whether they leave the range
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,8 @@ class Verdict:
 
     wrong: no oracle agrees. refused: an oracle runs what does not compile. failed: it compiles and does not run.
     known: refused or wrong for a reason that :mod:`.known` lists. disputed: onnxruntime disagrees, another oracle agrees.
-    unstable: rounding the inputs changes the result as much. unjudged: no oracle runs it. invalid: nobody runs it.
+    unstable: rounding the inputs changes the result as much, or it is near the end of its range and overflowed.
+    unjudged: no oracle runs it. invalid: nobody runs it.
     ``by``: the first oracle that runs it.
     """
 
@@ -112,7 +114,8 @@ def _judge(case: Case, answer: Answer, oracle: _Oracles) -> Verdict:
         return Verdict("unjudged", oracle.why())
     if _no_worse(answer.runs, first, oracle("wide") or oracle("mixed"), case, oracle):
         return Verdict("agrees")
-    if _unstable(case, answer.runs, oracle):
+    moved = _inside(answer.runs, first or oracle("reference"))
+    if _unstable(case, answer.runs, oracle) or (moved is not None and not _judge(case, Answer(moved), oracle).finding):
         return Verdict("unstable", apart[1], apart[0])
     return Verdict("wrong", apart[1], apart[0])
 
@@ -183,6 +186,24 @@ def _no_worse(got: list[Run], first: list[Run] | None, exact: list[Run] | None, 
                 if (np.abs(a - c) > slack)[finite].any():
                     return False
     return True
+
+
+def _inside(got: list[Run], want: list[Run] | None) -> list[Run] | None:
+    """``got`` with what is wanted where it is infinite or NaN and that is beyond :data:`END` of its range; None where nothing is so."""
+    found = False
+
+    def moved(a: Array, b: Array) -> Array:
+        nonlocal found
+        if a.shape != b.shape or not is_float(a.dtype) or a.dtype.itemsize < 2:
+            return a
+        with np.errstate(all="ignore"):
+            size = np.abs(b.astype(np.float64))
+            there = ~np.isfinite(a.astype(np.float64)) & np.isfinite(size) & (size > float(finfo(a.dtype).max) * END)
+        found = found or bool(there.any())
+        return np.where(there, b.astype(a.dtype), a)
+
+    made = [[moved(a, b) for a, b in zip(mine, theirs, strict=True)] for mine, theirs in zip(got, want or got, strict=True)]
+    return made if found else None
 
 
 def _unstable(case: Case, got: list[Run], oracle: _Oracles) -> bool:

@@ -232,7 +232,8 @@ def _by_node(case: Case, rounding: bool) -> list[Run]:
         held = {**stored, **feeds}
         for node in graph.node:
             exact = {n: held[n] for n in node.input if n}
-            rounded = {n: a.astype(narrow.get(n, a.dtype)) for n, a in exact.items()}
+            with np.errstate(all="ignore"):
+                rounded = {n: a.astype(narrow.get(n, a.dtype)) for n, a in exact.items()}
             alone = _alone(case.model, node, rounded, stored)
             wide = Case(alone.name, widened(alone).model, ({n: _wide(exact[n]) for n in alone.runs[0]},))
             try:

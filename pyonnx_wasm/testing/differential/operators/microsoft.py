@@ -212,12 +212,12 @@ def elementwise(m: Sketch, schema: Schema) -> None:
         finish(m, [plain(m, *shape), plain(m, shape[-1]), plain(m, shape[-1]), plain(m, *shape)], 2)
 
 
-def padding(m: Sketch, batch: int, queries: int, keys: int) -> Array:
-    """Some kind of mask; every row keeps a key."""
+def padding(m: Sketch, batch: int, queries: int, keys: int, seen: int) -> Array:
+    """Some kind of mask; every row keeps one of the first ``seen`` keys, which all rows may look at."""
     kind = m.integer(0, 3)
     ends = m.whole_numbers(1, keys, (batch,), np.int32)
     if kind < 2:
-        return np.concatenate([ends, np.minimum(m.whole_numbers(0, 2, (batch,), np.int32), ends - 1)]) if kind else ends
+        return np.concatenate([ends, np.minimum(m.whole_numbers(0, 2, (batch,), np.int32), np.minimum(ends, seen) - 1)]) if kind else ends
     rows = (np.arange(keys) < ends[:, None]).astype(np.int32)
     return rows if kind == 2 else np.broadcast_to(rows[:, None], (batch, queries, keys)).copy()
 
@@ -229,8 +229,8 @@ def attention(m: Sketch, schema: Schema) -> None:
     held = m.size(1, 3) if m.chance(0.4) else 0
     wide = 3 * heads * size
     past = plain(m, 2, b, heads, held, size) if held else ""
-    mask = m.input(padding(m, b, n, n + held)) if m.chance(0.5) else ""
     attributes = {"num_heads": heads, "unidirectional": m.choice((None, 1)), "scale": m.choice((None, 0.4))}
+    mask = m.input(padding(m, b, n, n + held, held + 1 if attributes["unidirectional"] else n + held)) if m.chance(0.5) else ""
     if name_of(m) == "QAttention":
         given = [m.operand(UINT8, (b, n, hidden)), m.operand(INT8, (hidden, wide), constant=1), plain(m, wide, constant=1), scale(m, ())]
         given += [scale(m, ()), mask, point(m, UINT8), m.const(np.asarray(0, INT8)), past]
