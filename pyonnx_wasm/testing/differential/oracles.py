@@ -7,7 +7,7 @@ import itertools
 import math
 import os
 import warnings
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -127,6 +127,8 @@ def _astray(case: Case) -> str | None:
             return "ReduceLogSumExp subtracts -inf from -inf"
         if node.op_type in ("MaxPool", "GlobalMaxPool") and is_float(x.dtype) and np.isnan(x.astype(np.float64)).any():
             return f"{node.op_type} keeps or skips NaN by where it lies; numpy's maximum, and PyTorch's, of a window with one is NaN"
+        if _scatters_nan(node.op_type, given, [a for a in (x, *rest) if a is not None]):
+            return f"{node.op_type} keeps or drops NaN by which comes first; a minimum or maximum with one is NaN"
         if node.op_type == "MaxPool" and given.get("auto_pad") == b"VALID":
             reach = [(k - 1) * d + 1 for k, d in zip(given["kernel_shape"], given.get("dilations", itertools.repeat(1)), strict=False)]
             if any(n < r for n, r in zip(x.shape[2:], reach, strict=True)):
@@ -219,6 +221,11 @@ def stepwise(case: Case) -> list[Run]:
     return _by_node(case, True)
 
 
+def _scatters_nan(kind: str, given: dict[str, Any], arrays: Sequence[Array]) -> bool:
+    nan = any(is_float(a.dtype) and np.isnan(a.astype(np.float64)).any() for a in arrays)
+    return kind in ("Scatter", "ScatterElements", "ScatterND") and given.get("reduction") in (b"min", b"max") and nan
+
+
 def _by_node(case: Case, rounding: bool) -> list[Run]:
     graph = case.model.graph
     if len(graph.node) < 2 or any(a.HasField("g") for node in graph.node for a in node.attribute):
@@ -296,6 +303,10 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
             return f"{kind} multiplies what a dilated kernel leaves out by 0"
         if kind in ("GridSample", "DeformConv") and any(is_float(a.dtype) and a.dtype.itemsize != 4 for a in arrays):
             return f"{kind} rounds coordinates to float32, and narrow ones after each step"
+        if kind == "GridSample" and given.get("mode") in (b"cubic", b"bicubic") and given.get("padding_mode") == b"border":
+            return "GridSample clamps what a cubic is the middle of; PyTorch and onnxruntime clamp its neighbours one by one"
+        if _scatters_nan(kind, given, floats):
+            return f"{kind} keeps or drops NaN by which comes first; a minimum or maximum with one is NaN"
         if kind == "GridSample" and node.input[0] in whole:
             return "GridSample of integers interpolates in integers"
         if kind == "ReduceLogSumExp" and any(np.isneginf(a).any() for a in floats):
