@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import json
 import os
 import re
@@ -26,7 +27,7 @@ ROOT = HERE.parents[1]
 BUILD = ROOT / "build" / "batch"
 GUIDE = ROOT / "docs" / "guides" / "batch.md"
 SECONDS = 400
-ROWS, PARTS, COLUMNS, HIDDEN, LAYERS = 24_000, 12, 64, 2048, 5
+ROWS, PARTS, COLUMNS, HIDDEN, LAYERS = 60_000, 30, 64, 2048, 5
 
 # What turns a recipe of two workers into one of so many, on this machine.
 WORKERS = {
@@ -150,7 +151,10 @@ def observed(name: str, told: Sequence[Sequence[dict[str, Any]]]) -> dict[str, A
         raise ValueError(f"{name}: a process made more than one session")
     received = max(sum("received" in note for note in notes) for notes, own in zip(told, batches, strict=True) if own)
     begin, end = max(notes[0]["begin"] for notes in ran), min(notes[-1]["end"] for notes in ran)
-    rows = sum(note["rows"] for notes in ran for note in notes if note["begin"] >= begin and note["end"] <= end)
+    rows = 0.0  # while all processes ran; of a batch that began before or ended after, its part
+    for note in itertools.chain(*ran):
+        inside = min(note["end"], end) - max(note["begin"], begin)
+        rows += note["rows"] * max(inside, 0) / (note["end"] - note["begin"])
     return {"processes": len(ran), "received": received, "rows_per_second": rows / (end - begin) if end > begin else None}
 
 
