@@ -18,7 +18,7 @@ struct Shape {
 // 3 x 3 or 5 x 5 taps, stride 1 or 2.
 inline bool paired(const Shape& s) {
   const bool square = s.kh == s.kw && (s.kh == 3 || s.kh == 5) && s.sh == s.sw && s.sh <= 2 && s.dh == 1 && s.dw == 1;
-  return W == 4 && square && s.ow >= W && s.oh >= 2;
+  return square && s.ow >= 4 && s.oh >= 2;
 }
 
 struct Band {
@@ -126,29 +126,52 @@ struct Clamp {
   float low = -__builtin_inff(), high = __builtin_inff();
 };
 
-// Columns [j, j + 4) of two rows of outputs.
-template <int K, int S>
+// L floats side by side.
+template <int L> struct Lanes {
+  typedef float V __attribute__((ext_vector_type(L)));
+  static V load(const float* p) {
+    V v;
+    __builtin_memcpy(&v, p, sizeof v);
+    return v;
+  }
+  static void store(float* p, V v) { __builtin_memcpy(p, &v, sizeof v); }
+  static V even(V a, V b) {
+    if constexpr (L == 4) return __builtin_shufflevector(a, b, 0, 2, 4, 6);
+    else if constexpr (L == 8) return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14);
+    else return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+  }
+  static V odd(V a, V b) {
+    if constexpr (L == 4) return __builtin_shufflevector(a, b, 1, 3, 5, 7);
+    else if constexpr (L == 8) return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
+    else return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
+  }
+};
+
+// Columns [j, j + L) of two rows of outputs.
+template <int K, int S, int L>
 [[gnu::noinline]] inline void two_rows(isize ow, isize pitch, const float* in, const float* w, float start, Clamp clamp, float* y) {
+  using F = Lanes<L>;
+  using V = typename F::V;
   constexpr bool HELD = K == 3;  // the taps stay in registers
-  VF4 tap[HELD ? K * K : 1];
+  V tap[HELD ? K * K : 1];
   if constexpr (HELD)
-    for (int i = 0; i < K * K; i++) tap[i] = (VF4)(w[i]);
-  auto weight = [&](int i) { return HELD ? tap[i] : (VF4)(w[i]); };
-  const VF4 low = (VF4)(clamp.low), high = (VF4)(clamp.high);
-  for (isize j = 0;; j = least(j + 4, ow - 4)) {
-    VF4 first = (VF4)start, second = (VF4)start;
+    for (int i = 0; i < K * K; i++) tap[i] = (V)(w[i]);
+  auto weight = [&](int i) { return HELD ? tap[i] : (V)(w[i]); };
+  const V low = (V)(clamp.low), high = (V)(clamp.high);
+  for (isize j = 0;; j = least(j + L, ow - L)) {
+    V first = (V)start, second = (V)start;
     auto input_row = [&](int i) __attribute__((always_inline)) {
       const float* row = in + i * pitch + j * S;
-      VF4 x[K];
+      V x[K];
 #pragma unroll
       for (int t = 0; t < K; t += S) {
-        const VF4 a = load4(row + t);
+        const V a = F::load(row + t);
         if constexpr (S == 1) {
           x[t] = a;
         } else {
-          const VF4 b = load4(row + t + 4);
-          x[t] = __builtin_shufflevector(a, b, 0, 2, 4, 6);
-          if (t + 1 < K) x[t + 1] = __builtin_shufflevector(a, b, 1, 3, 5, 7);
+          const V b = F::load(row + t + L);
+          x[t] = F::even(a, b);
+          if (t + 1 < K) x[t + 1] = F::odd(a, b);
         }
       }
 #pragma unroll
@@ -164,14 +187,18 @@ template <int K, int S>
 #pragma nounroll
       for (int i = 0; i < K + S; i++) input_row(i);
     }
-    store4(y + j, vmin(vmax(first, low), high));
-    store4(y + ow + j, vmin(vmax(second, low), high));
-    if (j == ow - 4) break;
+    F::store(y + j, vmin(vmax(first, low), high));
+    F::store(y + ow + j, vmin(vmax(second, low), high));
+    if (j == ow - L) break;
   }
 }
 
 inline void pairs(const Shape& s, isize pitch, isize count, const float* in, const float* w, float start, Clamp clamp, float* y) {
-  const auto go = s.kh == 3 ? s.sh == 1 ? two_rows<3, 1> : two_rows<3, 2> : s.sh == 1 ? two_rows<5, 1> : two_rows<5, 2>;
+  auto lanes = [&]<int MOST>() {
+    constexpr int L = MOST < W ? MOST : W;
+    return s.kh == 3 ? s.sh == 1 ? two_rows<3, 1, L> : two_rows<3, 2, L> : s.sh == 1 ? two_rows<5, 1, L> : two_rows<5, 2, L>;
+  };
+  const auto go = s.ow >= 16 ? lanes.template operator()<16>() : s.ow >= 8 ? lanes.template operator()<8>() : lanes.template operator()<4>();
   for (isize r = 0;; r = least(r + 2, count - 2)) {
     go(s.ow, pitch, in + r * s.sh * pitch, w, start, clamp, y + r * s.ow);
     if (r == count - 2) break;
@@ -180,15 +207,12 @@ inline void pairs(const Shape& s, isize pitch, isize count, const float* in, con
 
 [[gnu::noinline]] inline void any_rows(const Shape& s, isize pitch, isize count, const float* in, const float* w, const isize* offset, VF start,
                                        Clamp clamp, float* y) {
-  const bool dense = s.sh == 1 && s.sw == 1 && s.dh == 1 && s.dw == 1;
-  if (W == 4) {
-    if (paired(s)) pairs(s, pitch, count, in, w, start[0], clamp, y);
-    else band_rows<0, 0, 2>(s, pitch, count, in, w, offset, start, y);
-  } else if (dense && s.kh == 3 && s.kw == 3) band_rows<3, 3, 2>(s, pitch, count, in, w, offset, start, y);
-  else if (dense && s.kh == 5 && s.kw == 5) band_rows<5, 5, 2>(s, pitch, count, in, w, offset, start, y);
-  else if (s.kh == 3 && s.kw == 3) band_rows<3, 3, 1>(s, pitch, count, in, w, offset, start, y);
-  else if (s.kh == 5 && s.kw == 5) band_rows<5, 5, 1>(s, pitch, count, in, w, offset, start, y);
-  else band_rows<0, 0, 2>(s, pitch, count, in, w, offset, start, y);
+  if (paired(s)) return pairs(s, pitch, count, in, w, start[0], clamp, y);
+  if constexpr (W > 4) {
+    if (s.kh == 3 && s.kw == 3) return band_rows<3, 3, 1>(s, pitch, count, in, w, offset, start, y);
+    if (s.kh == 5 && s.kw == 5) return band_rows<5, 5, 1>(s, pitch, count, in, w, offset, start, y);
+  }
+  band_rows<0, 0, 2>(s, pitch, count, in, w, offset, start, y);
 }
 
 constexpr isize MAX_COLUMNS = 64;  // taps of a row

@@ -1,5 +1,6 @@
 // Max, average and Lp pooling. A window's reduction is separable: rows of the window first, into one padded row, then along it.
 #include "params.h"
+#include "simd.h"
 #include "strided.h"
 
 #include <cmath>
@@ -57,9 +58,15 @@ template <i64 N, i64 S, bool MAXIMUM, class T> void combine_dense(T* y, const T*
 }
 
 template <class T, bool MAXIMUM> void combine(char* to, const char* from, const Grid& g, i64 stride, i64 n) {
-  constexpr i64 N = 32 / sizeof(T);
+  constexpr i64 N = 32 / sizeof(T), WIDE = W * 4 / sizeof(T);
   T* y = reinterpret_cast<T*>(to);
   const T* x = reinterpret_cast<const T*>(from);
+  if constexpr (WIDE > N) {
+    if (stride == 1 && n >= WIDE) return combine_dense<WIDE, 1, MAXIMUM>(y, x, g, n);
+    if (stride == 2 && n >= WIDE) return combine_dense<WIDE, 2, MAXIMUM>(y, x, g, n);
+  }
+  if constexpr (WIDE >= N)
+    if (stride == 2 && n >= N) return combine_dense<N, 2, MAXIMUM>(y, x, g, n);
   if (stride == 1 && n >= N) return combine_dense<N, 1, MAXIMUM>(y, x, g, n);
   if (stride == 1 && n >= N / 2) return combine_dense<N / 2, 1, MAXIMUM>(y, x, g, n);
   if (stride == 2 && n >= N / 2) return combine_dense<N / 2, 2, MAXIMUM>(y, x, g, n);

@@ -18,6 +18,9 @@ from .profile import StepTime
 from .state import HostRoom, Keeper
 
 
+LINE = 64  # bytes of a cache line
+
+
 class Stepwise:
     """A model on a core, this process's own or one in WebAssembly. Not re-entrant: its owner serialises calls."""
 
@@ -109,6 +112,13 @@ def load_weights(
     return memory
 
 
+def _fresh(nbytes: int) -> np.ndarray:
+    """Zeros that begin a cache line: vectors of what init packs lie in one each."""
+    whole = np.zeros(nbytes + LINE, np.uint8)
+    start = -whole.ctypes.data % LINE
+    return whole[start : start + nbytes]
+
+
 def _weights(weights: Sequence[Weight]) -> list[np.ndarray]:
     """One byte array per weight: constants as they are, mapped, and memory for what init computes, in place of what it computed before."""
     homes(weights)  # that each fits
@@ -119,5 +129,5 @@ def _weights(weights: Sequence[Weight]) -> list[np.ndarray]:
         while found[k] is None and (over := weights[k].over) is not None and found[over] is None:
             k = over
         data = found[k]
-        memory.append(fresh.setdefault(k, np.zeros(weights[k].nbytes, np.uint8)) if data is None else data)
+        memory.append(fresh.setdefault(k, _fresh(weights[k].nbytes)) if data is None else data)
     return memory

@@ -1,6 +1,9 @@
 // The C API. Pointers are of the host's size; see error.h for `Error`.
 #include <cstdlib>
 #include <new>
+#if defined(__linux__)
+#include <sys/mman.h>
+#endif
 
 #include "../small.h"
 #include "build.h"
@@ -12,6 +15,8 @@ extern int pwx_poison;  // fuzz/fuzz.cpp
 #endif
 
 namespace {
+
+[[maybe_unused]] constexpr size_t LARGE = 2 << 20;  // a huge page: matrices walk over more small ones than their table in the processor holds
 
 int32_t clear(Error* e) {
   if (e) *e = Error{0, -1, -1, -1, {}};
@@ -34,6 +39,13 @@ EXPORT(pwx_alloc) void* pwx_alloc(size_t bytes) {
 #elif defined(_WIN32)
   return _aligned_malloc(bytes, 64);
 #else
+#if defined(MADV_HUGEPAGE) && !defined(PWX_GUARD)
+  if (bytes >= LARGE) {
+    void* memory = aligned_alloc(LARGE, bytes);
+    if (memory) madvise(memory, bytes, MADV_HUGEPAGE);
+    return memory;
+  }
+#endif
   void* memory = aligned_alloc(64, bytes);
 #if defined(PWX_POISON)
   if (memory) __builtin_memset(memory, pwx_poison, bytes);

@@ -62,6 +62,7 @@ inline isize block_depth(isize k, isize unit) {
   return unit > 1 && unit <= KC ? least(round_up(even, unit), KC / unit * unit) : least(even, KC);
 }
 
+constexpr isize ROWS_AT_ONCE = 24;  // that pass over all panels of a group: their part of y is written piece by piece, not column by column
 constexpr isize TOUCHED = 16;  // panels
 
 // What stays in cache: `rows` x `depth` of a, `depth` x `group` of b.
@@ -172,10 +173,14 @@ inline void pack_matrix(const void*, const Product& p, isize k0, isize kc, isize
             if (count > TILE_ROWS[NV] && (g - first) % many == 0) touch(p, k0, kc, g, least(g + many, end));
             b = panel_of(p, k0, kc, g, ge - g, packed);
           } else packer.pack(packer.source, p, k0, kc, g, ge - g, packed);
-          for (isize j = g, n; j < ge; j += n) {
-            n = panel_columns(ge - j);
-            panel_product(q, b, 0, count, j, n, k0, kc);
-            b += round_up(n, W) * kc;
+          for (isize i = 0, rows; i < count; i += rows) {
+            rows = least(count - i, p.band ? count : ROWS_AT_ONCE);
+            const float* panel = b;
+            for (isize j = g, n; j < ge; j += n) {
+              n = panel_columns(ge - j);
+              panel_product(q, panel, i, i + rows, j, n, k0, kc);
+              panel += round_up(n, W) * kc;
+            }
           }
         }
         k0 += kc;
