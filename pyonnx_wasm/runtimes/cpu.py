@@ -17,7 +17,6 @@ from .host import Host
 from .profile import StepTime
 from .state import HostRoom, Keeper
 
-
 LINE = 64  # bytes of a cache line
 
 
