@@ -12,6 +12,27 @@ constexpr isize FEW = 4;  // rows up to which weights are read once for all of t
 // 32 codes times int16: lanes of sums.
 #if defined(__wasm__)
 typedef VI Sums;
+// Codes of 4 bits: four of each word of 16 bits, which masks and shifts take out. a: every fourth number, from the first on, from the
+// second on, and so forth.
+struct Words {
+  v128_t each[4];
+  // V8 puts a constant vector together from four instructions: the mask comes from memory.
+  static v128_t mask() {
+    static const uint16_t low = 15;
+    const uint16_t* at = &low;
+    asm("" : "+r"(at));
+    return wasm_v128_load16_splat(at);
+  }
+  Words(VB16 bytes, v128_t mask) {
+    const v128_t v = (v128_t)bytes;
+    each[0] = v & mask, each[1] = wasm_u16x8_shr(v, 4) & mask, each[2] = wasm_u16x8_shr(v, 8) & mask, each[3] = wasm_u16x8_shr(v, 12);
+  }
+};
+inline Sums dot(Sums s, const Words& codes, const int16_t* a) {
+  for (int n = 0; n < 4; n++) s += (VI)wasm_i32x4_dot_i16x8(codes.each[n], wasm_v128_load(a + 8 * n));
+  return s;
+}
+constexpr isize word_lanes(isize bits) { return bits == 4 ? 8 : LANES; }
 inline Sums dot(Sums s, VB16 low, VB16 high, const int16_t* a) {
   const v128_t l = (v128_t)low, h = (v128_t)high;
   auto eight = [&](v128_t codes, int at) { return (VI)wasm_i32x4_dot_i16x8(codes, wasm_v128_load(a + at)); };
@@ -46,6 +67,9 @@ inline Sums dot(Sums s, VB16 low, VB16 high, const int16_t* a) {
   return s + __builtin_convertvector(high, Sums) * __builtin_convertvector(h, Sums);
 }
 #endif
+#if !defined(__wasm__)
+constexpr isize word_lanes(isize) { return LANES; }
+#endif
 constexpr int SUMS = sizeof(Sums) / 4;
 typedef float Floats __attribute__((ext_vector_type(SUMS)));
 
@@ -68,13 +92,17 @@ struct Unpacked {
   isize depth, count;
   // nibbles: `rounded` is of `spread_nibbles`; quads: the integers of `split_row`, where the floats of `rows` were; looked_up: the floats
   // of `spread_row`.
-  bool integers = false, nibbles = false, quads = false, looked_up = false;
+  // split: `rounded` is the upper half of each number, `lower` the other (codes of 4 bits alone).
+  int16_t* lower = nullptr;
+  bool integers = false, split = false, nibbles = false, quads = false, looked_up = false;
 
   Unpacked(char* memory, const Weights& w) : depth(w.count * w.block), count(w.count) {
     rows = reinterpret_cast<float*>(memory), sums = rows + FEW * depth, unit = sums + FEW * count;
     rounded = reinterpret_cast<int16_t*>(unit + FEW * count);
 #if defined(__AVX512F__)
     spread = reinterpret_cast<float*>(rounded + FEW * depth);
+#elif !defined(__AVX2__)
+    lower = rounded + FEW * depth;
 #endif
   }
   static Size bytes(const MatmulNbitsParams& p) {
@@ -83,6 +111,8 @@ struct Unpacked {
     each = each + (Size(blocks(p)) * p.block + STEP * 4) * FEW * 4;
 #elif defined(__AVX2__)
     each = each + STEP * FEW * 2;
+#else
+    each = each + Size(blocks(p)) * p.block * FEW * 2;
 #endif
     return round_up(each, 64);
   }
@@ -97,7 +127,7 @@ struct Unpacked {
 
   void take(const Weights& w, const float* a, isize a_rs, isize m, isize k, bool may_round) {
     // Sums of codes below 2^8 times 2^15 stay below 2^31 in every lane.
-    integers = may_round && w.block % 32 == 0 && w.block <= 512 && round_rows(w, a, a_rs, m, k);
+    integers = (may_round || (lower && w.bits == 4)) && w.block % 32 == 0 && w.block <= 512 && round_rows(w, a, a_rs, m, k, !may_round);
     if (!integers)
       for (isize i = 0; i < m; i++) unpack_row(a + i * a_rs, k, 8 / w.bits, i, w.block);
 #if defined(__AVX512F__)
@@ -126,10 +156,15 @@ struct Unpacked {
   }
 
   // False where a number is not finite, or a block too small to be scaled.
-  bool round_rows(const Weights& w, const float* a, isize a_rs, isize m, isize k) {
-    int16_t* natural = reinterpret_cast<int16_t*>(rows);
-    for (isize i = 0; i < m; i++)
-      if (!round_row(w, a + i * a_rs, k, natural + i * depth, unit + i * count, sums + i * count)) return false;
+  bool round_rows(const Weights& w, const float* a, isize a_rs, isize m, isize k, bool halves) {
+    int16_t *natural = reinterpret_cast<int16_t*>(rows), *rest = natural + m * depth;
+    for (isize i = 0; i < m; i++) {
+      int16_t* out = natural + i * depth;
+      float *units = unit + i * count, *totals = sums + i * count;
+      if (halves ? !split_row(w, a + i * a_rs, k, out, rest + i * depth, units, totals) : !round_row(w, a + i * a_rs, k, out, units, totals))
+        return false;
+    }
+    split = halves;
     const isize planes = 8 / w.bits;
 #if defined(__AVX2__) && !defined(__AVX512F__)
     nibbles = nibbles_fit(w);
@@ -138,9 +173,13 @@ struct Unpacked {
       return true;
     }
 #endif
-    for (isize at = 0; at < m * depth; at += LANES * planes)
-      for (isize t = 0; t < planes; t++)
-        for (isize l = 0; l < LANES; l++) rounded[at + t * LANES + l] = natural[at + l * planes + t];
+    const isize lanes = word_lanes(w.bits), chunk = LANES * planes, apart = chunk / lanes;
+    for (isize at = 0; at < m * depth; at += chunk)
+      for (isize t = 0; t < apart; t++)
+        for (isize l = 0; l < lanes; l++) {
+          rounded[at + t * lanes + l] = natural[at + l * apart + t];
+          if (split) lower[at + t * lanes + l] = rest[at + l * apart + t];
+        }
     return true;
   }
 
@@ -202,44 +241,58 @@ template <int M, int BITS> inline void column_floats(const Weights& w, const Unp
   for (int i = 0; i < M; i++) y[i] = total_of(total[i]);
 }
 
-// STEPS: chunks of a block; 0: as many as there are.
-template <int M, int BITS, int STEPS> inline void column_integers(const Weights& w, const Unpacked& u, isize j, float* y) {
+// STEPS: chunks of a block; 0: as many as there are. HALVES: of a number, 1 or 2.
+template <int M, int BITS, int STEPS, int HALVES> inline void column_integers(const Weights& w, const Unpacked& u, isize j, float* y) {
   constexpr isize CHUNK = BITS == 2 ? 64 : 32;
   const uint8_t* codes = w.codes + j * w.row;
-  const int16_t* a[M];
+  const int16_t* a[HALVES][M];
   const float* factor[M];
   Floats total[M][2];
   for (int i = 0; i < M; i++) {
-    a[i] = u.rounded + i * u.depth, factor[i] = u.factor + i * u.count;
+    a[0][i] = u.rounded + i * u.depth, factor[i] = u.factor + i * u.count;
+    if (HALVES == 2) a[HALVES - 1][i] = u.lower + i * u.depth;
     total[i][0] = total[i][1] = (Floats)0;
   }
   const isize steps = STEPS ? STEPS : w.block / CHUNK, count = w.count;
+#if defined(__wasm__)
+  const v128_t mask = Words::mask();
+#endif
   auto block = [&](isize b, int t) {
-    Sums acc[M];
-    for (int i = 0; i < M; i++) acc[i] = (Sums)0;
+    Sums acc[HALVES][M];
+    for (auto& each : acc)
+      for (int i = 0; i < M; i++) each[i] = (Sums)0;
     for (isize s = 0; s < steps; s++) {
       VB16 bytes;
       __builtin_memcpy(&bytes, codes, sizeof bytes);
-      auto step = [&](VB16 low, VB16 high) {
-        for (int i = 0; i < M; i++) {
-          acc[i] = dot(acc[i], low, high, a[i]);
-          a[i] += 2 * LANES;
-        }
+      auto step = [&](const auto&... taken) {
+        for (int i = 0; i < M; i++)
+          for (int h = 0; h < HALVES; h++) {
+            acc[h][i] = dot(acc[h][i], taken..., a[h][i]);
+            a[h][i] += 2 * LANES;
+          }
       };
       if constexpr (BITS == 8) {
         VB16 more;
         __builtin_memcpy(&more, codes + LANES, sizeof more);
         step(bytes, more);
       } else if constexpr (BITS == 4) {
+#if defined(__wasm__)
+        step(Words(bytes, mask));
+#else
         step(bytes & (VB16)uint8_t(15), bytes >> (VB16)uint8_t(4));
+#endif
       } else {
-        const VB16 mask = (VB16)uint8_t(3);
-        step(bytes & mask, bytes >> (VB16)uint8_t(2) & mask);
-        step(bytes >> (VB16)uint8_t(4) & mask, bytes >> (VB16)uint8_t(6));
+        const VB16 low = (VB16)uint8_t(3);
+        step(bytes & low, bytes >> (VB16)uint8_t(2) & low);
+        step(bytes >> (VB16)uint8_t(4) & low, bytes >> (VB16)uint8_t(6));
       }
       codes += BITS == 8 ? 2 * LANES : LANES;
     }
-    for (int i = 0; i < M; i++) total[i][t] += __builtin_convertvector(acc[i], Floats) * (Floats)factor[i][b];
+    for (int i = 0; i < M; i++) {
+      Floats sum = __builtin_convertvector(acc[0][i], Floats);
+      if (HALVES == 2) sum = sum * (Floats)32768 + __builtin_convertvector(acc[HALVES - 1][i], Floats);
+      total[i][t] += sum * (Floats)factor[i][b];
+    }
   };
   isize b = 0;
   for (; b + 2 <= count; b += 2) block(b, 0), block(b + 1, 1);
@@ -253,9 +306,11 @@ template <int BITS> inline void columns(const Weights& w, const Unpacked& u, isi
   Unpacked v = u;
   auto some = [&]<int M>(isize i) {
     if (!u.integers) column_floats<M, BITS>(w, v, j, y + i);
-    else if (BITS > 2 && w.block == 32) column_integers<M, BITS, 1>(w, v, j, y + i);
-    else column_integers<M, BITS, 0>(w, v, j, y + i);
+    else if (BITS == 4 && u.split) column_integers<M, BITS, 0, BITS == 4 ? 2 : 1>(w, v, j, y + i);
+    else if (BITS > 2 && w.block == 32) column_integers<M, BITS, 1, 1>(w, v, j, y + i);
+    else column_integers<M, BITS, 0, 1>(w, v, j, y + i);
     v.rows += M * v.depth, v.rounded += M * v.depth, v.factor += M * v.count;
+    if (v.split) v.lower += M * v.depth;
   };
   isize i = 0;
   for (; i + 2 <= m; i += 2) some.template operator()<2>(i);
