@@ -185,3 +185,26 @@ def test_without_the_package_it_is_not_offered(monkeypatch: pytest.MonkeyPatch) 
     assert ort.InferenceSession(gather(), providers=["wasmtime", "cpu"]).get_providers() == ["cpu"]
     with pytest.raises(ValueError, match=r"no backend of \['wasmtime'\] is available here; .*pip install 'pyonnx-wasm\[wasmtime\]'"):
         ort.InferenceSession(gather(), providers=["wasmtime"])
+
+
+@pytest.mark.parametrize("provider", ["cpu", "wasmtime"])
+@pytest.mark.parametrize(("m", "bits", "block"), [(1, 4, 32), (3, 4, 64), (2, 4, 16), (1, 8, 32), (4, 8, 128), (3, 2, 64)])
+def test_numbers_that_may_not_be_rounded_are_not(provider: str, m: int, bits: int, block: int) -> None:
+    """MatMulNBits at accuracy level 0, of numbers six orders of magnitude apart: as near as sums of float32 are."""
+    rng = np.random.default_rng(m * bits)
+    k, n = 3 * block - 5, 9
+    codes = rng.integers(0, 1 << bits, (n, 3 * block))
+    scale = rng.random((n, 3), np.float32) + np.float32(0.5)
+    zero = 1 << (bits - 1)
+    weights = ((codes - zero).reshape(n, 3, block) * scale[:, :, None].astype(np.float64)).reshape(n, -1)[:, :k]
+    packed = (codes.reshape(n, 3, -1, 8 // bits) << (np.arange(8 // bits) * bits)).sum(-1).astype(np.uint8)
+    x = (rng.standard_normal((m, k)) * 10.0 ** rng.integers(-3, 4, (m, k))).astype(np.float32)
+    node = helper.make_node("MatMulNBits", ["x", "b", "s"], ["y"], domain="com.microsoft", K=k, N=n, bits=bits, block_size=block)
+    stored = [onnx.numpy_helper.from_array(packed, "b"), onnx.numpy_helper.from_array(scale.reshape(-1), "s")]
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [m, size]) for name, size in (("x", k), ("y", n))]
+    graph = helper.make_graph([node], "g", values[:1], values[1:], stored)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
+    session = ort.InferenceSession(helper.make_model(graph, opset_imports=opsets).SerializeToString(), providers=[provider])
+    [got] = session.run(None, {"x": x})
+    wide = x.astype(np.float64)
+    assert (np.abs(got - wide @ weights.T) <= 2.0**-22 * (np.abs(wide) @ np.abs(weights.T))).all()
