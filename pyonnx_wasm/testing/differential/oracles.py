@@ -291,8 +291,8 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
             return "LRN takes the batch for the channels"
         if kind == "LpNormalization" and given.get("p", 2) == 1:
             return "LpNormalization with p=1 loses the sign"
-        if kind == "AveragePool" and given.get("auto_pad") == b"VALID" and "dilations" in given:
-            return "AveragePool takes a dilated window for a narrow one"
+        if kind in ("AveragePool", "LpPool") and given.get("auto_pad") == b"VALID" and "dilations" in given:
+            return f"{kind} takes a dilated window for a narrow one"
         if kind in ("AveragePool", "LpPool") and given.get("ceil_mode") and max(given.get("strides", [1])) > 1:
             return f"{kind} counts windows that begin behind the input, and what lies behind it"
         if kind in ("LpPool", "AveragePool", "MaxPool") and nan:
