@@ -12,6 +12,7 @@ using gemm::most;
 using gemm::round_up;
 
 constexpr int POINTS = 36, MAX_WEIGHTS = 4 << 20;
+constexpr isize MAX_WIDTH = 1 << 16;  // rows of a channel are copied with their padding
 constexpr int FOURS = W / 4;  // of a vector
 
 struct Shape {
@@ -30,7 +31,7 @@ constexpr Cycles CYCLES = W == 4 ? Cycles{36, 40, 5.4, 0.9} : W == 8 ? Cycles{24
 // Whether this is much less work than a direct product; transforms of weights count. A small gain is not worth the scratch.
 inline bool worthwhile(const Shape& s) {
   const double mc = double(s.m) * double(s.c), tiles = double(round_up(s.tiles(), W)) * double(s.n);
-  if (s.c < 8 || s.m < 8 || s.c > 1024 || mc * POINTS > MAX_WEIGHTS) return false;
+  if (s.c < 8 || s.m < 8 || s.c > 1024 || s.ow > MAX_WIDTH || mc * POINTS > MAX_WEIGHTS) return false;
   const double here = CYCLES.weight * mc + CYCLES.transform * double(s.c + s.m) * tiles + CYCLES.product * mc * tiles;
   return here < CYCLES.direct * mc * double(s.n) * double(s.oh * s.ow);
 }
@@ -228,6 +229,32 @@ inline void finish_tile(const Epilogue& e, float* tile) {
   }
 }
 
+// Where row i of the l-th tile of a vector lies: those of four tiles side by side.
+inline isize row_of(isize l, isize i) { return 16 * (l / 4 * 4 + i) + l % 4 * 4; }
+
+// Writes `count` tiles that begin at rows h and columns v, into one channel.
+inline void write_tiles(const Shape& s, const float* tile, const isize* h, const isize* v, isize count, const Epilogue& e, const float* res,
+                        float* y) {
+  auto put = [&](const float* made, isize to, isize columns) {
+    VF o = load(made);
+    if (res) o += load_part(res + to, columns);
+    if (res && e.after) o = activate(e.act, o, splat(e.act_a), splat(e.act_b));
+    store_part(y + to, o, columns);
+  };
+  for (isize l = 0; l < count;) {
+    const isize tall = least(4, s.oh - h[l]);
+    if (l % 4 == 0 && l + 4 <= count && v[l] + 16 <= s.ow) {  // four side by side
+      for (isize i = 0; i < tall; i++)
+        for (isize k = 0; k < 16; k += W) put(tile + row_of(l, i) + k, (h[l] + i) * s.ow + v[l] + k, W);
+      l += 4;
+    } else {
+      const isize columns = least(4, s.ow - v[l]);
+      for (isize i = 0; i < tall; i++) put(tile + row_of(l, i), (h[l] + i) * s.ow + v[l], columns);
+      l++;
+    }
+  }
+}
+
 // Output channels [m0, m1) of tiles [t0, t0 + n) from their transforms; x and y are one image, e its rows.
 inline void outputs(const Shape& s, const float* x, const float* w, const float* points, isize m0, isize m1, isize t0, isize n,
                     const Cut& r, float* y, const Epilogue& e) {
@@ -247,7 +274,6 @@ inline void outputs(const Shape& s, const float* x, const float* w, const float*
         for (int i = 0; i < 6; i++) in[i] = load(from + (6 * i + k) * plane);
         output_points(in, 1, rows + k, 6);
       }
-      // Row i of the g-th four tiles lies at 16 * (4 * g + i).
       float tile[16 * W + W];
       const float start = e.start(m, 0, 1)[0];
       VF check = splat(0);
@@ -258,7 +284,7 @@ inline void outputs(const Shape& s, const float* x, const float* w, const float*
           const VF4 o[4] = {four(out[0], g), four(out[1], g), four(out[2], g), four(out[3], g)};
           const VF4 a = __builtin_shufflevector(o[0], o[1], 0, 4, 1, 5), b = __builtin_shufflevector(o[0], o[1], 2, 6, 3, 7);
           const VF4 c = __builtin_shufflevector(o[2], o[3], 0, 4, 1, 5), d = __builtin_shufflevector(o[2], o[3], 2, 6, 3, 7);
-          float* to = tile + 16 * (4 * g + i);
+          float* to = tile + row_of(4 * g, i);
           store4(to, __builtin_shufflevector(a, c, 0, 1, 4, 5));
           store4(to + 4, __builtin_shufflevector(a, c, 2, 3, 6, 7));
           store4(to + 8, __builtin_shufflevector(b, d, 0, 1, 4, 5));
@@ -269,33 +295,13 @@ inline void outputs(const Shape& s, const float* x, const float* w, const float*
       if (count == W) sum = sum_lanes(check);
       else
         for (isize l = 0; l < count; l++) sum += check[l];
-      auto at = [&](isize l, isize i) { return tile + 16 * (l / 4 * 4 + i) + l % 4 * 4; };
       if (sum != sum)
         for (isize l = 0; l < count; l++)
           for (isize i = 0; i < 4; i++)
             for (isize k = 0; k < 4; k++)
-              if (h[l] + i < s.oh && v[l] + k < s.ow) at(l, i)[k] = plain(s, x, w + m * s.c * 9, h[l] + i, v[l] + k) + start;
+              if (h[l] + i < s.oh && v[l] + k < s.ow) tile[row_of(l, i) + k] = plain(s, x, w + m * s.c * 9, h[l] + i, v[l] + k) + start;
       if (!late) finish_tile(e, tile);
-      float* ym = y + m * s.oh * s.ow;
-      const float* res = e.res ? e.res + m * e.res_rs : nullptr;
-      auto put = [&](const float* made, isize to, isize columns) {
-        VF o = load(made);
-        if (res) o += load_part(res + to, columns);
-        if (late) o = activate(e.act, o, splat(e.act_a), splat(e.act_b));
-        store_part(ym + to, o, columns);
-      };
-      for (isize l = 0; l < count;) {
-        const isize tall = least(4, s.oh - h[l]);
-        if (l % 4 == 0 && l + 4 <= count && v[l] + 16 <= s.ow) {  // four side by side
-          for (isize i = 0; i < tall; i++)
-            for (isize k = 0; k < 16; k += W) put(at(l, i) + k, (h[l] + i) * s.ow + v[l] + k, W);
-          l += 4;
-        } else {
-          const isize columns = least(4, s.ow - v[l]);
-          for (isize i = 0; i < tall; i++) put(at(l, i), (h[l] + i) * s.ow + v[l], columns);
-          l++;
-        }
-      }
+      write_tiles(s, tile, h, v, count, e, e.res ? e.res + m * e.res_rs : nullptr, y + m * s.oh * s.ow);
     }
   }
 }

@@ -76,7 +76,7 @@ def recipe(name: str) -> str:
 
 @cache
 def model() -> tuple[bytes, np.ndarray]:
-    """A row of `COLUMNS` numbers in, one out, 38 million operations between; and what comes out of all rows."""
+    """A row of `COLUMNS` numbers in, one out, 34 million operations between; and what comes out of all rows."""
     rng = np.random.default_rng(1)
     sizes = [COLUMNS, *[HIDDEN] * LAYERS, 1]
     weights = [(rng.standard_normal(s) / 2 / np.sqrt(s[0])).astype(np.float32) for s in pairwise(sizes)]

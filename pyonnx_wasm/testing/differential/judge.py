@@ -194,13 +194,13 @@ def _inside(got: list[Run], want: list[Run] | None) -> list[Run] | None:
 
     def moved(a: Array, b: Array) -> Array:
         nonlocal found
-        if a.shape != b.shape or not is_float(a.dtype) or a.dtype.itemsize < 2:
+        if a.shape != b.shape or a.dtype != b.dtype or not is_float(a.dtype) or a.dtype.itemsize < 2:
             return a
         with np.errstate(all="ignore"):
             size = np.abs(b.astype(np.float64))
             there = ~np.isfinite(a.astype(np.float64)) & np.isfinite(size) & (size > float(finfo(a.dtype).max) * END)
         found = found or bool(there.any())
-        return np.where(there, b.astype(a.dtype), a)
+        return np.where(there, b, a)
 
     made = [[moved(a, b) for a, b in zip(mine, theirs, strict=True)] for mine, theirs in zip(got, want or got, strict=True)]
     return made if found else None
