@@ -309,7 +309,9 @@ def test_conv_deep(c: int, m: int, size: int, kernel: int) -> None:
     conv_case(np.random.default_rng(0), "float32", False, 1, c, m, same(kernel, size, size))
 
 
-@pytest.mark.parametrize(("c", "m", "height", "width"), [(8, 8, 40, 41), (16, 33, 27, 28), (40, 12, 17, 20), (64, 9, 33, 16), (8, 8, 2, 65537)])
+@pytest.mark.parametrize(
+    ("c", "m", "height", "width"), [(8, 8, 40, 41), (16, 33, 27, 28), (40, 12, 17, 20), (64, 9, 33, 16), (8, 8, 2, 65537)]
+)
 def test_conv_large(c: int, m: int, height: int, width: int) -> None:
     """Large enough for Winograd's method; the last too wide."""
     for seed in range(4):
