@@ -83,11 +83,11 @@ struct Images : qgemm::Operands {
       w = 0;
       if (++h == s.out[1]) h = 0, d++;
     }
-    qgemm::pack_panel(rows, gemm::NR, 1, s.depth, columns, width, unit, flip, out);
+    qgemm::pack_panel(rows, qgemm::NR, 1, s.depth, columns, width, unit, flip, out);
   }
 
   void gather(const uint8_t* x, uint8_t zero, isize d0, isize h0, isize w0, isize n, uint8_t* out) const {
-    const isize step = s.taps * gemm::NR, stride = s.stride[2];
+    const isize step = s.taps * qgemm::NR, stride = s.stride[2];
     isize tap = 0;
     for (isize kd = 0; kd < s.kernel[0]; kd++)
       for (isize kh = 0; kh < s.kernel[1]; kh++) {
@@ -97,7 +97,7 @@ struct Images : qgemm::Operands {
           const isize from = w0 + kw * s.dilation[2];
           const gemm::Span in = inside ? gemm::Span(from, stride, s.in[2], n) : gemm::Span(0, 1, 0, n);
           const uint8_t* src = in.lo < in.hi ? x + (d * s.in[1] + h) * s.in[2] + from : x;
-          uint8_t* dst = out + tap * gemm::NR;
+          uint8_t* dst = out + tap * qgemm::NR;
           for (isize c = 0; c < s.c; c++, src += s.image, dst += step) {
             for (isize i = 0; i < in.lo; i++) dst[i] = zero;
             if (stride == 1)
@@ -139,7 +139,7 @@ PWX_SMALL Size scratch(const Call& call, int threads) {
     const Size floats = Size(dw::scratch_floats(plane)) + gemm::round_up(plane.iw, 16) + gemm::round_up(dw::band(plane).rows * plane.ow, 16);
     return floats * 4 * threads + round_up(Size(p.m) * s.taps, 16) * 4;
   }
-  const isize extra = s.pointwise() ? 0 : gemm::round_up(s.depth * gemm::NR, 64);
+  const isize extra = s.pointwise() ? 0 : gemm::round_up(s.depth * qgemm::NR, 64);
   return qgemm::scratch_bytes(s.m, s.depth, threads) + Size(extra) * threads;
 }
 
@@ -197,7 +197,7 @@ void run(Call& call) {
   if (!p.n || !p.m || !s.pixels) return;
   const qgemm::Product q = product(args, s);
   if (depthwise(p, s)) return run_depthwise(call, p, s, q);
-  const isize extra = s.pointwise() ? 0 : gemm::round_up(s.depth * gemm::NR, 64);
+  const isize extra = s.pointwise() ? 0 : gemm::round_up(s.depth * qgemm::NR, 64);
   qgemm::run(call, p.n * p.group, extra, Images(q, s, p.group));
 }
 

@@ -49,7 +49,7 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
     bool widened = false;
     if (MAY_SATURATE && s.kind == Quads::SATURATING) row_norms(packed.at, packed.step, end - block, s.depth, zero, norms);
     for (isize j = j0, n; j < j1; j += n) {
-      n = gemm::panel_columns(least(j1, (j / GROUP + 1) * GROUP) - j);
+      n = panel_columns(least(j1, (j / GROUP + 1) * GROUP) - j);
       const isize width = round_up(n, W), vectors = width / W;
       Tile t{};
       t.steps = s.depth / s.unit;

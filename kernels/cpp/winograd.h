@@ -58,7 +58,7 @@ inline Cut cut(const Shape& s, isize threads) {
   r.blocks = (tiles + r.block - 1) / r.block;
   const i64 items = i64(s.n) * r.blocks;
   const isize parts = threads == 1 ? 1 : least(proven((2 * threads + items - 1) / items), (s.m + 31) / 32);
-  r.rows = round_up((s.m + parts - 1) / parts, 3);
+  r.rows = round_up((s.m + parts - 1) / parts, gemm::TILE_ROWS[gemm::NV]);
   r.parts = (s.m + r.rows - 1) / r.rows;
   r.weights = POINTS * plane_floats(s.m * s.c);
   r.inputs = POINTS * plane_floats(s.c * r.block);

@@ -48,7 +48,10 @@ struct Product {
     if (!first) t.from = t.y;
     else if (p.e.bias_first()) t.from = p.e.bias + i * p.e.bias_ms + j * p.e.bias_ns;
     if (final && simple && p.e.res) t.res = p.e.res + i * p.e.res_rs + j;
-    const isize rows = vectors == 3 ? tile_rows<3>(t, m1 - i) : vectors == 2 ? tile_rows<2>(t, m1 - i) : tile_rows<1>(t, m1 - i);
+    isize rows;
+    if (vectors == NV) rows = tile_rows<NV>(t, m1 - i);
+    else if (NV == 3 && vectors == 2) rows = tile_rows<2>(t, m1 - i);
+    else rows = tile_rows<1>(t, m1 - i);
     if (final && !simple)
       for (isize r = 0; r < rows; r++) p.e.finish(i + r, j, columns, t.y + r * p.y_rs);
     i += rows;
@@ -174,7 +177,7 @@ inline void pack_matrix(const void*, const Product& p, isize k0, isize kc, isize
             b = panel_of(p, k0, kc, g, ge - g, packed);
           } else packer.pack(packer.source, p, k0, kc, g, ge - g, packed);
           for (isize i = 0, rows; i < count; i += rows) {
-            rows = least(count - i, p.band ? count : ROWS_AT_ONCE);
+            rows = p.band || count - i < ROWS_AT_ONCE * 3 / 2 ? count - i : ROWS_AT_ONCE;
             const float* panel = b;
             for (isize j = g, n; j < ge; j += n) {
               n = panel_columns(ge - j);

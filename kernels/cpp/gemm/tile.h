@@ -4,17 +4,18 @@
 
 namespace gemm {
 
-// A tile is MR rows by NV vectors of y held in registers. WebAssembly engines have 15 usable on x86, hence the 3 x 3.
+// A tile is up to TILE_ROWS rows by up to NV vectors of y held in registers. WebAssembly engines have 15 usable on x86: twelve sums, which
+// hide the latency of a multiply-add, two vectors of b and a number of a.
 #if defined(__AVX512F__)
-constexpr int TILE_ROWS[4] = {0, 8, 8, 8}, KC = 256;
+constexpr int NV = 3, TILE_ROWS[NV + 1] = {0, 8, 8, 8}, KC = 256;
 #elif defined(__AVX__)
-constexpr int TILE_ROWS[4] = {0, 8, 6, 4}, KC = 256;
+constexpr int NV = 3, TILE_ROWS[NV + 1] = {0, 8, 6, 4}, KC = 256;
 #elif defined(__aarch64__)
-constexpr int TILE_ROWS[4] = {0, 8, 8, 6}, KC = 320;
+constexpr int NV = 3, TILE_ROWS[NV + 1] = {0, 8, 8, 6}, KC = 320;
 #else
-constexpr int TILE_ROWS[4] = {0, 4, 4, 3}, KC = 384;
+constexpr int NV = 2, TILE_ROWS[NV + 1] = {0, 6, 6}, KC = 384;
 #endif
-constexpr int NV = 3, NR = NV * W;
+constexpr int NR = NV * W;
 constexpr int MC_BYTES = 512 << 10;  // the block of `a` that every panel passes over: about half of a level-2 cache
 constexpr int MIN_FLOPS = 1 << 18;   // less than this is not worth another thread
 
@@ -39,8 +40,8 @@ struct Tile {
   float low, high;
 };
 
-// Keeps a value where it is computed: otherwise LLVM lowers a chain of multiply-adds for WebAssembly as one tree with all its loads first,
-// and the engine spills them.
+// Keeps a value where it is computed, in WebAssembly: otherwise LLVM loads all that a step needs before it multiplies, and the engine,
+// which keeps that order, spills.
 template <class T> inline void pin([[maybe_unused]] T& value) {
 #if defined(__wasm__)
   asm volatile("" : "+r"(value)::"memory");
@@ -51,13 +52,19 @@ template <int M, int V> [[gnu::noinline]] void tile(const Tile& t) {
   VF acc[M][V];
   auto lanes = [&](int v) { return v == V - 1 ? t.last : W; };
   if (!t.from) {
+#pragma unroll
     for (int i = 0; i < M; i++)
+#pragma unroll
       for (int v = 0; v < V; v++) acc[i][v] = splat(0);
   } else if (t.from_splat) {
+#pragma unroll
     for (int i = 0; i < M; i++)
+#pragma unroll
       for (int v = 0; v < V; v++) acc[i][v] = splat(t.from[i * t.from_rs]);
   } else {
+#pragma unroll
     for (int i = 0; i < M; i++)
+#pragma unroll
       for (int v = 0; v < V; v++) {
         const float* p = t.from + i * t.from_rs + v * W;
         acc[i][v] = v == V - 1 ? load_part(p, lanes(v)) : load(p);
@@ -65,16 +72,24 @@ template <int M, int V> [[gnu::noinline]] void tile(const Tile& t) {
   }
   const float* b = t.b;
   const float* a[M];
+#pragma unroll
   for (int i = 0; i < M; i++) a[i] = t.a + i * t.a_rs;
   auto step = [&](int u) {
     VF bv[V];
-    for (int v = 0; v < V; v++) bv[v] = load(b + (u * V + v) * W);
+#pragma unroll
+    for (int v = 0; v < V; v++) {
+      bv[v] = load(b + (u * V + v) * W);
+      pin(bv[v]);
+    }
+#pragma unroll
     for (int i = 0; i < M; i++) {
       const VF av = splat(a[i][u]);
-      for (int v = 0; v < V; v++) acc[i][v] = fma(av, bv[v], acc[i][v]);
+#pragma unroll
+      for (int v = 0; v < V; v++) {
+        acc[i][v] = fma(av, bv[v], acc[i][v]);
+        pin(acc[i][v]);
+      }
     }
-    for (int i = 0; i < M; i++)
-      for (int v = 0; v < V; v++) pin(acc[i][v]);
   };
   isize k = t.kc;
   for (; k >= 4; k -= 4) {
@@ -84,6 +99,7 @@ template <int M, int V> [[gnu::noinline]] void tile(const Tile& t) {
     step(3);
     b += 4 * V * W;
     pin(b);
+#pragma unroll
     for (int i = 0; i < M; i++) {
       a[i] += 4;
       pin(a[i]);
@@ -92,18 +108,25 @@ template <int M, int V> [[gnu::noinline]] void tile(const Tile& t) {
   for (; k > 0; k--) {
     step(0);
     b += V * W;
+#pragma unroll
     for (int i = 0; i < M; i++) a[i]++;
   }
   if (t.res)
+#pragma unroll
     for (int i = 0; i < M; i++)
+#pragma unroll
       for (int v = 0; v < V; v++) {
         const float* p = t.res + i * t.res_rs + v * W;
         acc[i][v] += v == V - 1 ? load_part(p, lanes(v)) : load(p);
       }
   if (t.clamp)
+#pragma unroll
     for (int i = 0; i < M; i++)
+#pragma unroll
       for (int v = 0; v < V; v++) acc[i][v] = vmin(vmax(acc[i][v], splat(t.low)), splat(t.high));
+#pragma unroll
   for (int i = 0; i < M; i++)
+#pragma unroll
     for (int v = 0; v < V; v++) {
       float* p = t.y + i * t.y_rs + v * W;
       if (v == V - 1) store_part(p, acc[i][v], lanes(v));
@@ -111,21 +134,21 @@ template <int M, int V> [[gnu::noinline]] void tile(const Tile& t) {
     }
 }
 
-// The tile for as many of `rows` as one takes; returns how many.
-template <int V> inline isize tile_rows(const Tile& t, isize rows) {
-  constexpr int M = TILE_ROWS[V];
-  if (M == 3 && rows == 4) return tile<2, V>(t), 2;
-  if (rows >= M) return tile<M, V>(t), M;
-  if constexpr (M > 4)
-    if (rows >= 4) return tile<4, V>(t), 4;
-  if constexpr (M == 4)
-    if (rows == 3) return tile<3, V>(t), 3;
-  if (rows >= 2) return tile<2, V>(t), 2;
-  return tile<1, V>(t), 1;
+// The tile for as many of `rows` as one takes, so that all tiles of them are about as high; returns how many.
+template <int V, int M = TILE_ROWS[V]> inline isize tile_rows(const Tile& t, isize rows) {
+  if constexpr (M == TILE_ROWS[V]) {
+    const isize tiles = (rows + M - 1) / M;
+    if (tiles > 1) rows = (rows + tiles - 1) / tiles;
+  }
+  if constexpr (M > 1)
+    if (rows < M) return tile_rows<V, M - 1>(t, rows);
+  return tile<M, V>(t), M;
 }
 
-// How many of the columns that are left the next panel takes. Its rows are packed at round_up(that, W) floats. A single vector left over
-// would leave the arithmetic units waiting, so the last four vectors are two panels of two.
-inline isize panel_columns(isize left) { return left > NR && left <= NR + W ? 2 * W : least(left, NR); }
+// How many of the columns that are left the next panel takes. Its rows are packed at round_up(that, W) floats. Of panels of three vectors
+// a single one left over would leave the arithmetic units waiting, so the last four are two panels of two.
+template <int VECTORS = NV> inline isize panel_columns(isize left) {
+  return VECTORS == 3 && left > 3 * W && left <= 4 * W ? 2 * W : least(left, VECTORS * W);
+}
 
 }  // namespace gemm

@@ -12,10 +12,11 @@ namespace qgemm {
 
 using gemm::least;
 using gemm::most;
-using gemm::NR;
-using gemm::NV;
 using gemm::round_up;
 using i32 = int32_t;
+
+constexpr int NV = 3, NR = NV * W;  // vectors and columns of a panel
+inline isize panel_columns(isize left) { return gemm::panel_columns<NV>(left); }
 
 #if defined(__AVX512F__)
 constexpr int ROWS = 8;
