@@ -5,8 +5,14 @@
 #include "vmath.h"
 
 namespace {
-constexpr i64 ROWS = 16;      // query rows per block
-constexpr int MR = 4, NR = 2;  // rows and vectors of the microkernel
+constexpr i64 ROWS = 16;  // query rows per block
+constexpr i64 FEW = 4;    // query rows that do not pay for packing the keys
+// Rows and vectors of the microkernel.
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int MR = 8, NR = 2;
+#else
+constexpr int MR = 6, NR = 2;
+#endif
 constexpr i64 PANEL = NR * W;
 
 i64 round_up(i64 n, i64 to) { return (n + to - 1) / to * to; }
@@ -41,8 +47,7 @@ PWX_SMALL const char* check(const Call& call, Proof& proof) {
   return nullptr;
 }
 
-// Few rows do not pay for packing the keys.
-bool packs(const AttentionParams& p) { return p.sq >= MR; }
+bool packs(const AttentionParams& p) { return p.sq >= FEW; }
 
 struct Layout {  // of one thread's scratch, in floats
   Size score_stride, out_stride, keys, values, scores, out, total;
@@ -65,24 +70,51 @@ struct Places {
 };
 
 // c[M, N vectors] = a[M, k] * b[k, N vectors]. LDB: b's stride when it is known, else 0.
-template <int M, int N, i64 LDB> void micro(i64 k, const float* a, i64 lda, const float* b, i64 ldb, float* c, i64 ldc) {
-  if (LDB) ldb = LDB;
-  VF acc[M][N] = {};
-  for (i64 t = 0; t < k; t++, b += ldb) {
+template <int M, int N, isize LDB> void micro(isize k, const float* a, isize lda, const float* b, isize ldb, float* c, isize ldc) {
+  VF acc[M][N];
+  const float* at[M];
+#pragma unroll
+  for (int i = 0; i < M; i++) {
+    at[i] = a + i * lda;
+#pragma unroll
+    for (int j = 0; j < N; j++) acc[i][j] = splat(0);
+  }
+  for (; k > 0; k--, b += LDB ? LDB : ldb) {
     VF row[N];
-    for (int j = 0; j < N; j++) row[j] = load(b + j * W);
+#pragma unroll
+    for (int j = 0; j < N; j++) {
+      row[j] = load(b + j * W);
+      pin(row[j]);
+    }
+#pragma unroll
     for (int i = 0; i < M; i++) {
-      VF x = splat(a[i * lda + t]);
-      for (int j = 0; j < N; j++) acc[i][j] = fma(x, row[j], acc[i][j]);
+      const VF x = splat(*at[i]++);
+#pragma unroll
+      for (int j = 0; j < N; j++) {
+        acc[i][j] = fma(x, row[j], acc[i][j]);
+        pin(acc[i][j]);
+      }
     }
   }
+#pragma unroll
   for (int i = 0; i < M; i++)
+#pragma unroll
     for (int j = 0; j < N; j++) store(c + i * ldc + j * W, acc[i][j]);
 }
-template <int N, i64 LDB> void strip(i64 rows, i64 k, const float* a, i64 lda, const float* b, i64 ldb, float* c, i64 ldc) {
-  i64 i = 0;
-  for (; i + MR <= rows; i += MR) micro<MR, N, LDB>(k, a + i * lda, lda, b, ldb, c + i * ldc, ldc);
-  for (; i < rows; i++) micro<1, N, LDB>(k, a + i * lda, lda, b, ldb, c + i * ldc, ldc);
+
+// As many of the rows as one microkernel takes, so that all are about as high; returns how many.
+template <int N, isize LDB, int M = (N > NR ? 1 : MR)>
+isize rows_of(isize rows, isize k, const float* a, isize lda, const float* b, isize ldb, float* c, isize ldc) {
+  if constexpr (M == MR) {
+    const isize parts = (rows + M - 1) / M;
+    rows = (rows + parts - 1) / parts;
+  }
+  if constexpr (M > 1)
+    if (rows < M) return rows_of<N, LDB, M - 1>(rows, k, a, lda, b, ldb, c, ldc);
+  return micro<M, N, LDB>(k, a, lda, b, ldb, c, ldc), M;
+}
+template <int N, isize LDB> void strip(isize rows, isize k, const float* a, isize lda, const float* b, isize ldb, float* c, isize ldc) {
+  for (isize i = 0; i < rows;) i += rows_of<N, LDB>(rows - i, k, a + i * lda, lda, b, ldb, c + i * ldc, ldc);
 }
 
 // Panels of PANEL keys, each [d, PANEL]; the last one is padded with zeros.
@@ -235,12 +267,14 @@ struct Head {
     float *s = scratch + l.scores, *out = scratch + l.out;
     const float* queries = p.d ? q + first * p.q_s : nullptr;
     i64 most = visible(first + count - 1);
+    const isize rows = proven(count), keys = proven(most), pitch = proven(l.score_stride), out_pitch = proven(l.out_stride);
+    const isize step = most > 1 ? proven(v_step) : 0;  // of a single key it was not proved
     if (!p.d) {
       for (i64 i = 0; i < count; i++)
         for (i64 j = 0; j < most; j++) s[i * l.score_stride + j] = 0;
     } else if (packs(p)) {
       for (i64 j = 0; j < most; j += PANEL)
-        strip<NR, PANEL>(count, p.d, queries, p.q_s, scratch + l.keys + j * p.d, PANEL, s + j, l.score_stride);
+        strip<NR, PANEL>(rows, proven(p.d), queries, proven(p.q_s), scratch + l.keys + j * p.d, PANEL, s + j, pitch);
     } else {
       for (i64 i = 0; i < count; i++) scores_in_place(queries + i * p.q_s, k, p, most, s + i * l.score_stride);
     }
@@ -252,10 +286,10 @@ struct Head {
       for (i64 j = n; j < most; j++) row[j] = 0;
     }
     i64 t = 0;
-    if (count < MR)
-      for (; t + 4 * W <= l.out_stride; t += 4 * W) strip<4, 0>(count, most, s, l.score_stride, v + t, v_step, out + t, l.out_stride);
-    for (; t + NR * W <= l.out_stride; t += NR * W) strip<NR, 0>(count, most, s, l.score_stride, v + t, v_step, out + t, l.out_stride);
-    if (t < l.out_stride) strip<1, 0>(count, most, s, l.score_stride, v + t, v_step, out + t, l.out_stride);
+    if (count < FEW)
+      for (; t + 4 * W <= l.out_stride; t += 4 * W) strip<4, 0>(rows, keys, s, pitch, v + t, step, out + t, out_pitch);
+    for (; t + NR * W <= l.out_stride; t += NR * W) strip<NR, 0>(rows, keys, s, pitch, v + t, step, out + t, out_pitch);
+    if (t < l.out_stride) strip<1, 0>(rows, keys, s, pitch, v + t, step, out + t, out_pitch);
     for (i64 i = 0; i < count; i++) {
       float* to = y + (first + i) * p.y_s;
       const float* from = out + i * l.out_stride;

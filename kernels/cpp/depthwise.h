@@ -179,6 +179,8 @@ template <int K, int S, int L>
         if (i < K) first += weight(i * K + t) * x[t];
         if (i >= S) second += weight((i - S) * K + t) * x[t];
       }
+      pin(first);
+      pin(second);
     };
     if constexpr (HELD) {
 #pragma unroll

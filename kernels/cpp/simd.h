@@ -67,6 +67,14 @@ inline VF as_f(VI v) { return __builtin_bit_cast(VF, v); }
 inline VI as_i(VF v) { return __builtin_bit_cast(VI, v); }
 inline VF fma(VF a, VF b, VF c) { return a * b + c; }
 
+// Keeps a value where it is computed, in WebAssembly: otherwise LLVM loads all that a step needs before it multiplies, and the engine,
+// which keeps that order, spills.
+template <class T> inline void pin([[maybe_unused]] T& value) {
+#if defined(__wasm__)
+  asm volatile("" : "+r"(value)::"memory");
+#endif
+}
+
 // Lane masks (all ones or all zeros) come from comparisons; select(mask, a, b) takes a where the mask is set.
 inline VF select(VI mask, VF a, VF b) { return as_f((mask & as_i(a)) | (~mask & as_i(b))); }
 

@@ -40,14 +40,6 @@ struct Tile {
   float low, high;
 };
 
-// Keeps a value where it is computed, in WebAssembly: otherwise LLVM loads all that a step needs before it multiplies, and the engine,
-// which keeps that order, spills.
-template <class T> inline void pin([[maybe_unused]] T& value) {
-#if defined(__wasm__)
-  asm volatile("" : "+r"(value)::"memory");
-#endif
-}
-
 template <int M, int V> [[gnu::noinline]] void tile(const Tile& t) {
   VF acc[M][V];
   auto lanes = [&](int v) { return v == V - 1 ? t.last : W; };

@@ -156,17 +156,17 @@ template <int M, int V> [[gnu::noinline]] void tile_runs(const Tile& t) {
         for (int i = 0; i < M; i++) {
           const v128_t quad = wasm_v128_load32_splat(a[i] + 4 * u);
           for (int v = 0; v < V; v++) acc[i][v] = add(acc[i][v], wasm_i16x8_relaxed_dot_i8x16_i7x16(bv[v], quad));
-          for (int v = 0; v < V; v++) gemm::pin(acc[i][v]);
+          for (int v = 0; v < V; v++) pin(acc[i][v]);
         }
       };
       for (; steps >= 2; steps -= 2) {
         step(0);
         step(1);
         b += 2 * V * 16;
-        gemm::pin(b);
+        pin(b);
         for (int i = 0; i < M; i++) {
           a[i] += 8;
-          gemm::pin(a[i]);
+          pin(a[i]);
         }
       }
       if (steps) step(0);

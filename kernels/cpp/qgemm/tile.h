@@ -94,7 +94,7 @@ template <int M, int V> [[gnu::noinline]] void tile_pairs(const Tile& t) {
       i32 pair;
       __builtin_memcpy(&pair, a[i] + 4 * u, 4);
       for (int v = 0; v < V; v++) acc[i][v] = dot(acc[i][v], pair, bv[v]);
-      for (int v = 0; v < V; v++) gemm::pin(acc[i][v]);  // row by row: more splats at a time would be spilled
+      for (int v = 0; v < V; v++) pin(acc[i][v]);  // row by row: more splats at a time would be spilled
     }
   };
   isize k = t.steps;
@@ -102,10 +102,10 @@ template <int M, int V> [[gnu::noinline]] void tile_pairs(const Tile& t) {
     step(0);
     step(1);
     b += 2 * V * W * 2;
-    gemm::pin(b);
+    pin(b);
     for (int i = 0; i < M; i++) {
       a[i] += 8;
-      gemm::pin(a[i]);
+      pin(a[i]);
     }
   }
   if (k) step(0);
@@ -168,7 +168,7 @@ template <int M, int V> [[gnu::noinline]] PWX_QUADS void tile_quads(const Tile& 
       i32 quad;
       __builtin_memcpy(&quad, a[i] + at, 4);
       for (int v = 0; v < V; v++) acc[i][v] = dot_quads(acc[i][v], quad, bv[v]);
-      for (int v = 0; v < V; v++) gemm::pin(acc[i][v]);
+      for (int v = 0; v < V; v++) pin(acc[i][v]);
     }
   };
   const int8_t* b = t.b;
@@ -177,10 +177,10 @@ template <int M, int V> [[gnu::noinline]] PWX_QUADS void tile_quads(const Tile& 
     step(b, 0);
     step(b + V * W * 4, 4);
     b += 2 * V * W * 4;
-    gemm::pin(b);
+    pin(b);
     for (int i = 0; i < M; i++) {
       a[i] += 8;
-      gemm::pin(a[i]);
+      pin(a[i]);
     }
   }
   if (k) step(b, 0);
