@@ -211,9 +211,21 @@ def test_pairs_alternate_and_repeat_what_is_short() -> None:
 
     times = report.pairs([side("a", 10.0), side("b", 100.0)], report.Limits(runs=4, seconds=60, warm_up=0))
     assert times == [[10.0] * 4, [100.0] * 4]
-    assert calls == [("a", 1), ("b", 1), ("a", 5), ("b", 1), ("b", 1), ("a", 5), ("a", 5), ("b", 1), ("b", 1), ("a", 5)]
+    assert calls == [("a", 1), ("b", 1), ("a", 5), ("a", 5), ("b", 1), ("b", 1), ("a", 5), ("a", 5), ("b", 1), ("b", 1), ("a", 5)]
     row = report.paired(*times)
     assert (row["ours_ms"], row["theirs_ms"], row["ratio"], row["pairs"]) == (10.0, 100.0, 10.0, 4)
+
+
+def test_a_block_is_filled_although_one_run_alone_is_mostly_its_clock() -> None:
+    repeats = []
+
+    def run(repeat: int) -> float:
+        repeats.append(repeat)
+        return max(0.0, 10.0 / repeat - 0.05) if repeat < 1000 else 0.1
+
+    ((first, *_),) = report.pairs([run], report.Limits(runs=3, seconds=60, warm_up=0))
+    assert first == 0.1
+    assert repeats == [1, 5, 26, 149, 1000, 1000, 1000, 1000]
 
 
 NAN = float("nan")

@@ -49,7 +49,7 @@ def pairs(sides: Sequence[Callable[[int], float]], limits: Limits, block_ms: flo
     end = time.perf_counter() + limits.warm_up
     while time.perf_counter() < end:
         last = [min(run(1), ms) for run, ms in zip(sides, last, strict=True)]
-    repeats = [min(max(1, round(block_ms / max(ms, 1e-6))), MOST_REPEATS) for ms in last]
+    repeats = [_repeats(run, ms, block_ms) for run, ms in zip(sides, last, strict=True)]
     times: list[list[float]] = [[] for _ in sides]
     end = time.perf_counter() + limits.seconds
     for i in range(limits.runs):
@@ -58,6 +58,15 @@ def pairs(sides: Sequence[Callable[[int], float]], limits: Limits, block_ms: flo
         for k in range(len(sides)) if i % 2 == 0 else reversed(range(len(sides))):
             times[k].append(sides[k](repeats[k]))
     return times
+
+
+def _repeats(run: Callable[[int], float], ms: float, block_ms: float) -> int:
+    """How many runs fill a block; one run alone, as long as ``ms``, may be mostly what the clock itself costs."""
+    repeat = 1
+    while (fits := min(max(1, round(block_ms / max(ms, 1e-6))), MOST_REPEATS)) > 2 * repeat:
+        repeat = fits
+        ms = run(repeat)
+    return repeat
 
 
 def paired(ours: Sequence[float], theirs: Sequence[float]) -> dict[str, Any]:

@@ -150,19 +150,19 @@ class Web(AbstractContextManager["Web"]):
 
     def _cpu_block(self, page: Any, side: str, repeat: int) -> float:
         """Milliseconds of processor time of all the runs."""
-        before = self._cpu_ms()
+        before = self._cpu_ns()
         self._block(page, side, repeat)
-        return self._cpu_ms() - before
+        return sum(now - before.get(thread, 0) for thread, now in self._cpu_ns().items()) / 1e6
 
-    def _cpu_ms(self) -> float:
-        """Processor time of the renderers' main threads and workers; not of those that compile or collect garbage."""
-        total = 0
+    def _cpu_ns(self) -> dict[Path, int]:
+        """Processor time of each of the renderers' main threads and workers; not of those that compile or collect garbage."""
+        spent = {}
         for renderer in self._renderers():
             for thread in (renderer / "task").glob("*"):
                 with suppress(OSError):
                     if thread.name == renderer.name or (thread / "comm").read_text().startswith("DedicatedWorker"):
-                        total += int((thread / "schedstat").read_text().split()[0])
-        return total / 1e6
+                        spent[thread] = int((thread / "schedstat").read_text().split()[0])
+        return spent
 
     def _prepare(self, case: Case) -> tuple[Compiled, float]:
         """Compiles the model unless it is the one that was compiled last; seconds that took."""

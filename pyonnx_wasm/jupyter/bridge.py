@@ -11,7 +11,7 @@ from typing import Any
 from ..program import Compiled
 from . import feed, operators
 from .rpc import STALL_SECONDS, Call, Rpc
-from .subshell import outlive
+from .subshell import outlive, reply_through_stream
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "lib" / "widget"
 
@@ -61,6 +61,7 @@ class Bridge:
     def __init__(self, widget: Any) -> None:
         self.widget = widget
         outlive(getattr(widget, "comm", None))
+        reply_through_stream()
         self.rpc = Rpc(widget)
         feed.serve(self.rpc)
         operators.serve(self.rpc)

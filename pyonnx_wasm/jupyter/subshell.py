@@ -1,4 +1,4 @@
-"""Keeps a widget's messages from going to a subshell that is gone.
+"""What the shells of ipykernel 7 lose, kept: messages for a subshell that is gone, and requests that arrive during a reply.
 
 JupyterLab sends comm messages to a subshell that all comms of a target share. When a kernel is restarted, the end of the comms of
 before deletes the subshell of those that came after (``_closePerCommTargetSubshell`` of ``@jupyterlab/services``: counted by the
@@ -25,6 +25,19 @@ def outlive(comm: Any) -> None:
     comm._reply_subshell_for = living
 
 
+def reply_through_stream() -> None:
+    """Lets ipykernel 7.0 to 7.3 send replies through the stream that reads requests.
+
+    They send on the stream's socket, which takes the wake-up of a request that arrives meanwhile: the kernel then idles with the
+    request unread until the next one (ipykernel's pull request 1529, released with 7.4).
+    """
+    kernel = _kernel()
+    manager: Any = getattr(getattr(kernel, "shell_channel_thread", None), "manager", None)
+    stream = getattr(kernel, "shell_stream", None)
+    if stream is not None and getattr(manager, "_shell_socket", None) is getattr(stream, "socket", manager):
+        manager._shell_socket = stream
+
+
 def _kernel() -> Any:
     import sys
 
@@ -32,4 +45,4 @@ def _kernel() -> Any:
     return getattr(ipython.get_ipython() if ipython else None, "kernel", None)
 
 
-__all__ = ["outlive"]
+__all__ = ["outlive", "reply_through_stream"]

@@ -93,6 +93,17 @@ def expected(native: ort.InferenceSession) -> Callable[[int], str]:
     return expected
 
 
+def test_replies_go_through_the_stream_that_reads_requests(front_end: FrontEnd) -> None:
+    """Sent beside it, a reply takes the wake-up of a request that arrives meanwhile, which then lies unread."""
+    code = """
+from zmq.eventloop.zmqstream import ZMQStream
+thread = getattr(get_ipython().kernel, "shell_channel_thread", None)
+sends = [value for name, value in vars(thread.manager).items() if name in ("_shell_socket", "_shell_stream")] if thread else [None]
+print([send is None or isinstance(send, ZMQStream) for send in sends])
+"""
+    assert front_end.run(code) == "[True]"
+
+
 def test_cells_that_wait_run_in_order(front_end: FrontEnd, expected: Callable[[int], str]) -> None:
     cells = [
         front_end.start('print("a", show(session.run(None, feed(1)))); print("after")'),
