@@ -57,6 +57,7 @@ PWX_SMALL const char* check(const Call& call, Proof& proof) {
   return nullptr;
 }
 
+// Panels of columns, widened. Words of codes of W columns are transposed, so that what is taken out of them lies as a panel has it.
 struct PackBlocks {
   const Weights& w;
 
@@ -64,47 +65,55 @@ struct PackBlocks {
     for (isize n; n_columns > 0; n_columns -= n, j += n) {
       n = gemm::panel_columns(n_columns);
       const isize width = gemm::round_up(n, W);
-      if (n < width) __builtin_memset(out, 0, size_t(width * kc) * 4);
-      float lines[4][gemm::KC];
-      for (isize c = 0; c < n; c += 4) {
-        const isize some = least(4, n - c);
-        for (isize i = 0; i < some; i++) {
-          if (w.bits == 16) widen(w.half(j + c + i) + k0, w.dtype == BF16, lines[i], kc);
-          else unpack(j + c + i, k0, kc, lines[i]);
-        }
-        gemm::copy_matrix(lines[0], 1, gemm::KC, out + c, width, kc, some);
+      for (isize c = 0; c < n; c += W) {
+        const isize some = least(W, n - c);
+        if (w.bits == 16) halves(j + c, some, k0, kc, out + c, width);
+        else if (w.bits == 8) codes<8>(j + c, some, k0, kc, out + c, width);
+        else if (w.bits == 4) codes<4>(j + c, some, k0, kc, out + c, width);
+        else codes<2>(j + c, some, k0, kc, out + c, width);
       }
       out += width * kc;
     }
   }
 
-  // Rows [k0, k0 + kc) of column j, one after the other.
-  void unpack(isize j, isize k0, isize kc, float* out) const {
-    const uint8_t* codes = w.codes + j * w.row;
-    for (isize at = k0; at < k0 + kc;) {
-      const isize b = at / w.block, end = least((b + 1) * w.block, k0 + kc);
-      float scale, offset;
-      w.read(j, b, 1, &scale, &offset);
-      auto put = [&](VB16 some) {
-        const VF16 v = floats(some) * (VF16)scale - (VF16)offset;
-        __builtin_memcpy(out, &v, sizeof v);
-        out += 16;
-      };
-      if (w.bits == 4 && at % 2 == 0)
-        for (; at + 32 <= end; at += 32) {
-          VB16 bytes;
-          __builtin_memcpy(&bytes, codes + at / 2, sizeof bytes);
-          const VB16 low = bytes & (VB16)uint8_t(15), high = bytes >> (VB16)uint8_t(4);
-          put(__builtin_shufflevector(low, high, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23));
-          put(__builtin_shufflevector(low, high, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31));
-        }
-      if (w.bits == 8)
-        for (; at + 16 <= end; at += 16) {
-          VB16 bytes;
-          __builtin_memcpy(&bytes, codes + at, sizeof bytes);
-          put(bytes);
-        }
-      for (; at < end; at++) *out++ = float(w.code(j, at)) * scale - offset;
+  void halves(isize j, isize some, isize k0, isize kc, float* out, isize width) const {
+    float lines[W][gemm::KC];
+    if (some < W) __builtin_memset(lines, 0, sizeof lines);
+    for (isize i = 0; i < some; i++) widen(w.half(j + i) + k0, w.dtype == BF16, lines[i], kc);
+    gemm::copy_matrix(lines[0], 1, gemm::KC, out, width, kc, W);
+  }
+
+  // Rows [k0, k0 + kc) of columns [j, j + some), some <= W; k0 begins a word.
+  template <int BITS> [[gnu::noinline]] void codes(isize j, isize some, isize k0, isize kc, float* out, isize width) const {
+    constexpr isize EACH = 32 / BITS, MOST_BLOCKS = gemm::KC / 16 + 1;
+    const isize first = k0 / w.block, count = (k0 + kc - 1) / w.block - first + 1;
+    float read[2][W][MOST_BLOCKS], scales[MOST_BLOCKS * W], offsets[MOST_BLOCKS * W], words[gemm::KC / EACH * W];
+    if (some < W) {
+      __builtin_memset(read, 0, sizeof read);
+      __builtin_memset(words, 0, sizeof words);
+    }
+    for (isize i = 0; i < some; i++) w.read(j + i, first, count, read[0][i], read[1][i]);
+    gemm::copy_matrix(read[0][0], 1, MOST_BLOCKS, scales, W, count, W);
+    gemm::copy_matrix(read[1][0], 1, MOST_BLOCKS, offsets, W, count, W);
+    // Words travel as floats: they are copied alone.
+    const float* from = reinterpret_cast<const float*>(w.codes + j * w.row + k0 * BITS / 8);
+    gemm::copy_matrix(from, 1, w.row / 4, words, W, (kc + EACH - 1) / EACH, some);
+    const float* word = words;
+    for (isize b = 0, k = 0; b < count; b++) {
+      const VF scale = load(scales + b * W), offset = load(offsets + b * W);
+      const isize end = least((first + b + 1) * w.block - k0, kc);
+      for (; k < end; k += EACH, word += W) {
+        const VI all = as_i(load(word));
+        auto put = [&](int u) {
+          store(out, __builtin_convertvector((all >> splat_i(u * BITS)) & splat_i((1 << BITS) - 1), VF) * scale - offset);
+          out += width;
+        };
+        if (end - k >= EACH)
+#pragma unroll
+          for (int u = 0; u < EACH; u++) put(u);
+        else
+          for (int u = 0; u < end - k; u++) put(u);
+      }
     }
   }
 };

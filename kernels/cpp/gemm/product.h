@@ -58,10 +58,10 @@ struct Product {
   }
 }
 
-// Splits k into equal blocks of at most KC, multiples of `unit` where they can be.
+// Splits k into equal blocks of at most KC, multiples of `unit` where they can be, of 16 where it is larger.
 inline isize block_depth(isize k, isize unit) {
   if (k <= KC) return k;
-  const isize blocks = (k + KC - 1) / KC, even = round_up((k + blocks - 1) / blocks, 4);
+  const isize blocks = (k + KC - 1) / KC, even = round_up((k + blocks - 1) / blocks, unit > 1 ? 16 : 4);
   return unit > 1 && unit <= KC ? least(round_up(even, unit), KC / unit * unit) : least(even, KC);
 }
 

@@ -66,8 +66,8 @@ struct Weights {
   void read(isize j, isize from, isize n, float* scale, float* offset) const {
     const isize at = j * count + from;
     if (scales.dtype == F16) widen(scales.as<uint16_t>() + at, false, scale, n);
-    else __builtin_memcpy(scale, scales.as<float>() + at, size_t(n) * 4);
-    if (shifts.dtype == F32) __builtin_memcpy(offset, shifts.as<float>() + at, size_t(n) * 4);
+    else gemm::copy_floats(scales.as<float>() + at, scale, n);
+    if (shifts.dtype == F32) gemm::copy_floats(shifts.as<float>() + at, offset, n);
     else if (shifts.dtype == F16) widen(shifts.as<uint16_t>() + at, false, offset, n);
     else if (shifts.dtype == U8) for (isize i = 0; i < n; i++) offset[i] = scale[i] * float(shifts.as<uint8_t>()[at + i]);
     else for (isize i = 0; i < n; i++) offset[i] = scale[i] * float(1 << (bits - 1));
