@@ -1,6 +1,7 @@
 // Attention in one pass: for a block of query rows the scores of all keys are computed, masked, exponentiated and multiplied with the
 // values, so only rows * keys floats exist at a time. The matrix products take keys from panels of packed columns.
 #include <initializer_list>
+#include "gemm/pack.h"
 #include "params.h"
 #include "vmath.h"
 
@@ -121,15 +122,9 @@ template <int N, isize LDB> void strip(isize rows, isize k, const float* a, isiz
 void pack_keys(const float* k, const AttentionParams& p, float* out) {
   for (i64 j0 = 0; j0 < p.sk; j0 += PANEL, out += p.d * PANEL) {
     i64 n = least(PANEL, p.sk - j0);
-    const float* from = k + j0 * p.k_s;
     if (n < PANEL)
       for (i64 i = 0; i < p.d * PANEL; i++) out[i] = 0;
-    if (p.k_s == 1) {
-      for (i64 t = 0; t < p.d; t++) __builtin_memcpy(out + t * PANEL, from + t * p.k_d, size_t(n) * sizeof(float));
-    } else {
-      for (i64 j = 0; j < n; j++)
-        for (i64 t = 0; t < p.d; t++) out[t * PANEL + j] = from[j * p.k_s + t * p.k_d];
-    }
+    gemm::copy_matrix(k + j0 * p.k_s, p.d > 1 ? proven(p.k_d) : 1, n > 1 ? proven(p.k_s) : 1, out, PANEL, proven(p.d), proven(n));
   }
 }
 
@@ -233,11 +228,12 @@ struct Head {
   const Places l;
   const float *q, *k, *v, *mask;
   float *y, *scratch;
+  bool packed;  // the keys are there: those of the head before, which shares them
   i64 v_step;
 
   void rows(i64 begin, i64 end) {
     if (!p.sk) return nothing(begin, end);
-    if (packs(p) && p.d) pack_keys(k, p, scratch + l.keys);
+    if (packs(p) && p.d && !packed) pack_keys(k, p, scratch + l.keys);
     v_step = p.v_s;
     if (p.dv % W) {
       float* out = scratch + l.values;
@@ -317,6 +313,7 @@ void run(Call& call) {
   // Views of nothing may have any strides and offsets.
   const bool no_k = !p.sk || !p.d, no_v = !p.sk, no_mask = !b.mask || !p.sk, no_q = !p.d;
   parallel_for(call.pool, heads * pieces, i64(8192 / (work + 1)) + 1, [&](i64 begin, i64 end, int thread) {
+    const float* last = nullptr;
     for (i64 t = begin; t < end; t++) {
       i64 piece = t % pieces, h = t / pieces % p.heads, n = t / pieces / p.heads, kv = h / p.rep;
       Head head{p, l,
@@ -325,7 +322,9 @@ void run(Call& call) {
                 no_v ? nullptr : b.v.as<float>() + p.voff + n * p.v_b + kv * p.v_h,
                 no_mask ? nullptr : b.mask.as<float>() + p.moff + n * p.m_b + h * p.m_h,
                 b.y.as<float>() + p.yoff + n * p.y_b + h * p.y_h,
-                reinterpret_cast<float*>(call.scratch) + thread * l.total, 0};
+                reinterpret_cast<float*>(call.scratch) + thread * l.total, false, 0};
+      head.packed = head.k && head.k == last;
+      last = head.k;
       head.rows(piece * span, least(p.sq, (piece + 1) * span));
     }
   });
