@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import re
 import select
 import signal
 import subprocess
 import sys
+import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +20,8 @@ from waiting import given_up
 
 import pyonnx_wasm as ort
 from pyonnx_wasm.options import RunOptions
+from pyonnx_wasm.runtimes import core
+from pyonnx_wasm.runtimes.interrupt import interruptible
 from tests import custom_models as custom
 
 HEAD = '<ir_version: 8, opset_import: ["": 17]>'
@@ -139,3 +144,36 @@ def test_a_module_without_end_ends_by_its_bound() -> None:
     session = ort.InferenceSession(endless(), ort.SessionOptions(max_operations=1 << 20))
     with pytest.raises(ort.CallbackError, match=re.escape("takes more than 1048576 operations, the limit")):
         session.run(None, {"x": ONES})
+
+
+class TestBriefRuns:
+    def test_only_sizes_that_proved_brief_go_without_a_thread(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        session = ort.InferenceSession(built(f"{HEAD} g (float[n, n] x) => (float[n, n] y) {{ y = MatMul(x, x) }}"))
+        threads: list[str] = []
+
+        def counted(call: Callable[[], Any], cancel: Callable[[], None]) -> Any:
+            threads.append("one")
+            return interruptible(call, cancel)
+
+        def own_threads(n: int, patience: float) -> int:
+            monkeypatch.setattr(core, "BRIEF", patience)
+            threads.clear()
+            x = np.eye(n, dtype=np.float32)
+            np.testing.assert_array_equal(session.run(None, {"x": x})[0], x)
+            return len(threads)
+
+        monkeypatch.setattr(core, "interruptible", counted)
+        always, never = math.inf, 0.0
+        assert own_threads(8, always) == 0
+        assert [own_threads(700, always), own_threads(700, always)] == [1, 0]
+        assert [own_threads(900, never), own_threads(900, never), own_threads(700, never)] == [1, 1, 0]
+        assert [own_threads(700, never), own_threads(700, always), own_threads(700, always)] == [1, 1, 0]
+
+    @pytest.mark.parametrize("backend", ["cpu", "wasmtime"])
+    def test_a_profile_takes_one_thread(self, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        session = ort.InferenceSession(CASES["straight"][0], providers=[backend])
+        begun: list[threading.Thread] = []
+        start = threading.Thread.start
+        monkeypatch.setattr(threading.Thread, "start", lambda thread: (begun.append(thread), start(thread))[1])
+        assert len(session.profile({"x0": np.eye(900, dtype=np.float32)}, runs=1).steps) > 1
+        assert len(begun) == 2  # and one for the run before

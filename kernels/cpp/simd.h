@@ -67,11 +67,14 @@ inline VF as_f(VI v) { return __builtin_bit_cast(VF, v); }
 inline VI as_i(VF v) { return __builtin_bit_cast(VI, v); }
 inline VF fma(VF a, VF b, VF c) { return a * b + c; }
 
-// Keeps a value where it is computed, in WebAssembly: otherwise LLVM loads all that a step needs before it multiplies, and the engine,
-// which keeps that order, spills.
+// Keeps a value where it is computed, in WebAssembly and AVX2: otherwise LLVM loads all that a step needs before it
+// multiplies, and it or the engine, which keeps that order, spills.
 template <class T> inline void pin([[maybe_unused]] T& value) {
 #if defined(__wasm__)
   asm volatile("" : "+r"(value)::"memory");
+#elif defined(__AVX__) && !defined(__AVX512F__)
+  if constexpr (__is_pointer(T)) asm volatile("" : "+r"(value)::"memory");
+  else asm volatile("" : "+x"(value)::"memory");
 #endif
 }
 

@@ -41,7 +41,8 @@ LIB = Path(__file__).resolve().parents[1] / "lib"
 API_VERSION = 3
 ISAS = {"x86_64": ("sse4", "avx2", "avx512"), "aarch64": ("neon",)}  # by what pwx_isa returns, from 1
 MOST = (1 << 63) - 1
-LONG = 1 << 28  # operations of a run that may take longer than a user waits for Ctrl-C; a tenth of a second or so
+LONG = 1 << 28  # operations of a run that may take longer than a user waits for Ctrl-C, unless a run has shown otherwise
+BRIEF = 0.1  # seconds that a user waits for Ctrl-C
 SUFFIX = {"darwin": "dylib", "win32": "dll"}.get(sys.platform, "so")
 
 
@@ -178,6 +179,7 @@ class Core:
             self._create(words, threads)
             self.limit(*limits)
         self._may_be_long = self.view.count("stages") > 1  # what later stages and loops take shows in the run
+        self._brief = LONG - 1  # operations that take less than BRIEF, as far as runs have shown
         self.states = self.view.states
         self._inputs = [(DType(row.dtype), row.rank) for row in self.view.inputs[: self.view.count("inputs") - len(self.states)]]
         self._outputs = [(DType(row.dtype), row.rank) for row in self.view.outputs]
@@ -249,7 +251,15 @@ class Core:
             outputs: a list with None for each output that has no shape yet; filled in.
             more: makes the array for output number ``i`` of a shape.
         """
-        self._whole(lambda ins, outs: int(self._lib.pwx_run(self._handle, ins, outs, byref(self._error))), inputs, outputs, more)
+
+        def call(ins: Any, outs: Any) -> int:
+            begin = time.perf_counter()
+            code = int(self._lib.pwx_run(self._handle, ins, outs, byref(self._error)))
+            if not code:
+                self._learn(time.perf_counter() - begin)
+            return code
+
+        self._whole(call, inputs, outputs, more)
 
     def _whole(
         self,
@@ -305,10 +315,17 @@ class Core:
                 ctypes.memmove(at, array.ctypes.data, array.nbytes)
 
     def _interruptible(self, call: Callable[[Any, Any], int], ins: Any, outs: Any) -> int:
-        """Calls what may take long; Ctrl-C ends it. Python hears of signals in the main thread only, not while that is inside the core."""
-        if (self.operations < LONG and not self._may_be_long) or threading.current_thread() is not threading.main_thread():
+        """Calls what may take long; Ctrl-C ends it. Python hears of signals in the main thread only, not while that is inside the core.
+
+        A thread of its own costs each run 0.1 ms and warm caches (5 % of MobileNetV2), so runs that proved brief go without.
+        """
+        if (self.operations <= self._brief and not self._may_be_long) or threading.current_thread() is not threading.main_thread():
             return call(ins, outs)
         return interruptible(lambda: call(ins, outs), self.cancel)
+
+    def _learn(self, seconds: float) -> None:
+        """What a whole run took: whether the next of so many operations may go without a thread of its own."""
+        self._brief = max(self._brief, self.operations) if seconds < BRIEF else min(self._brief, self.operations - 1)
 
     def evaluate(
         self, dims: Sequence[int], inputs: Sequence[np.ndarray | None], count: int, told: Sequence[int] | None = None

@@ -14,6 +14,7 @@ from ..program.file import weight_bytes
 from . import UNLIMITED, Allocate, Limits
 from .given_back import run_init
 from .host import Host
+from .interrupt import interruptible
 from .profile import StepTime
 from .state import HostRoom, Keeper
 
@@ -58,16 +59,19 @@ class Stepwise:
         view, origins = self.core.view, self.core.origins
         sizes = view.step_bytes(self.core.evaluate(self._dims, inputs, view.count("registers")))
         self.core.bind(self._dims, inputs)
-        times: list[StepTime] = []
-        zero = time.perf_counter()
-        for i, row in enumerate(view.steps):
-            start = time.perf_counter()
-            self.core.run_steps(inputs, outputs, i, i + 1, more)
-            end = time.perf_counter()
-            times.append(
-                StepTime(origins[row.origin] or row.kernel, row.kernel, self.backend, (start - zero) * 1e3, (end - start) * 1e3, sizes[i])
-            )
-        return times
+
+        def steps() -> list[StepTime]:
+            times: list[StepTime] = []
+            zero = time.perf_counter()
+            for i, row in enumerate(view.steps):
+                start = time.perf_counter()
+                self.core.run_steps(inputs, outputs, i, i + 1, more)
+                end = time.perf_counter()
+                name = origins[row.origin] or row.kernel
+                times.append(StepTime(name, row.kernel, self.backend, (start - zero) * 1e3, (end - start) * 1e3, sizes[i]))
+            return times
+
+        return interruptible(steps, self.core.cancel)  # one thread for all of them: one for each step would cost more than most steps
 
 
 class Executor(Stepwise):

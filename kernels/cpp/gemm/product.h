@@ -1,5 +1,6 @@
 // A product in blocks that stay in cache: columns of b are packed a few panels at a time, and all rows of a block of a pass over them.
 #pragma once
+#include "gemm/dots.h"
 #include "gemm/pack.h"
 
 namespace gemm {
@@ -26,8 +27,23 @@ struct Product {
   }
 };
 
-// Rows [m0, m1) of one packed panel (columns [j, j + columns), rows [k0, k0 + kc) of b). p.a begins at column k0.
-[[gnu::noinline]] inline void panel_product(const Product& p, const float* b, isize m0, isize m1, isize j, isize columns, isize k0, isize kc) {
+// A tile of one column whose numbers lie one behind the other: W of them at a time.
+template <int M> [[gnu::noinline]] inline isize column_rows(const Tile& t) {
+  float sums[M];
+  dots<M, 1>(t.a, t.a_rs, t.b, 0, t.kc, sums, 1, 0);
+  for (int i = 0; i < M; i++) {
+    float v = sums[i];
+    if (t.from) v += t.from[i * t.from_rs];
+    if (t.res) v += t.res[i * t.res_rs];
+    if (t.clamp) v = v < t.low ? t.low : v, v = v > t.high ? t.high : v;
+    t.y[i * t.y_rs] = v;
+  }
+  return M;
+}
+
+// Rows [m0, m1) of one packed panel (columns [j, j + columns), rows [k0, k0 + kc) of b), or of a column. p.a begins at column k0.
+[[gnu::noinline]] inline void panel_product(const Product& p, const float* b, isize m0, isize m1, isize j, isize columns, isize k0, isize kc,
+                                            bool column = false) {
   const bool first = k0 == 0, final = k0 + kc == p.k, simple = p.e.simple();
   const isize vectors = (columns + W - 1) / W;
   Tile t{};
@@ -49,7 +65,8 @@ struct Product {
     else if (p.e.bias_first()) t.from = p.e.bias + i * p.e.bias_ms + j * p.e.bias_ns;
     if (final && simple && p.e.res) t.res = p.e.res + i * p.e.res_rs + j;
     isize rows;
-    if (vectors == NV) rows = tile_rows<NV>(t, m1 - i);
+    if (column) rows = m1 - i >= 8 ? column_rows<8>(t) : column_rows<1>(t);
+    else if (vectors == NV) rows = tile_rows<NV>(t, m1 - i);
     else if (NV == 3 && vectors == 2) rows = tile_rows<2>(t, m1 - i);
     else rows = tile_rows<1>(t, m1 - i);
     if (final && !simple)
@@ -148,6 +165,15 @@ inline void pack_matrix(const void*, const Product& p, isize k0, isize kc, isize
   }
 }
 
+// Packed columns end with a panel of one, and there is enough of it to compute it along k.
+inline bool ends_alone(isize columns, isize kc) { return columns % NR == 1 && kc >= W; }
+
+// The last of packed columns, which lies alone in a panel, with its numbers one behind the other.
+inline void gather_last(float* packed, isize columns, isize kc) {
+  float* panel = packed + (columns - 1) * kc;
+  for (isize k = 1; k < kc; k++) panel[k] = panel[k * W];
+}
+
 // Rows [m0, m1) and columns [n0, n1) of y. Without a unit column stride in a, its blocks are copied to `rows`.
 [[gnu::noinline]] inline void product_range(const Product& p, const Packer& packer, isize m0, isize m1, isize n0, isize n1, const Blocks& s,
                                             float* packed, float* rows) {
@@ -171,17 +197,21 @@ inline void pack_matrix(const void*, const Product& p, isize k0, isize kc, isize
         for (isize g = first; g < end; g += s.group) {
           const isize ge = least(g + s.group, end);
           const float* b = packed;
+          const bool alone = !p.band && ends_alone(ge - g, kc);
           if (p.band) {
             const isize many = TOUCHED * s.group;
             if (count > TILE_ROWS[NV] && (g - first) % many == 0) touch(p, k0, kc, g, least(g + many, end));
             b = panel_of(p, k0, kc, g, ge - g, packed);
-          } else packer.pack(packer.source, p, k0, kc, g, ge - g, packed);
+          } else {
+            packer.pack(packer.source, p, k0, kc, g, ge - g, packed);
+            if (alone) gather_last(packed, ge - g, kc);
+          }
           for (isize i = 0, rows; i < count; i += rows) {
             rows = p.band || count - i < ROWS_AT_ONCE * 3 / 2 ? count - i : ROWS_AT_ONCE;
             const float* panel = b;
             for (isize j = g, n; j < ge; j += n) {
               n = panel_columns(ge - j);
-              panel_product(q, panel, i, i + rows, j, n, k0, kc);
+              panel_product(q, panel, i, i + rows, j, n, k0, kc, alone && n == 1);
               panel += round_up(n, W) * kc;
             }
           }

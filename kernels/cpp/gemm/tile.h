@@ -138,9 +138,9 @@ template <int V, int M = TILE_ROWS[V]> inline isize tile_rows(const Tile& t, isi
 }
 
 // How many of the columns that are left the next panel takes. Its rows are packed at round_up(that, W) floats. Of panels of three vectors
-// a single one left over would leave the arithmetic units waiting, so the last four are two panels of two.
+// a single one left over would leave the arithmetic units waiting, so the last four are two panels of two; a single column does not need one.
 template <int VECTORS = NV> inline isize panel_columns(isize left) {
-  return VECTORS == 3 && left > 3 * W && left <= 4 * W ? 2 * W : least(left, VECTORS * W);
+  return VECTORS == 3 && left > 3 * W + 1 && left <= 4 * W ? 2 * W : least(left, VECTORS * W);
 }
 
 }  // namespace gemm

@@ -55,3 +55,17 @@ def squares(m: Sketch) -> None:
     out = [s + a + b - 2 for s, a, b in zip(sides, pads[:2], pads[2:], strict=True)]
     m.loose = 16  # rounding is relative to the largest terms of a tile
     m.result(tail(m, y, (n, channels, *out), (channels, 1, 1), m.integer(0, 3)))
+
+
+@bait
+def points(m: Sketch) -> None:
+    """1 x 1 convolutions of images a pixel more or less than whole panels (7 x 7 is 3 vectors and a pixel), over one block of k or several."""
+    c, channels = m.choice((3, 8, 16, 17, 40, 300, 515)), m.choice((1, 7, 8, 9, 24, 31, 50))
+    pixels = m.choice((8, 9, 16, 17, 24, 25, 32, 33, 48, 49, 50, 64, 65, 96, 97, 145, 192, 193))
+    sides = (7, 7) if m.chance(0.3) else (1, pixels)
+    n = m.size(1, 2)
+    more = [const(m, (channels,))] if m.chance(0.6) else []
+    w = m.const(m.array(FLOAT, (channels, c, 1, 1), "plain", constant=True) / FLOAT.type(c**0.5))
+    y = m.node("Conv", given(m, (n, c, *sides), 0.05), w, *more)
+    m.loose = 4
+    m.result(tail(m, y, (n, channels, *sides), (channels, 1, 1), m.integer(0, 3)))
