@@ -59,7 +59,7 @@ def squares(m: Sketch) -> None:
 
 @bait
 def points(m: Sketch) -> None:
-    """1 x 1 convolutions of images a pixel more or less than whole panels (7 x 7 is 3 vectors and a pixel), over one block of k or several."""
+    """1 x 1 convolutions of images a pixel more or less than whole panels (7 x 7 is 3 vectors and one), over one block of k or more."""
     c, channels = m.choice((3, 8, 16, 17, 40, 300, 515)), m.choice((1, 7, 8, 9, 24, 31, 50))
     pixels = m.choice((8, 9, 16, 17, 24, 25, 32, 33, 48, 49, 50, 64, 65, 96, 97, 145, 192, 193))
     sides = (7, 7) if m.chance(0.3) else (1, pixels)
