@@ -15,16 +15,18 @@ using gemm::most;
 using gemm::round_up;
 using i32 = int32_t;
 
-constexpr int NV = 3, NR = NV * W;  // vectors and columns of a panel
-inline isize panel_columns(isize left) { return gemm::panel_columns<NV>(left); }
-
+// Vectors of a panel and rows of a tile. With 16 registers, of which a product takes one before it is added, 6 x 2.
 #if defined(__AVX512F__)
-constexpr int ROWS = 8;
-#elif defined(__AVX__) || defined(__aarch64__)
-constexpr int ROWS = 4;
+constexpr int NV = 3, ROWS = 8;
+#elif defined(__AVX__)
+constexpr int NV = 2, ROWS = 6;
+#elif defined(__aarch64__)
+constexpr int NV = 3, ROWS = 4;
 #else
-constexpr int ROWS = 3;
+constexpr int NV = 3, ROWS = 3;
 #endif
+constexpr int NR = NV * W;  // columns of a panel
+inline isize panel_columns(isize left) { return gemm::panel_columns<NV>(left); }
 
 // Two rows of b, W columns, side by side as int16; a step that adds a[0] * b[0][j] + a[1] * b[1][j], the pair of `a` given as one word;
 // and one of which each column has a pair of its own.
