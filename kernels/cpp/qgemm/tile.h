@@ -131,6 +131,14 @@ inline Quads probe() {
 #define PWX_QUADS __attribute__((target("avx512vnni")))
 using Bytes = __m512i;
 PWX_QUADS inline VI dot_quads(VI acc, i32 a, Bytes b) { return (VI)_mm512_dpbusd_epi32((__m512i)acc, _mm512_set1_epi32(a), b); }
+#elif defined(__AVX2__)
+inline Quads probe() {
+  unsigned a, b, c, d;
+  return __get_cpuid_count(7, 1, &a, &b, &c, &d) && (a & (1u << 4)) ? Quads::UNSIGNED : Quads::NONE;  // AVX_VNNI
+}
+#define PWX_QUADS __attribute__((target("avxvnni")))
+using Bytes = __m256i;
+PWX_QUADS inline VI dot_quads(VI acc, i32 a, Bytes b) { return (VI)_mm256_dpbusd_avx_epi32((__m256i)acc, _mm256_set1_epi32(a), b); }
 #elif defined(__wasm_relaxed_simd__)
 // The standard leaves open what becomes of `a` with its top bit set: https://github.com/WebAssembly/relaxed-simd
 inline Quads probe() {
