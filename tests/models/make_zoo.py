@@ -195,11 +195,11 @@ def minilm(folder: Path) -> None:
         return
     from transformers import BertConfig, BertModel
 
-    config = BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536)
+    config = BertConfig(hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536, attn_implementation="eager")
     names = ["input_ids", "attention_mask", "token_type_ids"]
     ids = torch.randint(0, 30000, (1, 32))
     axes = {name: {0: "batch", 1: "seq"} for name in [*names, "last_hidden_state"]}
-    model = Hidden(BertModel(config, attn_implementation="eager"), names)
+    model = Hidden(BertModel(config), names)
     export(model, (ids, torch.ones_like(ids), torch.zeros_like(ids)), folder / "minilm.onnx", names, ["last_hidden_state"], axes)
 
 
