@@ -1,11 +1,21 @@
 // Products with weights that stay small in memory (nbits/weights.h). Few rows multiply the weights as they are unpacked; many take panels
 // that are widened once for all rows of a block.
+#include "nbits/digit_panels.h"
 #include "nbits/panels.h"
 #include "nbits/rows.h"
 
 namespace {
 
 using namespace nbits;
+
+// Many rows as integers.
+#if defined(__wasm_relaxed_simd__)
+#define PWX_PANELS
+using Many = DigitPanels;
+#elif defined(__x86_64__) && !defined(__AVX512F__)
+#define PWX_PANELS
+using Many = Panels;
+#endif
 
 constexpr isize MIN_WORK = 1 << 15;  // products of a few rows: less is not worth another thread
 
@@ -135,8 +145,8 @@ PWX_SMALL Size scratch(const Call& call, int threads) {
   if (!p.m || !p.n) return 0;
   if (p.m <= FEW) return p.bits == 16 ? Size(0) : Unpacked::bytes(p) + Unpacked::own_bytes(p) * threads;
   const Size floats = Size(gemm::blocks(proven(p.m), proven(p.n), proven(p.k), proven(p.block)).packed_floats) * 4 * threads;
-#if defined(__x86_64__) && !defined(__AVX512F__)
-  if (Panels::fit(p)) return std::max(floats.value(), (Panels::bytes(p) + Panels::own_bytes(p) * threads).value());
+#if defined(PWX_PANELS)
+  if (Many::fit(p)) return std::max(floats.value(), (Many::bytes(p) + Many::own_bytes(p) * threads).value());
 #endif
   return floats;
 }
@@ -151,11 +161,22 @@ void few_rows(Call& call, const MatmulNbitsParams& p, const Weights& w, const ge
     isize j = proven(begin);
 #if defined(__AVX512F__)
     if (u.quads || u.looked_up) some_columns(w, u, q.m, j, proven(end), q.y, q.y_rs), j = proven(end);
+#elif defined(__wasm_relaxed_simd__)
+    if (u.digits) {
+      const DigitRows rows{reinterpret_cast<const int8_t*>(u.rounded), u.digits_length(), u.unit, u.sums};
+      if (u.split) digit_columns<4>(w, rows, q.m, j, proven(end), q.y, q.y_rs);
+      else digit_columns<2>(w, rows, q.m, j, proven(end), q.y, q.y_rs);
+      j = proven(end);
+    }
 #elif defined(__AVX2__)
     if (u.nibbles)
       nibbles_columns(w, u.rounded, nibbles_length(u.depth), u.unit, u.sums, q.m, j, proven(end), q.y, q.y_rs), j = proven(end);
 #endif
+    [[maybe_unused]] const isize ahead = TOUCHED / w.row + 1;
     for (; j < proven(end); j++) {
+#if defined(__wasm__)
+      if ((j - proven(begin)) % ahead == 0) w.touch(j, least(j + ahead, proven(end)));
+#endif
       float y[FEW];
       if (w.dtype == BF16) halves_rows<true>(w, q.a, q.a_rs, q.m, q.k, j, y);
       else if (w.dtype == F16) halves_rows<false>(w, q.a, q.a_rs, q.m, q.k, j, y);
@@ -181,8 +202,9 @@ void run(Call& call) {
   if (b.bias) q.e.bias = b.bias.as<float>(), q.e.bias_ms = proven(p.bias_ms), q.e.bias_ns = proven(p.bias_ns);
   if (b.residual) q.e.res = b.residual.as<float>() + p.res_off, q.e.res_rs = p.m > 1 ? proven(p.res_rs) : 0;
   if (q.m <= FEW) return few_rows(call, p, w, q);
-#if defined(__x86_64__) && !defined(__AVX512F__)
-  if (Panels::fit(p) && panels(call, w, q, proven(Panels::bytes(p).value()), proven(Panels::own_bytes(p).value()))) return;
+#if defined(PWX_PANELS)
+  const auto fits = [&] { return panels(call, Many(call.scratch, w, q.m), q, proven(Many::bytes(p).value()), proven(Many::own_bytes(p).value())); };
+  if (Many::fit(p) && fits()) return;
 #endif
   gemm::run_packed(call, q, gemm::Batch(), w.block, {&w, pack_blocks});
 }

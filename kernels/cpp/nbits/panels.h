@@ -164,8 +164,7 @@ inline void panel_columns(const Panels& p, const gemm::Product& q, isize j, isiz
 }
 
 // False where the rows cannot be rounded; nothing is done then. all, own: bytes of scratch of all threads, and of each.
-inline bool panels(Call& call, const Weights& w, const gemm::Product& q, isize all, isize own) {
-  Panels p(call.scratch, w, q.m);
+inline bool panels(Call& call, Panels p, const gemm::Product& q, isize all, isize own) {
   if (!p.take(call, q.a, q.a_rs, q.k)) return false;
   const isize count = (q.n + COLUMNS - 1) / COLUMNS;
   parallel_for(call.pool, count, gemm::MIN_FLOPS / (2 * q.m * q.k * COLUMNS + 1) + 1, [&](i64 begin, i64 end, int thread) {

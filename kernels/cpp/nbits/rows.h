@@ -1,6 +1,7 @@
 // Few rows of a against weights that are unpacked as they are read, once for all rows. Products with codes are sums of floats, or, where a
 // may be rounded, exact sums of integers: each block of a as int16 in units of its largest magnitude / MOST.
 #pragma once
+#include "nbits/digits.h"
 #include "nbits/nibbles.h"
 #include "nbits/quads.h"
 #include "nbits/take.h"
@@ -92,9 +93,9 @@ struct Unpacked {
   isize depth, count;
   // nibbles: `rounded` is of `spread_nibbles`; quads: the integers of `split_row`, where the floats of `rows` were; looked_up: the floats
   // of `spread_row`.
-  // split: `rounded` is the upper half of each number, `lower` the other (codes of 4 bits alone).
+  // split: `rounded` is the upper half of each number, `lower` the other (codes of 4 bits alone); digits: both are of `spread_digits`.
   int16_t* lower = nullptr;
-  bool integers = false, split = false, nibbles = false, quads = false, looked_up = false;
+  bool integers = false, split = false, nibbles = false, quads = false, looked_up = false, digits = false;
 
   Unpacked(char* memory, const Weights& w) : depth(w.count * w.block), count(w.count) {
     rows = reinterpret_cast<float*>(memory), sums = rows + FEW * depth, unit = sums + FEW * count;
@@ -173,6 +174,14 @@ struct Unpacked {
       return true;
     }
 #endif
+#if defined(__wasm_relaxed_simd__)
+    digits = digits_fit(w);
+    int8_t* to = reinterpret_cast<int8_t*>(rounded);
+    for (isize i = 0; digits && i < m; i++, to += digits_length())
+      if (split) spread_digits<4>(natural + i * depth, rest + i * depth, depth, to);
+      else spread_digits<2>(natural + i * depth, nullptr, depth, to);
+    if (digits) return true;
+#endif
     const isize lanes = word_lanes(w.bits), chunk = LANES * planes, apart = chunk / lanes;
     for (isize at = 0; at < m * depth; at += chunk)
       for (isize t = 0; t < apart; t++)
@@ -182,6 +191,8 @@ struct Unpacked {
         }
     return true;
   }
+
+  isize digits_length() const { return depth * (split ? 4 : 2); }
 
   // Readies scales and factors of column j; rest[i]: what all offsets take off y[i].
   void column(const Weights& w, isize j, isize m, float* rest) const {

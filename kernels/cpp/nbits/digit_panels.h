@@ -1,0 +1,187 @@
+// Many rows against panels of eight columns whose codes of 4 bits are taken apart once for all rows (relaxed SIMD): exact sums of integers
+// in each block, of rows as they are for few (nbits/digits.h).
+#pragma once
+#include "nbits/digits.h"
+#include "nbits/take.h"
+
+#if defined(__wasm_relaxed_simd__)
+
+namespace nbits {
+
+constexpr int PANEL = 2 * TOGETHER;  // columns
+constexpr isize PANEL_DEPTH = 1024;  // codes of a column that are taken apart at a time, or a block
+constexpr int PANEL_ROWS = 3;        // with two digits and two vectors twelve sums, which hide the latency of an instruction
+
+struct DigitPanels {
+  const Weights& w;
+  isize m, depth;
+  int8_t* rows;         // [m, 2 * depth]
+  float *units, *sums;  // [m, blocks]
+
+  DigitPanels(char* memory, const Weights& from, isize rows_given) : w(from), m(rows_given), depth(w.count * w.block) {
+    units = reinterpret_cast<float*>(memory), sums = units + m * w.count;
+    rows = reinterpret_cast<int8_t*>(sums + m * w.count);
+  }
+  static Size bytes(const MatmulNbitsParams& p) {
+    return round_up(Size(p.m) * blocks(p) * 8 + Size(p.m) * blocks(p) * p.block * 2, 64);
+  }
+  // Of a thread: a panel; scales and offsets of its columns; a row of int16 while rows are taken.
+  static Size own_bytes(const MatmulNbitsParams& p) {
+    const Size panel = Size(steps(p.block)) * p.block * PANEL, factors = (Size(blocks(p)) + 3) * PANEL * 8;
+    return round_up(Size(std::max((panel + factors).value(), (Size(blocks(p)) * p.block * 2).value())), 64);
+  }
+  static isize steps(i64 block) { return block >= PANEL_DEPTH ? 1 : PANEL_DEPTH / proven(block); }
+
+  static bool fit(const MatmulNbitsParams& p) { return p.rounded && p.bits == 4 && p.block % 32 == 0 && p.block <= 512; }
+  // Whether one instruction adds four products; where it is three, floats are as fast.
+  static bool pay() { return qgemm::quads() == qgemm::Quads::UNSIGNED || qgemm::quads() == qgemm::Quads::SIGNED; }
+
+  // False where a number is not finite, or a block too small to be scaled. own: of own_bytes for each thread.
+  bool take(Call& call, const float* a, isize a_rs, isize k, char* own, isize each) {
+    bool good = true;
+    parallel_for(call.pool, m, (1 << 14) / (k + 1) + 1, [&](i64 begin, i64 end, int thread) {
+      int16_t* row = reinterpret_cast<int16_t*>(own + thread * each);
+      for (isize i = proven(begin); i < proven(end); i++)
+        if (round_row(w, a + i * a_rs, k, row, units + i * w.count, sums + i * w.count))
+          spread_digits<2>(row, nullptr, depth, rows + i * depth * 2);
+        else
+          __atomic_store_n(&good, false, __ATOMIC_RELAXED);
+    });
+    return good;
+  }
+};
+
+struct DigitTile {
+  const int8_t* a;
+  isize length, count;  // from row to row: bytes of a, elements of units and sums
+  const float *units, *sums;
+  const v128_t* panel;
+  const float *scales, *offsets;  // [blocks, PANEL]; without offsets 8 scales are taken off
+  isize blocks, block;
+  float* y;  // [M, PANEL], added to
+};
+
+template <int M> [[gnu::noinline]] void digit_tile(const DigitTile& t) {
+  typedef int32_t Quad __attribute__((may_alias));
+  const v128_t* panel = t.panel;
+  const Quad* a[M];
+  for (int i = 0; i < M; i++) a[i] = reinterpret_cast<const Quad*>(t.a + i * t.length);
+  for (isize b = 0; b < t.blocks; b++) {
+    VI acc[M][2][2];
+#pragma unroll
+    for (int i = 0; i < M; i++) acc[i][0][0] = acc[i][0][1] = acc[i][1][0] = acc[i][1][1] = splat_i(0);
+    for (isize k = 0; k < t.block; k += 8) {
+#pragma unroll
+      for (int p = 0; p < 2; p++) {
+        const v128_t codes[2] = {panel[2 * p], panel[2 * p + 1]};
+#pragma unroll
+        for (int i = 0; i < M; i++)
+#pragma unroll
+          for (int d = 0; d < 2; d++) {
+            const v128_t digits = wasm_i32x4_splat(a[i][2 * p + d]);
+#pragma unroll
+            for (int v = 0; v < 2; v++) {
+              VI& sum = acc[i][d][v];
+              sum = (VI)wasm_i32x4_relaxed_dot_i8x16_i7x16_add(digits, codes[v], (v128_t)sum);
+              pin(sum);
+            }
+          }
+      }
+      panel += 4;
+      pin(panel);
+#pragma unroll
+      for (int i = 0; i < M; i++) {
+        a[i] += 4;
+        pin(a[i]);
+      }
+    }
+    const float *scales = t.scales + b * PANEL, *offsets = t.offsets + b * PANEL;
+#pragma unroll
+    for (int i = 0; i < M; i++) {
+      const VF unit = splat(t.units[i * t.count + b]), all = splat(t.sums[i * t.count + b]), most = all * splat(8);
+#pragma unroll
+      for (int v = 0; v < 2; v++) {
+        float* y = t.y + i * PANEL + v * W;
+        const VF sum = __builtin_convertvector(acc[i][0][v] + (acc[i][1][v] << splat_i(8)), VF) * unit;
+        if (t.offsets) store(y, load(y) + load(scales + v * W) * sum - load(offsets + v * W) * all);
+        else store(y, load(y) + load(scales + v * W) * (sum - most));
+      }
+    }
+  }
+}
+
+// Codes [from, from + n) of the columns, as the tile reads them: for each word of eight the low halves of its bytes, then the others.
+[[gnu::noinline]] inline void take_apart(const Columns (&columns)[2], isize from, isize n, v128_t* panel) {
+  const v128_t mask = wasm_i8x16_splat(15);
+  for (int v = 0; v < 2; v++) {
+    const uint8_t* codes[TOGETHER];
+    for (isize c = 0; c < TOGETHER; c++) codes[c] = columns[v].codes(c) + from / 2;
+    v128_t* out = panel + v;
+    for (isize k = 0; k < n; k += 32) {
+      VF words[4];
+      for (isize c = 0; c < TOGETHER; c++) {
+        words[c] = load(reinterpret_cast<const float*>(codes[c]));
+        codes[c] += 16;
+      }
+      transpose(words);
+      for (int word = 0; word < 4; word++, out += 4) {
+        const v128_t both = (v128_t)words[word];
+        out[0] = both & mask, out[2] = wasm_u16x8_shr(both, 4) & mask;
+      }
+    }
+  }
+}
+
+// Columns [j, j + n) of all rows of q, n <= PANEL, of which j + n are asked for in all. memory: of own_bytes.
+inline void digit_panel(const DigitPanels& p, const gemm::Product& q, isize j, isize n, char* memory) {
+  const Weights& w = p.w;
+  const isize steps = DigitPanels::steps(w.block);
+  const Columns columns[2] = {Columns(w, j, j + n), Columns(w, least(j + TOGETHER, j + n - 1), j + n)};
+  w.touch(j, j + n);
+  v128_t* panel = reinterpret_cast<v128_t*>(memory);
+  float *scales = reinterpret_cast<float*>(memory + steps * w.block * PANEL), *offsets = scales + (w.count + 3) * PANEL;
+  for (isize b = 0; b < w.count; b += 4)
+    for (int v = 0; v < 2; v++) {
+      VF scale[4], offset[4];
+      columns[v].read(b, least(4, w.count - b), scale, offset);
+      for (isize i = 0; i < 4; i++) {
+        store(scales + (b + i) * PANEL + v * W, scale[i]);
+        if (w.shifts) store(offsets + (b + i) * PANEL + v * W, offset[i]);
+      }
+    }
+  for (isize b = 0; b < w.count; b += steps) {
+    DigitTile t{};
+    t.blocks = least(steps, w.count - b), t.block = w.block, t.length = p.depth * 2, t.count = w.count, t.panel = panel;
+    t.scales = scales + b * PANEL, t.offsets = w.shifts ? offsets + b * PANEL : nullptr;
+    take_apart(columns, b * w.block, t.blocks * w.block, panel);
+    for (isize i = 0, rows; i < p.m; i += rows) {
+      float sums[PANEL_ROWS * PANEL] = {};
+      rows = least(PANEL_ROWS, p.m - i);
+      t.a = p.rows + i * t.length + b * w.block * 2, t.units = p.units + i * w.count + b, t.sums = p.sums + i * w.count + b, t.y = sums;
+      float* y = q.y + i * q.y_rs + j;
+      if (b)
+        for (isize r = 0; r < rows; r++) __builtin_memcpy(sums + r * PANEL, y + r * q.y_rs, size_t(n) * 4);
+      if (rows == 3) digit_tile<3>(t);
+      else if (rows == 2) digit_tile<2>(t);
+      else digit_tile<1>(t);
+      for (isize r = 0; r < rows; r++) {
+        __builtin_memcpy(y + r * q.y_rs, sums + r * PANEL, size_t(n) * 4);
+        if (b + steps >= w.count) q.e.finish(i + r, j, n, y + r * q.y_rs, false);
+      }
+    }
+  }
+}
+
+// False where the rows cannot be rounded; nothing is done then. all, own: bytes of scratch of all threads, and of each.
+inline bool panels(Call& call, DigitPanels p, const gemm::Product& q, isize all, isize own) {
+  if (!DigitPanels::pay() || !p.take(call, q.a, q.a_rs, q.k, call.scratch + all, own)) return false;
+  const isize count = (q.n + PANEL - 1) / PANEL;
+  parallel_for(call.pool, count, gemm::MIN_FLOPS / (2 * q.m * q.k * PANEL + 1) + 1, [&](i64 begin, i64 end, int thread) {
+    for (isize at = proven(begin) * PANEL; at < least(proven(end) * PANEL, q.n); at += PANEL)
+      digit_panel(p, q, at, least(PANEL, q.n - at), call.scratch + all + thread * own);
+  });
+  return true;
+}
+
+}  // namespace nbits
+#endif

@@ -1,0 +1,173 @@
+// Four columns of codes of 4 bits against few rows (relaxed SIMD): each number of a row is given as signed bytes, its digits in base 256,
+// whose products with four codes are summed by one instruction. Codes have at most 7 bits, so that every machine gives the same sums.
+#pragma once
+#include "nbits/weights.h"
+
+#if defined(__wasm_relaxed_simd__)
+#include "qgemm/tile.h"
+
+namespace nbits {
+
+constexpr isize TOGETHER = 4;  // columns, one to each lane of a sum
+
+inline bool digits_fit(const Weights& w) { return w.bits == 4 && qgemm::quads() != qgemm::Quads::NONE; }
+
+// From a row of high * 2^15 + low, or of high alone where `low` is missing: for each word of eight codes the digits of the numbers that its
+// low halves of bytes stand for, then of the others; for each digit, the lowest first, four bytes.
+template <int DIGITS> [[gnu::noinline]] void spread_digits(const int16_t* high, const int16_t* low, isize depth, int8_t* out) {
+  for (isize at = 0; at < depth; at += 8)
+    for (isize parity = 0; parity < 2; parity++, out += 4 * DIGITS)
+      for (isize l = 0; l < 4; l++) {
+        const isize k = at + 2 * l + parity;
+        int32_t v = low ? high[k] * 32768 + low[k] : high[k];
+        for (int d = 0; d < DIGITS; d++) {
+          const int8_t digit = int8_t(v);
+          out[d * 4 + l] = digit;
+          v = (v - digit) >> 8;
+        }
+      }
+}
+
+inline void transpose(VF (&v)[4]) {
+  const VF ab0 = __builtin_shufflevector(v[0], v[1], 0, 4, 1, 5), ab1 = __builtin_shufflevector(v[0], v[1], 2, 6, 3, 7);
+  const VF cd0 = __builtin_shufflevector(v[2], v[3], 0, 4, 1, 5), cd1 = __builtin_shufflevector(v[2], v[3], 2, 6, 3, 7);
+  v[0] = __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5), v[1] = __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7);
+  v[2] = __builtin_shufflevector(ab1, cd1, 0, 1, 4, 5), v[3] = __builtin_shufflevector(ab1, cd1, 2, 3, 6, 7);
+}
+
+// Columns whose numbers are summed at once; those behind the last are it once more.
+struct Columns {
+  const Weights& w;
+  isize column[TOGETHER];
+
+  Columns(const Weights& from, isize j, isize end) : w(from) {
+    for (isize c = 0; c < TOGETHER; c++) column[c] = least(j + c, end - 1);
+  }
+  const uint8_t* codes(isize c) const { return w.codes + column[c] * w.row; }
+
+  // Of n <= 4 blocks from b on, a vector of the columns for each: scales; and offsets, where they are not the middle code's.
+  void read(isize b, isize n, VF (&scale)[4], VF (&offset)[4]) const {
+    numbers(w.scales, b, n, scale);
+    if (!w.shifts) return;
+    numbers(w.shifts, b, n, offset);
+    if (w.shifts.dtype == U8)
+      for (int i = 0; i < 4; i++) offset[i] *= scale[i];
+  }
+
+  void numbers(const Buf& from, isize b, isize n, VF (&out)[4]) const {
+    for (isize c = 0; c < TOGETHER; c++) {
+      const isize at = column[c] * w.count + b;
+      if (from.dtype == F32) {
+        out[c] = load_part(from.as<float>() + at, n);
+      } else if (from.dtype == F16) {
+        out[c] = n == 4 ? halves(from.as<uint16_t>() + at) : halves(Few<uint16_t>(from.as<uint16_t>() + at, n).four);
+      } else {
+        const Few<uint8_t> codes(from.as<uint8_t>() + at, n);
+        for (int i = 0; i < 4; i++) out[c][i] = codes.four[i];
+      }
+    }
+    transpose(out);
+  }
+  template <class T> struct Few {
+    T four[4] = {};
+    Few(const T* from, isize n) {
+      for (isize i = 0; i < n; i++) four[i] = from[i];
+    }
+  };
+};
+
+// Rows of a: of `spread_digits`, `length` bytes each, with their units and sums by block.
+struct DigitRows {
+  const int8_t* a;
+  isize length;
+  const float *units, *sums;
+};
+
+// Sums of M rows in the columns.
+template <int M, int DIGITS> [[gnu::noinline]] void digit_sums(const Columns& columns, const DigitRows& rows, VF* y) {
+  constexpr int PARTS = 1;  // so many sums hide the latency of an instruction
+  const Weights& w = columns.w;
+  const isize count = w.count;
+  const uint8_t* codes[TOGETHER];
+  for (isize c = 0; c < TOGETHER; c++) codes[c] = columns.codes(c);
+  typedef int32_t Quad __attribute__((may_alias));
+  const Quad* a[M];
+  VF total[M];
+  for (int i = 0; i < M; i++) a[i] = reinterpret_cast<const Quad*>(rows.a + i * rows.length), total[i] = splat(0);
+  static const uint8_t low = 15;
+  const uint8_t* at = &low;
+  asm("" : "+r"(at));  // V8 puts a constant vector together from four instructions
+  const v128_t mask = wasm_v128_load8_splat(at);
+  const bool middle = !w.shifts;
+  for (isize b0 = 0; b0 < count; b0 += 4) {
+    VF scale[4], offset[4];
+    const isize blocks = least(4, count - b0);
+    columns.read(b0, blocks, scale, offset);
+    for (isize n = 0; n < blocks; n++) {
+      VI acc[M][DIGITS][PARTS];
+      for (auto& row : acc)
+        for (auto& digit : row)
+          for (VI& sum : digit) sum = splat_i(0);
+      for (isize k = 0; k < w.block; k += 32) {
+        VF words[4];
+        for (isize c = 0; c < TOGETHER; c++) {
+          words[c] = load(reinterpret_cast<const float*>(codes[c]));
+          codes[c] += 16;
+        }
+        transpose(words);
+#pragma unroll
+        for (int word = 0; word < 4; word++) {
+          const v128_t both = (v128_t)words[word], taken[2] = {both & mask, wasm_u16x8_shr(both, 4) & mask};
+#pragma unroll
+          for (int p = 0; p < 2; p++)
+#pragma unroll
+            for (int i = 0; i < M; i++)
+#pragma unroll
+              for (int d = 0; d < DIGITS; d++) {
+                VI& sum = acc[i][d][p % PARTS];
+                const v128_t digits = wasm_i32x4_splat(a[i][(word * 2 + p) * DIGITS + d]);
+                sum = (VI)wasm_i32x4_relaxed_dot_i8x16_i7x16_add(digits, taken[p], (v128_t)sum);
+                pin(sum);
+              }
+        }
+        for (int i = 0; i < M; i++) {
+          a[i] += 8 * DIGITS;
+          pin(a[i]);
+        }
+      }
+      for (int i = 0; i < M; i++) {
+        VI sums[DIGITS];
+        for (int d = 0; d < DIGITS; d++) sums[d] = PARTS == 2 ? acc[i][d][0] + acc[i][d][PARTS - 1] : acc[i][d][0];
+        VF sum = __builtin_convertvector(sums[0] + (sums[1] << splat_i(8)), VF);
+        if constexpr (DIGITS == 4) sum += __builtin_convertvector(sums[2] + (sums[3] << splat_i(8)), VF) * splat(65536);
+        const isize block = i * count + b0 + n;
+        const VF unit = splat(rows.units[block]), all = splat(rows.sums[block]);
+        if (middle) total[i] += scale[n] * (sum * unit - all * splat(8));
+        else total[i] += scale[n] * (sum * unit) - offset[n] * all;
+      }
+    }
+  }
+  for (int i = 0; i < M; i++) y[i] = total[i];
+}
+
+// Columns [begin, end) of y, whose rows are y_rs apart.
+template <int DIGITS> void digit_columns(const Weights& w, const DigitRows& rows, isize m, isize begin, isize end, float* y, isize y_rs) {
+  const isize ahead = TOGETHER * (TOUCHED / (TOGETHER * w.row) + 1);
+  for (isize j = begin; j < end; j += TOGETHER) {
+    if ((j - begin) % ahead == 0) w.touch(j, least(j + ahead, end));
+    const Columns columns(w, j, end);
+    DigitRows some = rows;
+    for (isize i = 0; i < m;) {
+      const isize two = m - i >= 2 ? 2 : 1;
+      VF found[2];
+      if (two == 2) digit_sums<2, DIGITS>(columns, some, found);
+      else digit_sums<1, DIGITS>(columns, some, found);
+      for (isize r = 0; r < two; r++) store_part(y + (i + r) * y_rs + j, found[r], least(TOGETHER, end - j));
+      some.a += two * some.length, some.units += two * w.count, some.sums += two * w.count;
+      i += two;
+    }
+  }
+}
+
+}  // namespace nbits
+#endif
