@@ -1,4 +1,4 @@
-// Many rows against panels of eight columns whose codes of 4 bits are taken apart once for all rows (relaxed SIMD): exact sums of integers
+// Many rows against panels of eight columns whose codes of 4 or 8 bits are laid out once for all rows (relaxed SIMD): exact sums of integers
 // in each block, of rows as they are for few (nbits/digits.h).
 #pragma once
 #include "nbits/digits.h"
@@ -32,9 +32,10 @@ struct DigitPanels {
   }
   static isize steps(i64 block) { return block >= PANEL_DEPTH ? 1 : PANEL_DEPTH / proven(block); }
 
-  static bool fit(const MatmulNbitsParams& p) { return p.rounded && p.bits == 4 && p.block % 32 == 0 && p.block <= 512; }
-  // Whether one instruction adds four products; where it is three, floats are as fast.
-  static bool pay() { return qgemm::quads() == qgemm::Quads::UNSIGNED || qgemm::quads() == qgemm::Quads::SIGNED; }
+  // Where three instructions add four products, floats are as fast.
+  static bool fit(const MatmulNbitsParams& p) {
+    return p.rounded && p.block % 32 == 0 && p.block <= 512 && digits_fit(proven(p.bits), proven(p.block)) && whole_bytes();
+  }
 
   // False where a number is not finite, or a block too small to be scaled. own: of own_bytes for each thread.
   bool take(Call& call, const float* a, isize a_rs, isize k, char* own, isize each) {
@@ -43,7 +44,7 @@ struct DigitPanels {
       int16_t* row = reinterpret_cast<int16_t*>(own + thread * each);
       for (isize i = proven(begin); i < proven(end); i++)
         if (round_row(w, a + i * a_rs, k, row, units + i * w.count, sums + i * w.count))
-          spread_digits<2>(row, nullptr, depth, rows + i * depth * 2);
+          spread_digits<2>(row, nullptr, depth, w.bits, rows + i * depth * 2);
         else
           __atomic_store_n(&good, false, __ATOMIC_RELAXED);
     });
@@ -56,7 +57,8 @@ struct DigitTile {
   isize length, count;  // from row to row: bytes of a, elements of units and sums
   const float *units, *sums;
   const v128_t* panel;
-  const float *scales, *offsets;  // [blocks, PANEL]; without offsets 8 scales are taken off
+  const float *scales, *offsets;  // [blocks, PANEL]; without offsets the middle code is taken off
+  float zero, flipped;            // what is taken off the codes for it, and what was
   isize blocks, block;
   float* y;  // [M, PANEL], added to
 };
@@ -64,6 +66,8 @@ struct DigitTile {
 template <int M> [[gnu::noinline]] void digit_tile(const DigitTile& t) {
   typedef int32_t Quad __attribute__((may_alias));
   const v128_t* panel = t.panel;
+  VF zero = splat(t.zero), flipped = splat(t.flipped);
+  pin(zero), pin(flipped);  // LLVM would multiply what lies beside them too, and pointers are subnormal
   const Quad* a[M];
   for (int i = 0; i < M; i++) a[i] = reinterpret_cast<const Quad*>(t.a + i * t.length);
   for (isize b = 0; b < t.blocks; b++) {
@@ -98,35 +102,38 @@ template <int M> [[gnu::noinline]] void digit_tile(const DigitTile& t) {
     const float *scales = t.scales + b * PANEL, *offsets = t.offsets + b * PANEL;
 #pragma unroll
     for (int i = 0; i < M; i++) {
-      const VF unit = splat(t.units[i * t.count + b]), all = splat(t.sums[i * t.count + b]), most = all * splat(8);
+      const VF unit = splat(t.units[i * t.count + b]), all = splat(t.sums[i * t.count + b]);
 #pragma unroll
       for (int v = 0; v < 2; v++) {
         float* y = t.y + i * PANEL + v * W;
         const VF sum = __builtin_convertvector(acc[i][0][v] + (acc[i][1][v] << splat_i(8)), VF) * unit;
-        if (t.offsets) store(y, load(y) + load(scales + v * W) * sum - load(offsets + v * W) * all);
-        else store(y, load(y) + load(scales + v * W) * (sum - most));
+        if (t.offsets) store(y, load(y) + load(scales + v * W) * (sum + all * flipped) - load(offsets + v * W) * all);
+        else store(y, load(y) + load(scales + v * W) * (sum - all * zero));
       }
     }
   }
 }
 
-// Codes [from, from + n) of the columns, as the tile reads them: for each word of eight the low halves of its bytes, then the others.
+// Codes [from, from + n) of the columns, as the tile reads them, four of each column at a time: of 4 bits, for each word the low halves of
+// its bytes, then the others.
 [[gnu::noinline]] inline void take_apart(const Columns (&columns)[2], isize from, isize n, v128_t* panel) {
-  const v128_t mask = wasm_i8x16_splat(15);
+  const isize bits = columns[0].w.bits;
+  const v128_t mask = wasm_i8x16_splat(15), flip = wasm_i8x16_splat(int8_t(flips(bits)));
   for (int v = 0; v < 2; v++) {
     const uint8_t* codes[TOGETHER];
-    for (isize c = 0; c < TOGETHER; c++) codes[c] = columns[v].codes(c) + from / 2;
+    for (isize c = 0; c < TOGETHER; c++) codes[c] = columns[v].codes(c) + from * bits / 8;
     v128_t* out = panel + v;
-    for (isize k = 0; k < n; k += 32) {
+    for (isize k = 0; k < n; k += 128 / bits) {
       VF words[4];
       for (isize c = 0; c < TOGETHER; c++) {
         words[c] = load(reinterpret_cast<const float*>(codes[c]));
         codes[c] += 16;
       }
       transpose(words);
-      for (int word = 0; word < 4; word++, out += 4) {
-        const v128_t both = (v128_t)words[word];
-        out[0] = both & mask, out[2] = wasm_u16x8_shr(both, 4) & mask;
+      for (int word = 0; word < 4; word++) {
+        const v128_t all = (v128_t)words[word];
+        if (bits == 8) *out = all ^ flip, out += 2;
+        else out[0] = all & mask, out[2] = wasm_u16x8_shr(all, 4) & mask, out += 4;
       }
     }
   }
@@ -152,6 +159,7 @@ inline void digit_panel(const DigitPanels& p, const gemm::Product& q, isize j, i
   for (isize b = 0; b < w.count; b += steps) {
     DigitTile t{};
     t.blocks = least(steps, w.count - b), t.block = w.block, t.length = p.depth * 2, t.count = w.count, t.panel = panel;
+    t.flipped = flips(w.bits), t.zero = float(1 << (w.bits - 1)) - t.flipped;
     t.scales = scales + b * PANEL, t.offsets = w.shifts ? offsets + b * PANEL : nullptr;
     take_apart(columns, b * w.block, t.blocks * w.block, panel);
     for (isize i = 0, rows; i < p.m; i += rows) {
@@ -174,7 +182,7 @@ inline void digit_panel(const DigitPanels& p, const gemm::Product& q, isize j, i
 
 // False where the rows cannot be rounded; nothing is done then. all, own: bytes of scratch of all threads, and of each.
 inline bool panels(Call& call, DigitPanels p, const gemm::Product& q, isize all, isize own) {
-  if (!DigitPanels::pay() || !p.take(call, q.a, q.a_rs, q.k, call.scratch + all, own)) return false;
+  if (!p.take(call, q.a, q.a_rs, q.k, call.scratch + all, own)) return false;
   const isize count = (q.n + PANEL - 1) / PANEL;
   parallel_for(call.pool, count, gemm::MIN_FLOPS / (2 * q.m * q.k * PANEL + 1) + 1, [&](i64 begin, i64 end, int thread) {
     for (isize at = proven(begin) * PANEL; at < least(proven(end) * PANEL, q.n); at += PANEL)

@@ -1,5 +1,6 @@
-// Four columns of codes of 4 bits against few rows (relaxed SIMD): each number of a row is given as signed bytes, its digits in base 256,
-// whose products with four codes are summed by one instruction. Codes have at most 7 bits, so that every machine gives the same sums.
+// Four columns of codes of 4 or 8 bits against few rows (relaxed SIMD): each number of a row is given as signed bytes, its digits in base
+// 256, whose products with four codes are summed by one instruction. Codes of 4 bits are less than 2^7, so that every machine gives the
+// same sums; those of 8 are taken as the machine takes bytes with their top bit set.
 #pragma once
 #include "nbits/weights.h"
 
@@ -10,15 +11,24 @@ namespace nbits {
 
 constexpr isize TOGETHER = 4;  // columns, one to each lane of a sum
 
-inline bool digits_fit(const Weights& w) { return w.bits == 4 && qgemm::quads() != qgemm::Quads::NONE; }
+// Whether one instruction adds products of four bytes, of which those of one operand may be signed and the others have 8 bits.
+inline bool whole_bytes() { return qgemm::quads() == qgemm::Quads::UNSIGNED || qgemm::quads() == qgemm::Quads::SIGNED; }
+// What makes codes of 8 bits less 128 signed bytes, where they have to be.
+inline uint8_t flips(isize bits) { return bits == 8 && qgemm::quads() == qgemm::Quads::SIGNED ? 128 : 0; }
 
-// From a row of high * 2^15 + low, or of high alone where `low` is missing: for each word of eight codes the digits of the numbers that its
-// low halves of bytes stand for, then of the others; for each digit, the lowest first, four bytes.
-template <int DIGITS> [[gnu::noinline]] void spread_digits(const int16_t* high, const int16_t* low, isize depth, int8_t* out) {
-  for (isize at = 0; at < depth; at += 8)
-    for (isize parity = 0; parity < 2; parity++, out += 4 * DIGITS)
+// Sums of a block stay below 2^31.
+inline bool digits_fit(isize bits, isize block) {
+  return bits == 4 ? qgemm::quads() != qgemm::Quads::NONE : bits == 8 && block <= 256 && whole_bytes();
+}
+
+// From a row of high * 2^15 + low, or of high alone where `low` is missing: for each word of codes the digits of the numbers that its bytes
+// stand for; of 4 bits, those of their low halves, then of the others. For each digit, the lowest first, four bytes.
+template <int DIGITS> [[gnu::noinline]] void spread_digits(const int16_t* high, const int16_t* low, isize depth, isize bits, int8_t* out) {
+  const isize planes = 8 / bits;
+  for (isize at = 0; at < depth; at += 4 * planes)
+    for (isize plane = 0; plane < planes; plane++, out += 4 * DIGITS)
       for (isize l = 0; l < 4; l++) {
-        const isize k = at + 2 * l + parity;
+        const isize k = at + planes * l + plane;
         int32_t v = low ? high[k] * 32768 + low[k] : high[k];
         for (int d = 0; d < DIGITS; d++) {
           const int8_t digit = int8_t(v);
@@ -84,8 +94,8 @@ struct DigitRows {
 };
 
 // Sums of M rows in the columns.
-template <int M, int DIGITS> [[gnu::noinline]] void digit_sums(const Columns& columns, const DigitRows& rows, VF* y) {
-  constexpr int PARTS = 1;  // so many sums hide the latency of an instruction
+template <int M, int DIGITS, int BITS> [[gnu::noinline]] void digit_sums(const Columns& columns, const DigitRows& rows, VF* y) {
+  constexpr int PLANES = 8 / BITS;
   const Weights& w = columns.w;
   const isize count = w.count;
   const uint8_t* codes[TOGETHER];
@@ -94,21 +104,21 @@ template <int M, int DIGITS> [[gnu::noinline]] void digit_sums(const Columns& co
   const Quad* a[M];
   VF total[M];
   for (int i = 0; i < M; i++) a[i] = reinterpret_cast<const Quad*>(rows.a + i * rows.length), total[i] = splat(0);
-  static const uint8_t low = 15;
-  const uint8_t* at = &low;
-  asm("" : "+r"(at));  // V8 puts a constant vector together from four instructions
-  const v128_t mask = wasm_v128_load8_splat(at);
+  const uint8_t flip = flips(BITS);
+  uint8_t constant = BITS == 4 ? 15 : flip;
+  asm("" : "+r"(constant));  // V8 puts a constant vector together from four instructions
+  const v128_t mask = wasm_i8x16_splat(int8_t(constant));
   const bool middle = !w.shifts;
+  const VF zero = splat(float((1 << (BITS - 1)) - flip)), flipped = splat(float(flip));
   for (isize b0 = 0; b0 < count; b0 += 4) {
     VF scale[4], offset[4];
     const isize blocks = least(4, count - b0);
     columns.read(b0, blocks, scale, offset);
     for (isize n = 0; n < blocks; n++) {
-      VI acc[M][DIGITS][PARTS];
+      VI acc[M][DIGITS];
       for (auto& row : acc)
-        for (auto& digit : row)
-          for (VI& sum : digit) sum = splat_i(0);
-      for (isize k = 0; k < w.block; k += 32) {
+        for (VI& sum : row) sum = splat_i(0);
+      for (isize k = 0; k < w.block; k += 16 * PLANES) {
         VF words[4];
         for (isize c = 0; c < TOGETHER; c++) {
           words[c] = load(reinterpret_cast<const float*>(codes[c]));
@@ -117,33 +127,32 @@ template <int M, int DIGITS> [[gnu::noinline]] void digit_sums(const Columns& co
         transpose(words);
 #pragma unroll
         for (int word = 0; word < 4; word++) {
-          const v128_t both = (v128_t)words[word], taken[2] = {both & mask, wasm_u16x8_shr(both, 4) & mask};
+          const v128_t all = (v128_t)words[word];
+          const v128_t taken[2] = {BITS == 8 ? all ^ mask : all & mask, BITS == 8 ? all : wasm_u16x8_shr(all, 4) & mask};
 #pragma unroll
-          for (int p = 0; p < 2; p++)
+          for (int p = 0; p < PLANES; p++)
 #pragma unroll
             for (int i = 0; i < M; i++)
 #pragma unroll
               for (int d = 0; d < DIGITS; d++) {
-                VI& sum = acc[i][d][p % PARTS];
-                const v128_t digits = wasm_i32x4_splat(a[i][(word * 2 + p) * DIGITS + d]);
+                VI& sum = acc[i][d];
+                const v128_t digits = wasm_i32x4_splat(a[i][(word * PLANES + p) * DIGITS + d]);
                 sum = (VI)wasm_i32x4_relaxed_dot_i8x16_i7x16_add(digits, taken[p], (v128_t)sum);
                 pin(sum);
               }
         }
         for (int i = 0; i < M; i++) {
-          a[i] += 8 * DIGITS;
+          a[i] += 4 * PLANES * DIGITS;
           pin(a[i]);
         }
       }
       for (int i = 0; i < M; i++) {
-        VI sums[DIGITS];
-        for (int d = 0; d < DIGITS; d++) sums[d] = PARTS == 2 ? acc[i][d][0] + acc[i][d][PARTS - 1] : acc[i][d][0];
-        VF sum = __builtin_convertvector(sums[0] + (sums[1] << splat_i(8)), VF);
-        if constexpr (DIGITS == 4) sum += __builtin_convertvector(sums[2] + (sums[3] << splat_i(8)), VF) * splat(65536);
+        VF sum = __builtin_convertvector(acc[i][0] + (acc[i][1] << splat_i(8)), VF);
+        if constexpr (DIGITS == 4) sum += __builtin_convertvector(acc[i][2] + (acc[i][3] << splat_i(8)), VF) * splat(65536);
         const isize block = i * count + b0 + n;
         const VF unit = splat(rows.units[block]), all = splat(rows.sums[block]);
-        if (middle) total[i] += scale[n] * (sum * unit - all * splat(8));
-        else total[i] += scale[n] * (sum * unit) - offset[n] * all;
+        if (middle) total[i] += scale[n] * (sum * unit - all * zero);
+        else total[i] += scale[n] * (sum * unit + all * flipped) - offset[n] * all;
       }
     }
   }
@@ -151,7 +160,7 @@ template <int M, int DIGITS> [[gnu::noinline]] void digit_sums(const Columns& co
 }
 
 // Columns [begin, end) of y, whose rows are y_rs apart.
-template <int DIGITS> void digit_columns(const Weights& w, const DigitRows& rows, isize m, isize begin, isize end, float* y, isize y_rs) {
+template <int DIGITS, int BITS> void digit_columns(const Weights& w, const DigitRows& rows, isize m, isize begin, isize end, float* y, isize y_rs) {
   const isize ahead = TOGETHER * (TOUCHED / (TOGETHER * w.row) + 1);
   for (isize j = begin; j < end; j += TOGETHER) {
     if ((j - begin) % ahead == 0) w.touch(j, least(j + ahead, end));
@@ -160,8 +169,8 @@ template <int DIGITS> void digit_columns(const Weights& w, const DigitRows& rows
     for (isize i = 0; i < m;) {
       const isize two = m - i >= 2 ? 2 : 1;
       VF found[2];
-      if (two == 2) digit_sums<2, DIGITS>(columns, some, found);
-      else digit_sums<1, DIGITS>(columns, some, found);
+      if (two == 2) digit_sums<2, DIGITS, BITS>(columns, some, found);
+      else digit_sums<1, DIGITS, BITS>(columns, some, found);
       for (isize r = 0; r < two; r++) store_part(y + (i + r) * y_rs + j, found[r], least(TOGETHER, end - j));
       some.a += two * some.length, some.units += two * w.count, some.sums += two * w.count;
       i += two;

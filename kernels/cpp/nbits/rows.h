@@ -175,11 +175,11 @@ struct Unpacked {
     }
 #endif
 #if defined(__wasm_relaxed_simd__)
-    digits = digits_fit(w);
+    digits = digits_fit(w.bits, w.block);
     int8_t* to = reinterpret_cast<int8_t*>(rounded);
     for (isize i = 0; digits && i < m; i++, to += digits_length())
-      if (split) spread_digits<4>(natural + i * depth, rest + i * depth, depth, to);
-      else spread_digits<2>(natural + i * depth, nullptr, depth, to);
+      if (split) spread_digits<4>(natural + i * depth, rest + i * depth, depth, w.bits, to);
+      else spread_digits<2>(natural + i * depth, nullptr, depth, w.bits, to);
     if (digits) return true;
 #endif
     const isize lanes = word_lanes(w.bits), chunk = LANES * planes, apart = chunk / lanes;
