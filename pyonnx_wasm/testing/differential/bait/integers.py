@@ -175,7 +175,7 @@ def dequantised(m: Sketch) -> None:
 def blocks_of_bits(m: Sketch) -> None:
     """MatMulNBits over odd shapes; its scales and zero points are views."""
     bits, block = m.choice((4, 4, 8, 2)), m.choice((16, 32, 64, 128))
-    k, n = m.choice((*ODD, 100, 129, 160)), m.choice(ODD)
+    k, n = m.choice((*ODD, 100, 129, 160, 1100)), m.choice(ODD)
     count = -(-k // block)
     rows = -(-count * bits // 8)
     b = m.const(m.whole_numbers(0, 255, (n, count, block * bits // 8), np.uint8, True))
