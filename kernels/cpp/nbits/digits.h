@@ -1,6 +1,6 @@
 // Four columns of codes of 4 or 8 bits against few rows (relaxed SIMD): each number of a row is given as signed bytes, its digits in base
-// 256, whose products with four codes are summed by one instruction. Codes of 4 bits are less than 2^7, so that every machine gives the
-// same sums; those of 8 are taken as the machine takes bytes with their top bit set.
+// 256, whose products with four codes are summed by one instruction, where it is one on this machine: of three, `dot` of nbits/rows.h needs
+// fewer. Codes of 8 bits are taken as the machine takes bytes with their top bit set.
 #pragma once
 #include "nbits/weights.h"
 
@@ -16,9 +16,9 @@ inline bool whole_bytes() { return qgemm::quads() == qgemm::Quads::UNSIGNED || q
 // What makes codes of 8 bits less 128 signed bytes, where they have to be.
 inline uint8_t flips(isize bits) { return bits == 8 && qgemm::quads() == qgemm::Quads::SIGNED ? 128 : 0; }
 
-// Sums of a block stay below 2^31.
+// Whether it pays, and sums of a block stay below 2^31.
 inline bool digits_fit(isize bits, isize block) {
-  return bits == 4 ? qgemm::quads() != qgemm::Quads::NONE : bits == 8 && block <= 256 && whole_bytes();
+  return (bits == 4 || (bits == 8 && block <= 256)) && whole_bytes();
 }
 
 // From a row of high * 2^15 + low, or of high alone where `low` is missing: for each word of codes the digits of the numbers that its bytes
