@@ -4,6 +4,7 @@
 #pragma once
 #include "epilogue.h"
 #include "gemm.h"
+#include "strips.h"
 
 namespace dw {
 
@@ -16,10 +17,14 @@ struct Shape {
 };
 
 // 3 x 3 or 5 x 5 taps, stride 1 or 2.
-inline bool paired(const Shape& s) {
-  const bool square = s.kh == s.kw && (s.kh == 3 || s.kh == 5) && s.sh == s.sw && s.sh <= 2 && s.dh == 1 && s.dw == 1;
-  return square && s.ow >= 4 && s.oh >= 2;
+inline bool usual(const Shape& s) {
+  const bool square = s.kh == s.kw && (s.kh == 3 || s.kh == 5) && s.sh == s.sw;
+  return square && s.sh <= 2 && s.dh == 1 && s.dw == 1;
 }
+
+// By strips, from rows that need no padding.
+inline bool direct(const Shape& s) { return W > 4 && usual(s); }
+inline bool paired(const Shape& s) { return W == 4 && usual(s) && s.ow >= 4 && s.oh >= 2; }
 
 struct Band {
   isize phase;   // floats of one column phase of a row
@@ -33,6 +38,7 @@ inline Band band(const Shape& s) {
   Band b;
   b.phase = round_up(s.ow, W) + (s.kw - 1) * s.dw / s.sw + 1;
   b.pitch = b.phase * least(s.sw, (s.kw - 1) * s.dw + 1);
+  if (direct(s)) b.phase = b.pitch = most(s.iw, 1);
   if (paired(s)) b.phase = b.pitch = most(s.pw + s.iw, s.sw * s.ow + s.kw + 3);
   const isize reach = (s.kh - 1) * s.dh + 1;
   b.rows = least(s.oh, most((BUDGET / b.pitch - reach) / s.sh + 1, most(4, reach / s.sh)));
@@ -77,6 +83,16 @@ inline void copy_row(const Shape& s, const Band& b, const float* x, float* out) 
     gemm::fill_zero(out, in.lo);
     gemm::copy_strided(x + from + in.lo * s.sw, s.sw, out + in.lo, in.hi - in.lo);
     gemm::fill_zero(out + in.hi, b.phase - in.hi);
+  }
+}
+
+// row(i) gives input row i of the band.
+inline void copy_band(const Shape& s, const Band& b, isize inputs, auto&& row, float* in) {
+  for (isize i = 0; i < inputs; i++) {
+    const float* x = row(i);
+    if (!paired(s)) copy_row(s, b, x, in + i * b.pitch);
+    else if (x) gemm::copy_floats(x, in + i * b.pitch + s.pw, s.iw);
+    else gemm::fill_zero(in + i * b.pitch + s.pw, s.iw);
   }
 }
 
@@ -126,52 +142,28 @@ struct Clamp {
   float low = -__builtin_inff(), high = __builtin_inff();
 };
 
-// L floats side by side.
-template <int L> struct Lanes {
-  typedef float V __attribute__((ext_vector_type(L)));
-  static V load(const float* p) {
-    V v;
-    __builtin_memcpy(&v, p, sizeof v);
-    return v;
-  }
-  static void store(float* p, V v) { __builtin_memcpy(p, &v, sizeof v); }
-  static V even(V a, V b) {
-    if constexpr (L == 4) return __builtin_shufflevector(a, b, 0, 2, 4, 6);
-    else if constexpr (L == 8) return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14);
-    else return __builtin_shufflevector(a, b, 0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
-  }
-  static V odd(V a, V b) {
-    if constexpr (L == 4) return __builtin_shufflevector(a, b, 1, 3, 5, 7);
-    else if constexpr (L == 8) return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15);
-    else return __builtin_shufflevector(a, b, 1, 3, 5, 7, 9, 11, 13, 15, 17, 19, 21, 23, 25, 27, 29, 31);
-  }
-};
-
-// Columns [j, j + L) of two rows of outputs.
-template <int K, int S, int L>
+// Columns [j, j + W) of two rows of outputs.
+template <int K, int S>
 [[gnu::noinline]] inline void two_rows(isize ow, isize pitch, const float* in, const float* w, float start, Clamp clamp, float* y) {
-  using F = Lanes<L>;
-  using V = typename F::V;
   constexpr bool HELD = K == 3;  // the taps stay in registers
-  V tap[HELD ? K * K : 1];
+  VF tap[HELD ? K * K : 1];
   if constexpr (HELD)
-    for (int i = 0; i < K * K; i++) tap[i] = (V)(w[i]);
-  auto weight = [&](int i) { return HELD ? tap[i] : (V)(w[i]); };
-  const V low = (V)(clamp.low), high = (V)(clamp.high);
-  for (isize j = 0;; j = least(j + L, ow - L)) {
-    V first = (V)start, second = (V)start;
+    for (int i = 0; i < K * K; i++) tap[i] = splat(w[i]);
+  auto weight = [&](int i) { return HELD ? tap[i] : splat(w[i]); };
+  const VF low = splat(clamp.low), high = splat(clamp.high);
+  for (isize j = 0;; j = least(j + W, ow - W)) {
+    VF first = splat(start), second = splat(start);
     auto input_row = [&](int i) __attribute__((always_inline)) {
       const float* row = in + i * pitch + j * S;
-      V x[K];
+      VF x[K];
 #pragma unroll
       for (int t = 0; t < K; t += S) {
-        const V a = F::load(row + t);
         if constexpr (S == 1) {
-          x[t] = a;
+          x[t] = load(row + t);
         } else {
-          const V b = F::load(row + t + L);
-          x[t] = F::even(a, b);
-          if (t + 1 < K) x[t + 1] = F::odd(a, b);
+          const VFF v = joined(load(row + t), load(row + t + W));
+          x[t] = v.even;
+          if (t + 1 < K) x[t + 1] = v.odd;
         }
       }
 #pragma unroll
@@ -189,23 +181,64 @@ template <int K, int S, int L>
 #pragma nounroll
       for (int i = 0; i < K + S; i++) input_row(i);
     }
-    F::store(y + j, vmin(vmax(first, low), high));
-    F::store(y + ow + j, vmin(vmax(second, low), high));
-    if (j == ow - L) break;
+    store(y + j, vmin(vmax(first, low), high));
+    store(y + ow + j, vmin(vmax(second, low), high));
+    if (j == ow - W) break;
   }
 }
 
 inline void pairs(const Shape& s, isize pitch, isize count, const float* in, const float* w, float start, Clamp clamp, float* y) {
-  auto lanes = [&]<int MOST>() {
-    constexpr int L = MOST < W ? MOST : W;
-    return s.kh == 3 ? s.sh == 1 ? two_rows<3, 1, L> : two_rows<3, 2, L> : s.sh == 1 ? two_rows<5, 1, L> : two_rows<5, 2, L>;
-  };
-  const auto go = s.ow >= 16 ? lanes.template operator()<16>() : s.ow >= 8 ? lanes.template operator()<8>() : lanes.template operator()<4>();
+  const auto go = s.kh == 3 ? s.sh == 1 ? two_rows<3, 1> : two_rows<3, 2> : s.sh == 1 ? two_rows<5, 1> : two_rows<5, 2>;
   for (isize r = 0;; r = least(r + 2, count - 2)) {
     go(s.ow, pitch, in + r * s.sh * pitch, w, start, clamp, y + r * s.ow);
     if (r == count - 2) break;
   }
 }
+
+#if defined(__AVX__)
+template <int K> struct Sums {
+  static constexpr bool LOWEST = false, HELD = K == 3;  // the taps stay in registers
+  const float* w;
+  VF start, low, high, tap[HELD ? K * K : 1];
+
+  Sums(const float* w, float start, Clamp clamp) : w(w), start(splat(start)), low(splat(clamp.low)), high(splat(clamp.high)) {
+    if constexpr (HELD)
+      for (int i = 0; i < K * K; i++) tap[i] = splat(w[i]);
+  }
+  struct Row {
+    VF x[K];
+  };
+  Row row(const VF (&x)[K]) const {
+    Row r;
+    for (int t = 0; t < K; t++) r.x[t] = x[t];
+    return r;
+  }
+  VF add(VF sum, const Row& row, int i) const {
+#pragma unroll
+    for (int t = 0; t < K; t++) sum = fma(HELD ? tap[i * K + t] : splat(w[i * K + t]), row.x[t], sum);
+    return sum;
+  }
+  VF end(VF sum) const { return vmin(vmax(sum, low), high); }
+};
+
+template <int K, int S, bool HALF>
+[[gnu::noinline]] inline void strip(const strips::Strip& s, const float* w, float start, Clamp clamp) {
+  Sums<K> sums(w, start, clamp);
+  strips::walk<K, S, HALF>(s, sums);
+}
+
+// `count` rows of outputs from row r0 on; x begins with input row h0 and ends before row h1.
+inline void direct_rows(const Shape& s, isize r0, isize count, const float* x, isize h0, isize h1, const float* w, float start, Clamp clamp, float* y) {
+  auto lanes = [&]<bool HALF>() {
+    return s.kh == 3 ? s.sh == 1 ? strip<3, 1, HALF> : strip<3, 2, HALF> : s.sh == 1 ? strip<5, 1, HALF> : strip<5, 2, HALF>;
+  };
+  const auto go = strips::halved(s.ow) ? lanes.template operator()<true>() : lanes.template operator()<false>();
+  for (isize j = 0; j < s.ow; j += W)
+    go({x, h1 - h0, s.iw, r0 * s.sh - s.ph - h0, j * s.sw - s.pw, count, s.ow - j, s.ow, y + j}, w, start, clamp);
+}
+#else
+inline void direct_rows(const Shape&, isize, isize, const float*, isize, isize, const float*, float, Clamp, float*) {}
+#endif
 
 [[gnu::noinline]] inline void any_rows(const Shape& s, isize pitch, isize count, const float* in, const float* w, const isize* offset, VF start,
                                        Clamp clamp, float* y) {
@@ -219,8 +252,9 @@ inline void pairs(const Shape& s, isize pitch, isize count, const float* in, con
 
 constexpr isize MAX_COLUMNS = 64;  // taps of a row
 
-// Where planes come from and go to. `row` gives one row of plane `at`, `start` and `out` where `count` rows of output channel o of
-// image i are to be written and from what they start, `clamp` what `paired` windows are kept to, `finish` does the rest.
+// Where planes come from and go to. `row` gives one row of plane `at`, `rows` several in a piece (copied into `memory` or not), `start` and
+// `out` where `count` rows of output channel o of image i are to be written and from what they start, `clamp` what `usual` windows are kept
+// to, `finish` does the rest.
 struct Floats {
   const Shape& s;
   const float* x;
@@ -229,8 +263,9 @@ struct Floats {
   const Epilogue& e;
 
   const float* row(isize at, isize h) const { return x + (at * s.ih + h) * s.iw; }
+  const float* rows(isize at, isize h0, isize, float*) const { return row(at, h0); }
   VF start(isize o) const { return e.start(o, 0, 1); }
-  bool clamps() const { return paired(s) && e.simple() && !e.res && e.act != Act::NONE; }
+  bool clamps() const { return (direct(s) || paired(s)) && e.simple() && !e.res && e.act != Act::NONE; }
   Clamp clamp() const { return clamps() ? Clamp{e.low(), e.high()} : Clamp(); }
   float* out(isize image, isize o, isize r0) const { return y + (image * m + o) * pixels + r0 * s.ow; }
   void finish(isize image, isize o, isize r0, isize count, float* y) const {
@@ -257,20 +292,18 @@ inline void run_planes(Call& call, const Shape& s, isize n, isize c, isize multi
     isize image = proven(begin / c), channel = proven(begin % c);
     for (isize at = proven(begin), last = proven(end); at < last; at++) {
       for (isize r0 = 0; r0 < s.oh; r0 += b.rows) {
-        const isize count = least(b.rows, s.oh - r0), inputs = (count - 1) * s.sh + (s.kh - 1) * s.dh + 1;
-        for (isize i = 0; i < inputs; i++) {
-          const isize h = r0 * s.sh - s.ph + i;
-          const float* row = h >= 0 && h < s.ih ? p.row(at, h) : nullptr;
-          if (!paired(s)) copy_row(s, b, row, in + i * b.pitch);
-          else if (row) gemm::copy_floats(row, in + i * b.pitch + s.pw, s.iw);
-          else gemm::fill_zero(in + i * b.pitch + s.pw, s.iw);
-        }
+        const isize count = least(b.rows, s.oh - r0), inputs = (count - 1) * s.sh + (s.kh - 1) * s.dh + 1, top = r0 * s.sh - s.ph;
+        const isize h0 = least(most(top, 0), s.ih), h1 = most(least(top + inputs, s.ih), h0);
+        const float* x = in;
+        if (direct(s)) x = p.rows(at, h0, h1, in);
+        else copy_band(s, b, inputs, [&](isize i) { return top + i >= h0 && top + i < h1 ? p.row(at, top + i) : nullptr; }, in);
         for (isize q = 0; q < multiplier; q++) {
           const isize o = channel * multiplier + q;
           float* yr = p.out(image, o, r0);
           const float* wo = w + o * taps;
           const VF start = p.start(o);
-          any_rows(s, b.pitch, count, in, wo, offset, start, p.clamp(), yr);
+          if (direct(s)) direct_rows(s, r0, count, x, h0, h1, wo, start[0], p.clamp(), yr);
+          else any_rows(s, b.pitch, count, in, wo, offset, start, p.clamp(), yr);
           p.finish(image, o, r0, count, yr);
         }
       }

@@ -150,20 +150,22 @@ struct Bytes {
   isize m;
   float *line, *sums;
 
-  const float* row(isize at, isize h) const {
-    const uint8_t* from = q.b + (at * s.ih + h) * s.iw;
+  const float* row(isize at, isize h) const { return rows(at, h, h + 1, line); }
+  const float* rows(isize at, isize h0, isize h1, float* memory) const {
+    const uint8_t* from = q.b + (at * s.ih + h0) * s.iw;
     const i32 zero = !q.zb ? 0 : q.b_signed ? int8_t(*q.zb) : *q.zb;
     const uint8_t flip = q.b_signed ? 0x80 : 0;  // signed bytes become unsigned ones of 128 more
     const float less = float(zero + flip);
+    const isize n = (h1 - h0) * s.iw;
     isize i = 0;
-    for (; i + 16 <= s.iw; i += 16) {
+    for (; i + 16 <= n; i += 16) {
       VB16 bytes;
       __builtin_memcpy(&bytes, from + i, sizeof bytes);
       const VF16 v = floats(bytes ^ (VB16)flip) - (VF16)less;
-      __builtin_memcpy(line + i, &v, sizeof v);
+      __builtin_memcpy(memory + i, &v, sizeof v);
     }
-    for (; i < s.iw; i++) line[i] = float(from[i] ^ flip) - less;
-    return line;
+    for (; i < n; i++) memory[i] = float(from[i] ^ flip) - less;
+    return memory;
   }
   VF start(isize) const { return splat(0); }
   dw::Clamp clamp() const { return {}; }
