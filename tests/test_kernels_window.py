@@ -79,6 +79,23 @@ def test_pool(op: int, dtype: str, seed: int) -> None:
         np.testing.assert_array_equal(indices, places)
 
 
+@pytest.mark.parametrize(("kernel", "stride"), [(2, 2), (3, 1), (3, 2), (5, 1)])
+def test_pool_widths(kernel: int, stride: int) -> None:
+    """Maxima of square windows, by every number of outputs in a row around one vector and two, and by where a NaN lies."""
+    rng = np.random.default_rng(kernel + stride)
+    for width in range(1, 36):
+        out = [1, int(rng.integers(1, 7)), width]
+        pad, end = ([0, *(int(p) for p in rng.choice([kernel // 2, 0, 1, -1, kernel], 2))] for _ in range(2))
+        size = [1, *(max((n - 1) * stride + kernel - p - q, 1) for n, p, q in zip(out[1:], pad[1:], end[1:], strict=True))]
+        w: dict[str, Any] = {"kernel": [1, kernel, kernel], "stride": [1, stride, stride], "dilation": [1, 1, 1], "pad": pad, "pad_end": end}
+        w |= {"count_include_pad": 0, "p": 1, "storage_order": 0}
+        for special in ([], [np.inf, -np.inf], [np.nan], [np.nan] * 9, [-np.inf] * 999):
+            x = sample(rng, "float32", (3, *size))
+            x.reshape(-1)[rng.integers(0, x.size, len(special))] = special
+            y = run("pool", [("float32", (3, *out)), None], [x], 2, op=0, planes=3, **{"in": size, "out": out}, **w)
+            np.testing.assert_array_equal(y, pooled(x.astype(np.float64), 0, out, w)[0])
+
+
 def test_pool_refuses_what_does_not_fit() -> None:
     x = np.zeros((1, 1, 4, 4), np.float32)
     one = (1, 1, 1)

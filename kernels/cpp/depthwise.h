@@ -24,7 +24,7 @@ inline bool usual(const Shape& s) {
 
 // By strips, from rows that need no padding.
 inline bool direct(const Shape& s) { return W > 4 && usual(s); }
-inline bool paired(const Shape& s) { return W == 4 && usual(s) && s.ow >= 4 && s.oh >= 2; }
+inline bool paired(const Shape& s) { return W == 4 && usual(s) && s.pw >= 0 && s.ow >= 4 && s.oh >= 2; }
 
 struct Band {
   isize phase;   // floats of one column phase of a row
@@ -161,7 +161,8 @@ template <int K, int S>
         if constexpr (S == 1) {
           x[t] = load(row + t);
         } else {
-          const VFF v = joined(load(row + t), load(row + t + W));
+          VFF v;
+          join(v, load(row + t), load(row + t + W));
           x[t] = v.even;
           if (t + 1 < K) x[t + 1] = v.odd;
         }

@@ -2,11 +2,14 @@
 #include "params.h"
 #include "simd.h"
 #include "strided.h"
+#include "strips.h"
 
+#include <algorithm>
 #include <cmath>
 #include <initializer_list>
 #include <limits>
 #include <type_traits>
+#include <utility>
 
 namespace {
 
@@ -227,6 +230,62 @@ struct Pooling {
   }
 };
 
+#if defined(__AVX__)
+// Where nothing is NaN: a vector's maximum keeps one of an operand only.
+template <int K, int S> struct Maxima {
+  static constexpr bool LOWEST = true;
+  const VF start = splat(strips::Outside<LOWEST>::VALUE);
+  strips::Mask nan = strips::lanes(0, 0);
+
+  VF row(const VF (&x)[K]) {
+    if constexpr (S == 1) nan |= strips::unordered(x[0], x[K - 1]);  // they have all columns
+    else
+      for (int t = 0; t < K; t += 2) nan |= strips::unordered(x[t], x[t + 1 < K ? t + 1 : t]);
+    VF m = x[0];
+    for (int t = 1; t < K; t++) m = vmax(m, x[t]);
+    return m;
+  }
+  VF add(VF sum, VF row, int) const { return vmax(sum, row); }
+  VF end(VF sum) const { return sum; }
+};
+
+// False where there is a NaN.
+template <int K, int S, bool HALF> [[gnu::noinline]] bool strip(const strips::Strip& s) {
+  Maxima<K, S> maxima;
+  strips::walk<K, S, HALF>(s, maxima);
+  return !strips::any(maxima.nan);
+}
+
+struct Strips {
+  bool (*go)(const strips::Strip&) = nullptr;
+  i64 rows = 0, bands = 0;  // of a plane's outputs
+
+  Strips(const PoolParams& p, const PoolBufs& b) {
+    const bool flat = p.kernel[0] == 1 && p.stride[0] == 1 && p.pad[0] == 0 && p.in[0] == p.out[0];
+    const bool square = p.kernel[1] == p.kernel[2] && p.stride[1] == p.stride[2] && p.dilation[1] == 1 && p.dilation[2] == 1;
+    if (p.op != MAX || b.x.dtype != F32 || b.indices || !flat || !square) return;
+    const i64 k = p.kernel[2], s = p.stride[2];
+    auto find = [&]<bool HALF>() {
+      return k == 2 && s == 2 ? strip<2, 2, HALF> : k == 3 && s == 2 ? strip<3, 2, HALF> : k == 3 && s == 1 ? strip<3, 1, HALF>
+             : k == 5 && s == 1 ? strip<5, 1, HALF> : nullptr;
+    };
+    go = strips::halved(p.out[2]) ? find.template operator()<true>() : find.template operator()<false>();
+    rows = std::clamp<i64>((1 << 12) / (p.in[2] * s + 1), 8, p.out[1]);
+    bands = (p.out[1] + rows - 1) / rows;
+  }
+};
+
+// Whether that was all.
+bool band(const Strips& by, const PoolParams& p, const PoolBufs& b, i64 plane, i64 r0, i64 count) {
+  const float* x = b.x.as<float>() + plane * p.in[1] * p.in[2];
+  float* y = b.y.as<float>() + (plane * p.out[1] + r0) * p.out[2];
+  bool done = true;
+  for (i64 j = 0; j < p.out[2]; j += W)
+    done &= by.go({x, p.in[1], p.in[2], r0 * p.stride[1] - p.pad[1], j * p.stride[2] - p.pad[2], count, p.out[2] - j, p.out[2], y + j});
+  return done;
+}
+#endif
+
 void run(Call& call) {
   const auto& p = *reinterpret_cast<const PoolParams*>(call.params);
   auto& b = *reinterpret_cast<const PoolBufs*>(call.bufs);
@@ -238,7 +297,7 @@ void run(Call& call) {
   double* counts = reinterpret_cast<double*>(call.scratch + bytes * pool_threads(call.pool));
   if (p.op == AVERAGE)
     for (i64 i = 0; i < width; i++) counts[i] = double(pooling.divisor(2, i));
-  parallel_for(call.pool, p.planes * lines, 1 + i64((1 << 15) / (cost + 1)), [&](i64 at, i64 end, int thread) {
+  auto rows = [&](i64 at, i64 end, int thread) {
     char* row = call.scratch + thread * bytes;
     i64 which = at / lines, od = at % lines / p.out[1], oh = at % p.out[1];
     for (; at < end; at++) {
@@ -258,7 +317,19 @@ void run(Call& call) {
         if (++od == p.out[0]) od = 0, which++;
       }
     }
-  });
+  };
+#if defined(__AVX__)
+  if (const Strips by(p, b); by.go) {
+    const i64 grain = 1 + i64((1 << 15) / (cost * double(by.rows) / 4 + 1));
+    return parallel_for(call.pool, p.planes * p.out[0] * by.bands, grain, [&](i64 at, i64 end, int thread) {
+      for (; at < end; at++) {
+        const i64 which = at / by.bands, r0 = at % by.bands * by.rows, count = std::min(by.rows, p.out[1] - r0);
+        if (!band(by, p, b, which, r0, count)) rows(which * p.out[1] + r0, which * p.out[1] + r0 + count, thread);
+      }
+    });
+  }
+#endif
+  parallel_for(call.pool, p.planes * lines, 1 + i64((1 << 15) / (cost + 1)), std::move(rows));
 }
 
 }  // namespace

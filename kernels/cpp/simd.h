@@ -34,11 +34,9 @@ inline void store4(float* p, VF4 v) { __builtin_memcpy(p, &v, sizeof v); }
 
 // a before b; .even and .odd are every second element.
 typedef float VFF __attribute__((ext_vector_type(2 * W)));
-inline VFF joined(VF a, VF b) {
+inline void join(VFF& v, VF a, VF b) {
   const VF both[2] = {a, b};
-  VFF v;
   __builtin_memcpy(&v, both, sizeof v);
-  return v;
 }
 
 // The first n lanes (0 <= n <= W); the others read as zero, are not written, and their memory is never touched.

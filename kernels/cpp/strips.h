@@ -81,7 +81,8 @@ template <int K, int S, bool HALF, bool LOWEST> struct Reader {
         x[t] = load(a + t, in[t], other);
         if constexpr (HALF) x[t] = load(b + t - W / 2, upper[t], x[t]);
       } else {
-        const VFF v = joined(load(a + t, in[t], other), load(b + t, in[HALF ? t : t + 1], other));
+        VFF v;
+        join(v, load(a + t, in[t], other), load(b + t, in[HALF ? t : t + 1], other));
         x[t] = v.even;
         if (t + 1 < K) x[t + 1] = v.odd;
       }

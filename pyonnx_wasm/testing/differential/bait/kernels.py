@@ -28,6 +28,20 @@ def windows(m: Sketch) -> None:
 
 
 @bait
+def pools(m: Sketch) -> None:
+    """Pools of every small window and stride, over rows of up to two vectors and more, sides and corners; what is not finite too."""
+    kernel = [m.choice((2, 3, 3, 5))] * 2 if m.chance(0.8) else [m.integer(1, 4) for _ in range(2)]
+    strides = [m.integer(1, 2)] * 2 if m.chance(0.8) else [m.integer(1, 3) for _ in range(2)]
+    pads = [m.integer(0, k - 1 if m.chance(0.2) else k // 2) for k in kernel * 2]
+    high = m.choice((6, 12, 40, 70))
+    sides = [max(m.size(1, high), k - before - after, 1) for k, before, after in zip(kernel, pads[:2], pads[2:], strict=True)]
+    name = "MaxPool" if m.chance(0.8) else "AveragePool"
+    x = m.operand(FLOAT, (m.size(1, 2), m.choice((1, 2, 3, 9)), *sides), "any", constant=0.05)
+    ceil = m.choice((None, 0, 1)) if m.opset >= 10 else None
+    m.result(m.node(name, x, kernel_shape=kernel, pads=pads, strides=strides, ceil_mode=ceil))
+
+
+@bait
 def packed(m: Sketch) -> None:
     """Products of few and many rows by weights large enough to be packed, in one band or several, read once or twice."""
     rows, k, columns = m.size(1, m.choice((1, 4, 17, 70))), m.choice(LONG), m.choice(LONG)
