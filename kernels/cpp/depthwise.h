@@ -34,14 +34,14 @@ struct Band {
 };
 
 inline Band band(const Shape& s) {
-  constexpr isize BUDGET = 24 << 8;  // floats: most of a level-1 cache
+  const isize budget = (direct(s) ? 13 : 24) << 8;  // floats: a quarter of a level-1 cache, which holds the outputs and the next rows too; most
   Band b;
   b.phase = round_up(s.ow, W) + (s.kw - 1) * s.dw / s.sw + 1;
   b.pitch = b.phase * least(s.sw, (s.kw - 1) * s.dw + 1);
   if (direct(s)) b.phase = b.pitch = most(s.iw, 1);
   if (paired(s)) b.phase = b.pitch = most(s.pw + s.iw, s.sw * s.ow + s.kw + 3);
   const isize reach = (s.kh - 1) * s.dh + 1;
-  b.rows = least(s.oh, most((BUDGET / b.pitch - reach) / s.sh + 1, most(4, reach / s.sh)));
+  b.rows = least(s.oh, most((budget / b.pitch - reach) / s.sh + 1, most(4, reach / s.sh)));
   while (paired(s) && s.oh % b.rows == 1) b.rows++;  // a last row has one before it
   b.inputs = (b.rows - 1) * s.sh + reach;
   return b;
@@ -86,10 +86,10 @@ inline void copy_row(const Shape& s, const Band& b, const float* x, float* out) 
   }
 }
 
-// row(i) gives input row i of the band.
-inline void copy_band(const Shape& s, const Band& b, isize inputs, auto&& row, float* in) {
+inline void copy_band(const Shape& s, const Band& b, isize top, isize inputs, auto&& row, float* in) {
   for (isize i = 0; i < inputs; i++) {
-    const float* x = row(i);
+    const isize h = top + i;
+    const float* x = h >= 0 && h < s.ih ? row(h) : nullptr;
     if (!paired(s)) copy_row(s, b, x, in + i * b.pitch);
     else if (x) gemm::copy_floats(x, in + i * b.pitch + s.pw, s.iw);
     else gemm::fill_zero(in + i * b.pitch + s.pw, s.iw);
@@ -222,18 +222,15 @@ template <int K> struct Sums {
   VF end(VF sum) const { return vmin(vmax(sum, low), high); }
 };
 
-template <int K, int S, bool HALF>
+template <int K, int S>
 [[gnu::noinline]] inline void strip(const strips::Strip& s, const float* w, float start, Clamp clamp) {
   Sums<K> sums(w, start, clamp);
-  strips::walk<K, S, HALF>(s, sums);
+  strips::walk<K, S>(s, sums);
 }
 
 // `count` rows of outputs from row r0 on; x begins with input row h0 and ends before row h1.
 inline void direct_rows(const Shape& s, isize r0, isize count, const float* x, isize h0, isize h1, const float* w, float start, Clamp clamp, float* y) {
-  auto lanes = [&]<bool HALF>() {
-    return s.kh == 3 ? s.sh == 1 ? strip<3, 1, HALF> : strip<3, 2, HALF> : s.sh == 1 ? strip<5, 1, HALF> : strip<5, 2, HALF>;
-  };
-  const auto go = strips::halved(s.ow) ? lanes.template operator()<true>() : lanes.template operator()<false>();
+  const auto go = s.kh == 3 ? s.sh == 1 ? strip<3, 1> : strip<3, 2> : s.sh == 1 ? strip<5, 1> : strip<5, 2>;
   for (isize j = 0; j < s.ow; j += W)
     go({x, h1 - h0, s.iw, r0 * s.sh - s.ph - h0, j * s.sw - s.pw, count, s.ow - j, s.ow, y + j}, w, start, clamp);
 }
@@ -294,10 +291,10 @@ inline void run_planes(Call& call, const Shape& s, isize n, isize c, isize multi
     for (isize at = proven(begin), last = proven(end); at < last; at++) {
       for (isize r0 = 0; r0 < s.oh; r0 += b.rows) {
         const isize count = least(b.rows, s.oh - r0), inputs = (count - 1) * s.sh + (s.kh - 1) * s.dh + 1, top = r0 * s.sh - s.ph;
-        const isize h0 = least(most(top, 0), s.ih), h1 = most(least(top + inputs, s.ih), h0);
+        const isize h0 = least(most(top, 0), s.ih), h1 = most(least(top + inputs, s.ih), h0);  // there are
         const float* x = in;
         if (direct(s)) x = p.rows(at, h0, h1, in);
-        else copy_band(s, b, inputs, [&](isize i) { return top + i >= h0 && top + i < h1 ? p.row(at, top + i) : nullptr; }, in);
+        else copy_band(s, b, top, inputs, [&](isize h) { return p.row(at, h); }, in);
         for (isize q = 0; q < multiplier; q++) {
           const isize o = channel * multiplier + q;
           float* yr = p.out(image, o, r0);

@@ -250,9 +250,9 @@ template <int K, int S> struct Maxima {
 };
 
 // False where there is a NaN.
-template <int K, int S, bool HALF> [[gnu::noinline]] bool strip(const strips::Strip& s) {
+template <int K, int S> [[gnu::noinline]] bool strip(const strips::Strip& s) {
   Maxima<K, S> maxima;
-  strips::walk<K, S, HALF>(s, maxima);
+  strips::walk<K, S>(s, maxima);
   return !strips::any(maxima.nan);
 }
 
@@ -265,11 +265,7 @@ struct Strips {
     const bool square = p.kernel[1] == p.kernel[2] && p.stride[1] == p.stride[2] && p.dilation[1] == 1 && p.dilation[2] == 1;
     if (p.op != MAX || b.x.dtype != F32 || b.indices || !flat || !square) return;
     const i64 k = p.kernel[2], s = p.stride[2];
-    auto find = [&]<bool HALF>() {
-      return k == 2 && s == 2 ? strip<2, 2, HALF> : k == 3 && s == 2 ? strip<3, 2, HALF> : k == 3 && s == 1 ? strip<3, 1, HALF>
-             : k == 5 && s == 1 ? strip<5, 1, HALF> : nullptr;
-    };
-    go = strips::halved(p.out[2]) ? find.template operator()<true>() : find.template operator()<false>();
+    go = k == 2 && s == 2 ? strip<2, 2> : k == 3 && s == 2 ? strip<3, 2> : k == 3 && s == 1 ? strip<3, 1> : k == 5 && s == 1 ? strip<5, 1> : nullptr;
     rows = std::clamp<i64>((1 << 12) / (p.in[2] * s + 1), 8, p.out[1]);
     bands = (p.out[1] + rows - 1) / rows;
   }

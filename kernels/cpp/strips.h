@@ -1,6 +1,5 @@
 // Windows of K x K over an image where it lies, for vectors whose loads can be masked: a strip of up to W columns of outputs is walked from
-// the top down, and an input row is read once for all the windows that hold it. Where two rows of outputs fit a vector (`halved`), its
-// upper half walks the lower half of the image.
+// the top down, and an input row is read once for all the windows that hold it.
 #pragma once
 #include "kernel.h"
 #include "simd.h"
@@ -9,6 +8,7 @@
 namespace strips {
 
 #if defined(__AVX512F__)
+constexpr bool MASKS_COST = false;
 typedef __mmask16 Mask;
 inline Mask lanes(isize lo, isize hi) {
   auto below = [](isize n) { return n <= 0 ? 0u : n >= W ? 0xffffu : (1u << n) - 1; };
@@ -20,6 +20,7 @@ inline void store(float* p, VF v, Mask m) { _mm512_mask_storeu_ps(p, m, (__m512)
 inline Mask unordered(VF a, VF b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q); }
 inline bool any(Mask m) { return m; }
 #else
+constexpr bool MASKS_COST = true;
 typedef VI Mask;
 inline Mask lanes(isize lo, isize hi) {
   const VI lane = {0, 1, 2, 3, 4, 5, 6, 7};
@@ -41,7 +42,9 @@ struct Strip {
   float* y;
 };
 
-inline bool halved(isize columns) { return columns <= W / 2; }
+// How a strip's vectors lie: inside the image, so that nothing needs a mask; over its sides; or with two rows of outputs, of which the
+// upper half is one of the lower half of the image.
+enum class Lie { INSIDE, MASKED, HALVED };
 
 // What is read where there is no row.
 template <bool LOWEST> struct Outside {
@@ -54,7 +57,8 @@ template <bool LOWEST> struct Outside {
 template <bool LOWEST> alignas(64) inline constexpr Outside<LOWEST> outside;
 
 // Reads the columns of K windows that a vector holds: element t of a result is what tap t reads.
-template <int K, int S, bool HALF, bool LOWEST> struct Reader {
+template <int K, int S, Lie L, bool LOWEST> struct Reader {
+  static constexpr bool HALF = L == Lie::HALVED;
   Mask in[K + 1], upper[HALF && S == 1 ? K : 1];
 
   explicit Reader(const Strip& s) {
@@ -68,6 +72,7 @@ template <int K, int S, bool HALF, bool LOWEST> struct Reader {
     }
   }
 
+  static VF read(const float* p, Mask m, VF other) { return L == Lie::INSIDE ? ::load(p) : load(p, m, other); }
   const float* row(const Strip& s, isize h) const {
     return size_t(h) < size_t(s.ih) ? s.x + h * s.iw + s.left : outside<LOWEST>.row;
   }
@@ -78,11 +83,11 @@ template <int K, int S, bool HALF, bool LOWEST> struct Reader {
     const VF other = splat(Outside<LOWEST>::VALUE);
     for (int t = 0; t < K; t += S) {
       if constexpr (S == 1) {
-        x[t] = load(a + t, in[t], other);
+        x[t] = read(a + t, in[t], other);
         if constexpr (HALF) x[t] = load(b + t - W / 2, upper[t], x[t]);
       } else {
         VFF v;
-        join(v, load(a + t, in[t], other), load(b + t, in[HALF ? t : t + 1], other));
+        join(v, read(a + t, in[t], other), read(b + t, in[HALF ? t : t + 1], other));
         x[t] = v.even;
         if (t + 1 < K) x[t + 1] = v.odd;
       }
@@ -92,9 +97,10 @@ template <int K, int S, bool HALF, bool LOWEST> struct Reader {
 
 // `windows` has `start`, what a window begins with; row(x), what a row of K taps is to all windows; add(sum, row, i), a sum after row i of
 // its window; and end(sum), what is written.
-template <int K, int S, bool HALF, class Windows> [[gnu::always_inline]] inline void walk(const Strip s, Windows& windows) {
+template <int K, int S, Lie L, class Windows> [[gnu::always_inline]] inline void walk_lying(const Strip s, Windows& windows) {
+  constexpr bool HALF = L == Lie::HALVED;
   constexpr int LIVE = (K + S - 1) / S;  // windows that share an input row; in turn, they are the one that ends
-  const Reader<K, S, HALF, Windows::LOWEST> read(s);
+  const Reader<K, S, L, Windows::LOWEST> read(s);
   const isize steps = HALF ? (s.rows + 1) / 2 : s.rows;
   const Mask in = lanes(0, s.columns);
   VF sum[LIVE];
@@ -113,7 +119,8 @@ template <int K, int S, bool HALF, class Windows> [[gnu::always_inline]] inline 
     VF& last = sum[turn];
     if (r >= 0) {
       const VF v = windows.end(last);
-      store(s.y + r * s.pitch, v, in);
+      if constexpr (L == Lie::INSIDE) ::store(s.y + r * s.pitch, v);
+      else store(s.y + r * s.pitch, v, in);
       if constexpr (HALF)
         if (r + steps < s.rows) store(s.y + (r + steps) * s.pitch - W / 2, v, raised(in));
     }
@@ -124,6 +131,13 @@ template <int K, int S, bool HALF, class Windows> [[gnu::always_inline]] inline 
     for (int turn = 0; turn < LIVE; turn++)
       if (r + turn < steps) step(turn, r + turn);
   }
+}
+
+template <int K, int S, class Windows> [[gnu::always_inline]] inline void walk(const Strip& s, Windows& windows) {
+  const bool inside = s.left >= 0 && s.left + S * W + K <= s.iw && s.columns >= W;
+  if (s.columns <= W / 2) walk_lying<K, S, Lie::HALVED>(s, windows);
+  else if (MASKS_COST && inside) walk_lying<K, S, Lie::INSIDE>(s, windows);
+  else walk_lying<K, S, Lie::MASKED>(s, windows);
 }
 
 }  // namespace strips
