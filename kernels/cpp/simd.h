@@ -85,6 +85,15 @@ template <class T> inline void pin([[maybe_unused]] T& value) {
 #endif
 }
 
+// Asks for the cache line at p, which need not exist: into the level-2 cache, where it drives nothing out of the first. WebAssembly cannot.
+#if defined(__wasm__)
+constexpr bool FETCHES = false;
+inline void fetch(const void*) {}
+#else
+constexpr bool FETCHES = true;
+inline void fetch(const void* p) { __builtin_prefetch(p, 0, 2); }
+#endif
+
 // Lane masks (all ones or all zeros) come from comparisons; select(mask, a, b) takes a where the mask is set.
 inline VF select(VI mask, VF a, VF b) { return as_f((mask & as_i(a)) | (~mask & as_i(b))); }
 

@@ -42,8 +42,9 @@ template <int M> [[gnu::noinline]] inline isize column_rows(const Tile& t) {
 }
 
 // Rows [m0, m1) of one packed panel (columns [j, j + columns), rows [k0, k0 + kc) of b), or of a column. p.a begins at column k0.
+// `ahead`: a panel that will be wanted next and may not be in cache.
 [[gnu::noinline]] inline void panel_product(const Product& p, const float* b, isize m0, isize m1, isize j, isize columns, isize k0, isize kc,
-                                            bool column = false) {
+                                            bool column = false, const float* ahead = nullptr) {
   const bool first = k0 == 0, final = k0 + kc == p.k, simple = p.e.simple();
   const isize vectors = (columns + W - 1) / W;
   Tile t{};
@@ -58,6 +59,8 @@ template <int M> [[gnu::noinline]] inline isize column_rows(const Tile& t) {
   t.res_rs = p.e.res_rs;
   if (!first) t.from_rs = p.y_rs;
   else if (p.e.bias_first()) t.from_rs = p.e.bias_ms, t.from_splat = p.e.bias_ns == 0;
+  const isize tiles = (m1 - m0 + TILE_ROWS[NV] - 1) / TILE_ROWS[NV];
+  if (FETCHES && ahead) t.ahead = ahead, t.lines = (NR / 4 + tiles - 1) / tiles;
   for (isize i = m0; i < m1;) {
     t.a = p.a + i * p.a_rs;
     t.y = p.y + i * p.y_rs + j;
@@ -72,6 +75,9 @@ template <int M> [[gnu::noinline]] inline isize column_rows(const Tile& t) {
     if (final && !simple)
       for (isize r = 0; r < rows; r++) p.e.finish(i + r, j, columns, t.y + r * p.y_rs);
     i += rows;
+    if (!FETCHES) continue;
+    t.ahead += t.lines * (kc / 4) * 16;
+    if (t.ahead - ahead >= kc * NR) t.lines = 0;
   }
 }
 
@@ -124,9 +130,9 @@ inline const float* panel_of(const Product& p, isize k0, isize kc, isize j, isiz
 }
 
 // Reads the panels [j, j1) of a band from one end to the other, which is faster than the tiles that will pass over them wait for them.
-// Panels of less than a band lie apart and are left.
+// Panels of less than a band lie apart and are left. Where tiles ask memory ahead this is not needed.
 inline void touch(const Product& p, isize k0, isize kc, isize j, isize j1) {
-  if (k0 % p.band || kc != least(p.band, p.k - k0)) return;
+  if (FETCHES || k0 % p.band || kc != least(p.band, p.k - k0)) return;
   const float* from = p.b + k0 * p.n + j * kc;
   for (isize i = 0; i < (j1 - j) * kc; i += 16) {
     [[maybe_unused]] const float read = *static_cast<const volatile float*>(from + i);
@@ -182,8 +188,9 @@ inline void gather_last(float* packed, isize columns, isize kc) {
     Product q = p.rows_from(mb);
     const float* a = q.a;
     if (p.a_cs != 1) q.a_rs = s.depth;
-    // Bands lie packed: of y, which every block of k passes over, a panel at a time is finished.
-    const isize wide = p.band && count > 32 ? s.group : n1 - n0;
+    // Bands lie packed: of y, which every block of k passes over, a panel at a time is finished, and so it is where a band is several blocks,
+    // which lie one behind the other.
+    const isize wide = p.band && (count > 32 || (FETCHES && s.depth < p.band)) ? s.group : n1 - n0;
     for (isize first = n0; first < n1; first += wide) {
       const isize end = least(first + wide, n1);
       isize k0 = 0;
@@ -211,7 +218,7 @@ inline void gather_last(float* packed, isize columns, isize kc) {
             const float* panel = b;
             for (isize j = g, n; j < ge; j += n) {
               n = panel_columns(ge - j);
-              panel_product(q, panel, i, i + rows, j, n, k0, kc, alone && n == 1);
+              panel_product(q, panel, i, i + rows, j, n, k0, kc, alone && n == 1, FETCHES && p.band ? panel + n * kc : nullptr);
               panel += round_up(n, W) * kc;
             }
           }

@@ -38,6 +38,8 @@ struct Tile {
   const float* res;
   isize res_rs;
   float low, high;
+  const float* ahead;  // what the tile asks memory for as it goes,
+  isize lines;         // so many cache lines in four rows of b
 };
 
 template <int M, int V> [[gnu::noinline]] void tile(const Tile& t) {
@@ -62,7 +64,7 @@ template <int M, int V> [[gnu::noinline]] void tile(const Tile& t) {
         acc[i][v] = v == V - 1 ? load_part(p, lanes(v)) : load(p);
       }
   }
-  const float* b = t.b;
+  const float *b = t.b, *ahead = t.ahead;
   const float* a[M];
 #pragma unroll
   for (int i = 0; i < M; i++) a[i] = t.a + i * t.a_rs;
@@ -85,6 +87,8 @@ template <int M, int V> [[gnu::noinline]] void tile(const Tile& t) {
   };
   isize k = t.kc;
   for (; k >= 4; k -= 4) {
+    if constexpr (FETCHES)
+      for (isize i = t.lines; i > 0; i--, ahead += 16) fetch(ahead);
     step(0);
     step(1);
     step(2);
