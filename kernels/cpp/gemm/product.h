@@ -42,14 +42,15 @@ template <int M> [[gnu::noinline]] inline isize column_rows(const Tile& t) {
 }
 
 // Rows [m0, m1) of one packed panel (columns [j, j + columns), rows [k0, k0 + kc) of b), or of a column. p.a begins at column k0.
-// `ahead`: a panel that will be wanted next and may not be in cache.
+// `ahead`: a panel that will be wanted next and may not be in cache. b_rs: of a panel that is not packed, and of the next.
 [[gnu::noinline]] inline void panel_product(const Product& p, const float* b, isize m0, isize m1, isize j, isize columns, isize k0, isize kc,
-                                            bool column = false, const float* ahead = nullptr) {
+                                            bool column = false, const float* ahead = nullptr, isize b_rs = 0) {
   const bool first = k0 == 0, final = k0 + kc == p.k, simple = p.e.simple();
   const isize vectors = (columns + W - 1) / W;
   Tile t{};
   t.a_rs = p.a_rs;
   t.b = b;
+  t.b_rs = b_rs;
   t.kc = kc;
   t.y_rs = p.y_rs;
   t.last = columns - (vectors - 1) * W;
@@ -59,8 +60,8 @@ template <int M> [[gnu::noinline]] inline isize column_rows(const Tile& t) {
   t.res_rs = p.e.res_rs;
   if (!first) t.from_rs = p.y_rs;
   else if (p.e.bias_first()) t.from_rs = p.e.bias_ms, t.from_splat = p.e.bias_ns == 0;
-  const isize tiles = (m1 - m0 + TILE_ROWS[NV] - 1) / TILE_ROWS[NV];
-  if (FETCHES && ahead) t.ahead = ahead, t.lines = (NR / 4 + tiles - 1) / tiles;
+  const isize tiles = (m1 - m0 + TILE_ROWS[NV] - 1) / TILE_ROWS[NV], line = b_rs ? b_rs : 16, lines = b_rs ? 4 : NR / 4;
+  if (FETCHES && ahead) t.ahead = ahead, t.lines = (lines + tiles - 1) / tiles;
   for (isize i = m0; i < m1;) {
     t.a = p.a + i * p.a_rs;
     t.y = p.y + i * p.y_rs + j;
@@ -76,8 +77,8 @@ template <int M> [[gnu::noinline]] inline isize column_rows(const Tile& t) {
       for (isize r = 0; r < rows; r++) p.e.finish(i + r, j, columns, t.y + r * p.y_rs);
     i += rows;
     if (!FETCHES) continue;
-    t.ahead += t.lines * (kc / 4) * 16;
-    if (t.ahead - ahead >= kc * NR) t.lines = 0;
+    t.ahead += t.lines * (kc / 4) * line;
+    if (t.ahead - ahead >= lines * (kc / 4) * line) t.lines = 0;
   }
 }
 
@@ -89,6 +90,7 @@ inline isize block_depth(isize k, isize unit) {
 }
 
 constexpr isize ROWS_AT_ONCE = 24;  // that pass over all panels of a group: their part of y is written piece by piece, not column by column
+inline bool few(isize rows) { return rows < ROWS_AT_ONCE * 3 / 2; }
 constexpr isize TOUCHED = 16;  // panels
 
 // What stays in cache: `rows` x `depth` of a, `depth` x `group` of b.
@@ -180,9 +182,18 @@ inline void gather_last(float* packed, isize columns, isize kc) {
   for (isize k = 1; k < kc; k++) panel[k] = panel[k * W];
 }
 
+// `panel_product` of a panel where it lies; a column's numbers are gathered in `out`.
+inline void apart_product(const Product& p, const float* b, isize m0, isize m1, isize j, isize columns, isize k0, isize kc, bool column,
+                          float* out) {
+  if (column) copy_matrix(b, p.b_rs, 1, out, 1, kc, 1);
+  if (column) panel_product(p, out, m0, m1, j, columns, k0, kc, true);
+  else panel_product(p, b, m0, m1, j, columns, k0, kc, false, b + columns, p.b_rs);
+}
+
 // Rows [m0, m1) and columns [n0, n1) of y. Without a unit column stride in a, its blocks are copied to `rows`.
 [[gnu::noinline]] inline void product_range(const Product& p, const Packer& packer, isize m0, isize m1, isize n0, isize n1, const Blocks& s,
                                             float* packed, float* rows) {
+  const bool apart = APART && few(m1 - m0) && !p.band && p.b_cs == 1 && p.b_rs >= p.n && packer.pack == pack_matrix;
   for (isize mb = m0; mb < m1; mb += s.rows) {
     const isize count = least(s.rows, m1 - mb);
     Product q = p.rows_from(mb);
@@ -209,15 +220,19 @@ inline void gather_last(float* packed, isize columns, isize kc) {
             const isize many = TOUCHED * s.group;
             if (count > TILE_ROWS[NV] && (g - first) % many == 0) touch(p, k0, kc, g, least(g + many, end));
             b = panel_of(p, k0, kc, g, ge - g, packed);
-          } else {
+          } else if (!apart) {
             packer.pack(packer.source, p, k0, kc, g, ge - g, packed);
             if (alone) gather_last(packed, ge - g, kc);
           }
           for (isize i = 0, rows; i < count; i += rows) {
-            rows = p.band || count - i < ROWS_AT_ONCE * 3 / 2 ? count - i : ROWS_AT_ONCE;
+            rows = p.band || few(count - i) ? count - i : ROWS_AT_ONCE;
             const float* panel = b;
             for (isize j = g, n; j < ge; j += n) {
               n = panel_columns(ge - j);
+              if (apart) {
+                apart_product(q, p.b + k0 * p.b_rs + j, i, i + rows, j, n, k0, kc, alone && n == 1, packed);
+                continue;
+              }
               panel_product(q, panel, i, i + rows, j, n, k0, kc, alone && n == 1, FETCHES && p.band ? panel + n * kc : nullptr);
               panel += round_up(n, W) * kc;
             }

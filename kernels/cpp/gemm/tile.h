@@ -18,6 +18,7 @@ constexpr int NV = 2, TILE_ROWS[NV + 1] = {0, 6, 6}, KC = 384;
 constexpr int NR = NV * W;
 constexpr int MC_BYTES = 512 << 10;  // the block of `a` that every panel passes over: about half of a level-2 cache
 constexpr int MIN_FLOPS = 1 << 18;   // less than this is not worth another thread
+constexpr bool APART = W == 16;      // tiles may read b where it lies: with 24 sums a step waits for no load, though it crosses cache lines
 
 inline isize round_up(isize x, isize to) { return (x + to - 1) / to * to; }
 inline isize least(isize a, isize b) { return a < b ? a : b; }
@@ -26,7 +27,8 @@ inline isize most(isize a, isize b) { return a > b ? a : b; }
 struct Tile {
   const float* a;
   isize a_rs;
-  const float* b;  // packed: [kc, NV * W]
+  const float* b;  // packed: [kc, V * W]; or rows that lie b_rs apart, where this is not 0
+  isize b_rs;
   isize kc;
   float* y;
   isize y_rs;
@@ -39,10 +41,10 @@ struct Tile {
   isize res_rs;
   float low, high;
   const float* ahead;  // what the tile asks memory for as it goes,
-  isize lines;         // so many cache lines in four rows of b
+  isize lines;         // so many cache lines, or rows that lie apart, in four rows of b
 };
 
-template <int M, int V> [[gnu::noinline]] void tile(const Tile& t) {
+template <int M, int V, bool STRIDED> [[gnu::noinline]] void tile(const Tile& t) {
   VF acc[M][V];
   auto lanes = [&](int v) { return v == V - 1 ? t.last : W; };
   if (!t.from) {
@@ -72,9 +74,11 @@ template <int M, int V> [[gnu::noinline]] void tile(const Tile& t) {
     VF bv[V];
 #pragma unroll
     for (int v = 0; v < V; v++) {
-      bv[v] = load(b + (u * V + v) * W);
+      const float* from = b + (STRIDED ? v : u * V + v) * W;
+      bv[v] = STRIDED && v == V - 1 ? load_part(from, lanes(v)) : load(from);
       pin(bv[v]);
     }
+    if (STRIDED) b += t.b_rs;
 #pragma unroll
     for (int i = 0; i < M; i++) {
       const VF av = splat(a[i][u]);
@@ -88,12 +92,13 @@ template <int M, int V> [[gnu::noinline]] void tile(const Tile& t) {
   isize k = t.kc;
   for (; k >= 4; k -= 4) {
     if constexpr (FETCHES)
-      for (isize i = t.lines; i > 0; i--, ahead += 16) fetch(ahead);
+      for (isize i = t.lines; i > 0; i--, ahead += STRIDED ? t.b_rs : 16)
+        for (int l = 0; l <= (STRIDED ? V * W / 16 : 0); l++) fetch(ahead + l * 16);
     step(0);
     step(1);
     step(2);
     step(3);
-    b += 4 * V * W;
+    if (!STRIDED) b += 4 * V * W;
     pin(b);
 #pragma unroll
     for (int i = 0; i < M; i++) {
@@ -103,7 +108,7 @@ template <int M, int V> [[gnu::noinline]] void tile(const Tile& t) {
   }
   for (; k > 0; k--) {
     step(0);
-    b += V * W;
+    if (!STRIDED) b += V * W;
 #pragma unroll
     for (int i = 0; i < M; i++) a[i]++;
   }
@@ -138,7 +143,9 @@ template <int V, int M = TILE_ROWS[V]> inline isize tile_rows(const Tile& t, isi
   }
   if constexpr (M > 1)
     if (rows < M) return tile_rows<V, M - 1>(t, rows);
-  return tile<M, V>(t), M;
+  if constexpr (APART)
+    if (t.b_rs) return tile<M, V, true>(t), M;
+  return tile<M, V, false>(t), M;
 }
 
 // How many of the columns that are left the next panel takes. Its rows are packed at round_up(that, W) floats. Of panels of three vectors

@@ -43,10 +43,12 @@ def pools(m: Sketch) -> None:
 
 @bait
 def packed(m: Sketch) -> None:
-    """Products of few and many rows by weights large enough to be packed, in one band or several, read once or twice."""
-    rows, k, columns = m.size(1, m.choice((1, 4, 17, 70))), m.choice(LONG), m.choice(LONG)
+    """Products of few and many rows by weights large enough to be packed, in one band or several, read once or twice; or computed ones."""
+    rows, k, columns = m.size(1, m.choice((1, 4, 17, 36, 70))), m.choice(LONG), m.choice(LONG)
     transposed = m.chance(0.3)
     w = m.const(m.array(FLOAT, (columns, k) if transposed else (k, columns), "plain", constant=True) / FLOAT.type(k))
+    if m.chance(0.2):
+        w = m.node("Add", w, given(m, (1,), 0))
     outs = []
     for _ in range(m.integer(1, 2)):
         x = given(m, (rows, k), 0.05)
@@ -74,7 +76,7 @@ def squares(m: Sketch) -> None:
 @bait
 def points(m: Sketch) -> None:
     """1 x 1 convolutions of images a pixel more or less than whole panels (7 x 7 is 3 vectors and one), over one block of k or more."""
-    c, channels = m.choice((3, 8, 16, 17, 40, 300, 515)), m.choice((1, 7, 8, 9, 24, 31, 50))
+    c, channels = m.choice((3, 8, 16, 17, 40, 300, 515)), m.choice((1, 5, 7, 8, 9, 16, 24, 31, 35, 36, 50))
     pixels = m.choice((8, 9, 16, 17, 24, 25, 32, 33, 48, 49, 50, 64, 65, 96, 97, 145, 192, 193))
     sides = (7, 7) if m.chance(0.3) else (1, pixels)
     n = m.size(1, 2)
