@@ -87,8 +87,8 @@ def test_pool_widths(kernel: int, stride: int) -> None:
         out = [1, int(rng.integers(1, 7)), width]
         pad, end = ([0, *(int(p) for p in rng.choice([kernel // 2, 0, 1, -1, kernel], 2))] for _ in range(2))
         size = [1, *(max((n - 1) * stride + kernel - p - q, 1) for n, p, q in zip(out[1:], pad[1:], end[1:], strict=True))]
-        w: dict[str, Any] = {"kernel": [1, kernel, kernel], "stride": [1, stride, stride], "dilation": [1, 1, 1], "pad": pad, "pad_end": end}
-        w |= {"count_include_pad": 0, "p": 1, "storage_order": 0}
+        w: dict[str, Any] = {"kernel": [1, kernel, kernel], "stride": [1, stride, stride], "dilation": [1, 1, 1], "pad": pad}
+        w |= {"pad_end": end, "count_include_pad": 0, "p": 1, "storage_order": 0}
         for special in ([], [np.inf, -np.inf], [np.nan], [np.nan] * 9, [-np.inf] * 999):
             x = sample(rng, "float32", (3, *size))
             x.reshape(-1)[rng.integers(0, x.size, len(special))] = special

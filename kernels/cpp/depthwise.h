@@ -229,7 +229,8 @@ template <int K, int S>
 }
 
 // `count` rows of outputs from row r0 on; x begins with input row h0 and ends before row h1.
-inline void direct_rows(const Shape& s, isize r0, isize count, const float* x, isize h0, isize h1, const float* w, float start, Clamp clamp, float* y) {
+inline void direct_rows(const Shape& s, isize r0, isize count, const float* x, isize h0, isize h1, const float* w, float start, Clamp clamp,
+                        float* y) {
   const auto go = s.kh == 3 ? s.sh == 1 ? strip<3, 1> : strip<3, 2> : s.sh == 1 ? strip<5, 1> : strip<5, 2>;
   for (isize j = 0; j < s.ow; j += W)
     go({x, h1 - h0, s.iw, r0 * s.sh - s.ph - h0, j * s.sw - s.pw, count, s.ow - j, s.ow, y + j}, w, start, clamp);

@@ -11,7 +11,7 @@ namespace strips {
 constexpr bool MASKS_COST = false;
 typedef __mmask16 Mask;
 inline Mask lanes(isize lo, isize hi) {
-  auto below = [](isize n) { return n <= 0 ? 0u : n >= W ? 0xffffu : (1u << n) - 1; };
+  auto below = [](isize n) { return (1u << (n < 0 ? 0 : n > W ? W : n)) - 1; };
   return Mask(below(hi) & ~below(lo));
 }
 inline Mask raised(Mask m) { return Mask(m << W / 2); }
