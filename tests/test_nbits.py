@@ -125,6 +125,34 @@ def test_long_rows(backend: str, bits: int, zero: str, level: int, request: pyte
             assert (np.abs(y - want) <= bound).all(), (k, n, block, rows)
 
 
+@pytest.mark.parametrize("backend", ["cpu", "wasmtime", "wasmtime, signed"])
+@pytest.mark.parametrize("kind", ["Q4_0", "Q8_0"])
+def test_many_rows_of_a_gguf_file(backend: str, kind: str, request: pytest.FixtureRequest) -> None:
+    """Rows are taken as int16 by block, however many; several panels along k, columns that fill none."""
+    backend, _, way = backend.partition(", ")
+    if way:
+        request.getfixturevalue(way)
+    rng = np.random.default_rng(0)
+    for k, n in ((64, 5), (1120, 19), (2080, 8)):
+        codes = rng.integers(0, 256, (n, k // 32, 16 if kind == "Q4_0" else 32)).astype(np.uint8)
+        scales = (rng.random((n, k // 32, 1)) * 0.1).astype(np.float16)
+        blocks = np.concatenate([scales.view(np.uint8), codes], axis=2)
+        whole = np.concatenate([codes & 15, codes >> 4], 2) - 8.0 if kind == "Q4_0" else codes.view(np.int8).astype(np.float64)
+        weights = (whole * scales).reshape(n, k).T
+        node = helper.make_node("MatMul", ["A", "blocks"], ["y"], domain="org.ggml", type=kind)
+        values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["m", size]) for name, size in (("A", k), ("y", n))]
+        graph = helper.make_graph([node], "g", values[:1], values[1:], [numpy_helper.from_array(blocks, "blocks")])
+        opsets = [helper.make_opsetid("", 20), helper.make_opsetid("org.ggml", 1)]
+        made = helper.make_model(graph, ir_version=10, opset_imports=opsets)
+        session = pyonnx_wasm.InferenceSession(made.SerializeToString(), providers=[backend])
+        for rows in (1, 4, 5, 6, 7, 33):
+            x = rng.standard_normal((rows, k)).astype(np.float32)
+            [y] = session.run(None, {"A": x})
+            most = np.repeat(np.abs(x.astype(np.float64)).reshape(rows, -1, 32).max(axis=-1), 32, axis=-1)
+            bound = most @ np.abs(weights) * (0.51 / 32639) + 64 * np.finfo(np.float32).eps * (np.abs(x) @ (np.abs(weights) + 13) + 1)
+            assert (np.abs(y - x.astype(np.float64) @ weights) <= bound).all(), (kind, k, n, rows)
+
+
 def test_weights_stay_as_they_are() -> None:
     compiled = compiler.compile(model(256, 64, 32, 4, "")[0])
     assert [n.kernel.name for n in compiled.main.nodes] == ["matmul_nbits"]

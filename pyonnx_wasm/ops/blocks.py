@@ -55,14 +55,15 @@ MATMUL_NBITS = Kernel(
 
 
 def multiply(
-    x: Value, codes: Value, scale: Value | None, shift: Value | None, k: DimLike, bits: int, block: int, *, rounded: bool
+    x: Value, codes: Value, scale: Value | None, shift: Value | None, k: DimLike, bits: int, block: int, *, rounded: int
 ) -> Value:
     """float32 [..., n] of x [..., k] times the transpose of weights.
 
     Args:
         codes: bytes [n, ...]; or halves [n, k], of 16 bits, without ``scale`` and ``shift``.
         scale: [n, blocks], like ``shift``.
-        rounded: x may be taken as int16 per row and block, in units of its largest magnitude there / 32639.
+        rounded: 1: x may be taken as int16 per row and block, in units of its largest magnitude there / 32639; 2: rather than not,
+            where that is faster, as few rows are anyway.
     """
     wide = DType.float32
     rows = contiguous(cast(reshape(x, [dims.product(x.shape[:-1]), x.shape[-1]]), wide))

@@ -232,4 +232,4 @@ def MatMul(A: Value, blocks: Value, *, type: str) -> Value:
     k = x.codes.shape[1] * (8 // x.bits)
     if A.shape[-1] != k:
         raise IRError(f"A has {A.shape[-1]} columns, the weights {k}")
-    return multiply(A, x.codes, x.scale, x.shift, k, x.bits, x.group, rounded=True)
+    return multiply(A, x.codes, x.scale, x.shift, k, x.bits, x.group, rounded=2)

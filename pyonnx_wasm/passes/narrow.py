@@ -182,7 +182,7 @@ def _multiply(node: Node, small: Small, codes: Value, scale: Value | None, shift
             value = value.view([m, n], value.offset, [0 if name == "bias" else n, value.strides[-1]])
         ins[name] = value
     MATMUL_NBITS(
-        {"y": (y.dtype, [m, n])}, ins, bits=small.bits, block=small.block, rounded=small.bits < 16, **node.params
+        {"y": (y.dtype, [m, n])}, ins, bits=small.bits, block=small.block, rounded=2 if small.bits < 16 else 0, **node.params
     )  # fmt: skip
     made = Graph.current().nodes[-1]
     made.outs = {"y": y if y.rank == 2 else Value(y.storage, y.dtype, [m, n], y.offset)}

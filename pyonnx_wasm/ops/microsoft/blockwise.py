@@ -71,7 +71,7 @@ def MatMulNBits(
         shift = unpacked(reshape(zero_points, [N, -(-blocks * bits // 8)]), bits, blocks)
     elif zero_points is not None:
         shift = map_("mul", cast(reshape(zero_points, [N, blocks]), wide), cast(scale, wide))
-    y = multiply(A, codes, scale, shift, K, bits, block_size, rounded=accuracy_level > 1)
+    y = multiply(A, codes, scale, shift, K, bits, block_size, rounded=int(accuracy_level > 1))
     return cast(y if bias is None else map_("add", y, cast(bias, wide)), A.dtype)
 
 
