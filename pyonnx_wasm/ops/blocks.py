@@ -54,9 +54,7 @@ MATMUL_NBITS = Kernel(
 )
 
 
-def multiply(
-    x: Value, codes: Value, scale: Value | None, shift: Value | None, k: DimLike, bits: int, block: int, *, rounded: int
-) -> Value:
+def multiply(x: Value, codes: Value, scale: Value | None, shift: Value | None, k: DimLike, bits: int, block: int, *, rounded: int) -> Value:
     """float32 [..., n] of x [..., k] times the transpose of weights.
 
     Args:
