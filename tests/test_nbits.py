@@ -153,6 +153,22 @@ def test_many_rows_of_a_gguf_file(backend: str, kind: str, request: pytest.Fixtu
             assert (np.abs(y - x.astype(np.float64) @ weights) <= bound).all(), (kind, k, n, rows)
 
 
+@pytest.mark.parametrize("backend", ["cpu", "wasmtime", "wasmtime, signed"])
+def test_sums_of_nothing(backend: str, request: pytest.FixtureRequest) -> None:
+    """Products over no columns are zero, however few or many the rows."""
+    backend, _, way = backend.partition(", ")
+    if way:
+        request.getfixturevalue(way)
+    node = helper.make_node("MatMul", ["A", "blocks"], ["y"], domain="org.ggml", type="Q4_0")
+    values = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["m", size]) for name, size in (("A", 0), ("y", 3))]
+    graph = helper.make_graph([node], "g", values[:1], values[1:], [numpy_helper.from_array(np.zeros((3, 0, 18), np.uint8), "blocks")])
+    made = helper.make_model(graph, ir_version=10, opset_imports=[helper.make_opsetid("", 20), helper.make_opsetid("org.ggml", 1)])
+    session = pyonnx_wasm.InferenceSession(made.SerializeToString(), providers=[backend])
+    for rows in (1, 3, 9):
+        [y] = session.run(None, {"A": np.zeros((rows, 0), np.float32)})
+        np.testing.assert_array_equal(y, np.zeros((rows, 3), np.float32))
+
+
 def test_weights_stay_as_they_are() -> None:
     compiled = compiler.compile(model(256, 64, 32, 4, "")[0])
     assert [n.kernel.name for n in compiled.main.nodes] == ["matmul_nbits"]

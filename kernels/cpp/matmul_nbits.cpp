@@ -72,6 +72,7 @@ struct PackBlocks {
   const Weights& w;
 
   void operator()(isize k0, isize kc, isize j, isize n_columns, float* out) const {
+    if (kc == 0) return;
     for (isize n; n_columns > 0; n_columns -= n, j += n) {
       n = gemm::panel_columns(n_columns);
       const isize width = gemm::round_up(n, W);
@@ -173,7 +174,7 @@ void few_rows(Call& call, const MatmulNbitsParams& p, const Weights& w, const ge
     if (u.nibbles)
       nibbles_columns(w, u.rounded, nibbles_length(u.depth), u.unit, u.sums, q.m, j, proven(end), q.y, q.y_rs), j = proven(end);
 #endif
-    [[maybe_unused]] const isize ahead = TOUCHED / w.row + 1;
+    [[maybe_unused]] const isize ahead = TOUCHED / gemm::most(w.row, 1) + 1;
     for (; j < proven(end); j++) {
 #if defined(__wasm__)
       if ((j - proven(begin)) % ahead == 0) w.touch(j, least(j + ahead, proven(end)));
@@ -205,7 +206,7 @@ void run(Call& call) {
   if (q.m <= FEW) return few_rows(call, p, w, q);
 #if defined(PWX_PANELS)
   const auto fits = [&] { return panels(call, Many(call.scratch, w, q.m), q, proven(Many::bytes(p).value()), proven(Many::own_bytes(p).value())); };
-  if (Many::fit(p) && fits()) return;
+  if (q.k && Many::fit(p) && fits()) return;
 #endif
   gemm::run_packed(call, q, gemm::Batch(), w.block, {&w, pack_blocks});
 }

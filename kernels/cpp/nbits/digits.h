@@ -161,7 +161,7 @@ template <int M, int DIGITS, int BITS> [[gnu::noinline]] void digit_sums(const C
 
 // Columns [begin, end) of y, whose rows are y_rs apart.
 template <int DIGITS, int BITS> void digit_columns(const Weights& w, const DigitRows& rows, isize m, isize begin, isize end, float* y, isize y_rs) {
-  const isize ahead = TOGETHER * (TOUCHED / (TOGETHER * w.row) + 1);
+  const isize ahead = TOGETHER * (TOUCHED / gemm::most(TOGETHER * w.row, 1) + 1);
   for (isize j = begin; j < end; j += TOGETHER) {
     if ((j - begin) % ahead == 0) w.touch(j, least(j + ahead, end));
     const Columns columns(w, j, end);
