@@ -43,7 +43,7 @@ struct DigitPanels {
       int16_t* row = reinterpret_cast<int16_t*>(own + thread * each);
       for (isize i = proven(begin); i < proven(end); i++)
         if (round_row(w, a + i * a_rs, k, row, units + i * w.count, sums + i * w.count))
-          spread_digits<2>(row, nullptr, depth, w.bits, rows + i * depth * 2);
+          spread_digits(row, depth, w.bits, rows + i * depth * 2);
         else
           __atomic_store_n(&good, false, __ATOMIC_RELAXED);
     });

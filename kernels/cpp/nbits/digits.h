@@ -1,15 +1,23 @@
 // Four columns of codes of 4 or 8 bits against few rows (relaxed SIMD): each number of a row is given as signed bytes, its digits in base
 // 256, whose products with four codes are summed by one instruction, where it is one on this machine: of three, `dot` of nbits/rows.h needs
-// fewer. Codes of 8 bits are taken as the machine takes bytes with their top bit set.
+// fewer. Columns go by turns: what they are multiplied with is loaded once, and the sums of one wait while another's are made. Codes of 8 bits are taken as the machine takes bytes with their top bit set.
 #pragma once
 #include "nbits/weights.h"
 
-#if defined(__wasm_relaxed_simd__)
+#if !defined(__wasm_relaxed_simd__)
+
+namespace nbits {
+constexpr isize DIGIT_FACTORS = 0;
+inline bool digits_fit(isize, isize) { return false; }
+}  // namespace nbits
+
+#else
 #include "qgemm/tile.h"
 
 namespace nbits {
 
-constexpr isize TOGETHER = 4;  // columns, one to each lane of a sum
+constexpr isize TOGETHER = 4;                   // columns at once
+constexpr isize DIGIT_FACTORS = 4 * TOGETHER;  // floats for each block that `digit_sums` keeps for itself
 
 // Whether one instruction adds products of four bytes, of which those of one operand may be signed and the others have 8 bits.
 inline bool whole_bytes() { return qgemm::quads() == qgemm::Quads::UNSIGNED || qgemm::quads() == qgemm::Quads::SIGNED; }
@@ -21,18 +29,29 @@ inline bool digits_fit(isize bits, isize block) {
   return (bits == 4 || (bits == 8 && block <= 256)) && whole_bytes();
 }
 
-// From a row of high * 2^15 + low, or of high alone where `low` is missing: for each word of codes the digits of the numbers that its bytes
-// stand for; of 4 bits, those of their low halves, then of the others. For each digit, the lowest first, four bytes.
-template <int DIGITS> [[gnu::noinline]] void spread_digits(const int16_t* high, const int16_t* low, isize depth, isize bits, int8_t* out) {
+// For each word of codes the two digits of each number of a row that its bytes stand for; of 4 bits, those of their low halves, then of the
+// others. For each digit, the lower first, four bytes.
+[[gnu::noinline]] inline void spread_digits(const int16_t* row, isize depth, isize bits, int8_t* out) {
   const isize planes = 8 / bits;
   for (isize at = 0; at < depth; at += 4 * planes)
-    for (isize plane = 0; plane < planes; plane++, out += 4 * DIGITS)
+    for (isize plane = 0; plane < planes; plane++, out += 8)
       for (isize l = 0; l < 4; l++) {
-        const isize k = at + planes * l + plane;
+        const int32_t v = row[at + planes * l + plane];
+        out[l] = int8_t(v), out[4 + l] = int8_t((v - int8_t(v)) >> 8);
+      }
+}
+
+// For each 32 numbers of a row, high * 2^15 + low, or high alone where `low` is missing, the digits of those that stand at the low halves of
+// 16 bytes of codes and of those at their high ones; of 8 bits, of the first 16 and of the next. For each digit, the lowest first, 16 bytes.
+[[gnu::noinline]] inline void spread_planes(const int16_t* high, const int16_t* low, isize depth, isize bits, int digits, int8_t* out) {
+  for (isize at = 0; at < depth; at += 32)
+    for (isize plane = 0; plane < 2; plane++, out += 16 * digits)
+      for (isize l = 0; l < 16; l++) {
+        const isize k = bits == 4 ? at + 2 * l + plane : at + 16 * plane + l;
         int32_t v = low ? high[k] * 32768 + low[k] : high[k];
-        for (int d = 0; d < DIGITS; d++) {
+        for (int d = 0; d < digits; d++) {
           const int8_t digit = int8_t(v);
-          out[d * 4 + l] = digit;
+          out[d * 16 + l] = digit;
           v = (v - digit) >> 8;
         }
       }
@@ -86,91 +105,149 @@ struct Columns {
   };
 };
 
-// Rows of a: of `spread_digits`, `length` bytes each, with their units and sums by block.
+// Rows of a: of `spread_planes`, `length` bytes each, with their units and sums by block.
 struct DigitRows {
   const int8_t* a;
   isize length;
   const float *units, *sums;
 };
 
-// Sums of M rows in the columns.
-template <int M, int DIGITS, int BITS> [[gnu::noinline]] void digit_sums(const Columns& columns, const DigitRows& rows, VF* y) {
-  constexpr int PLANES = 8 / BITS;
+// For each block and of M rows, what the sums in the columns are multiplied with, columns side by side. What offsets take off, by blocks mod
+// 4, is taken off `total`.
+template <int M> [[gnu::noinline]] void factors(const Columns& columns, const DigitRows& rows, float zero, float flipped, float* own, float* out,
+                                                      VF (&total)[TOGETHER][M]) {
   const Weights& w = columns.w;
   const isize count = w.count;
-  const uint8_t* codes[TOGETHER];
-  for (isize c = 0; c < TOGETHER; c++) codes[c] = columns.codes(c);
-  typedef int32_t Quad __attribute__((may_alias));
-  const Quad* a[M];
-  VF total[M];
-  for (int i = 0; i < M; i++) a[i] = reinterpret_cast<const Quad*>(rows.a + i * rows.length), total[i] = splat(0);
+  const float *scale[TOGETHER], *offset[TOGETHER];
+  for (isize c = 0; c < TOGETHER; c++) {
+    const isize at = columns.column[c] * count;
+    float* read = own + 2 * c * count;
+    scale[c] = read, offset[c] = read + count;
+    if (w.scales.dtype == F32 && !w.shifts) scale[c] = w.scales.as<float>() + at;
+    else if (!w.shifts) widen(w.scales.as<uint16_t>() + at, false, read, count);
+    else w.read(columns.column[c], 0, count, read, read + count);
+  }
+  const VF zeros = splat(zero), flips = splat(flipped);
+  auto some = [&](isize b, auto read, auto put) {
+    for (int i = 0; i < M; i++) {
+      const VF unit = read(rows.units + i * count + b), sum = read(rows.sums + i * count + b);
+      VF factor[4];
+#pragma unroll
+      for (isize c = 0; c < TOGETHER; c++) {
+        const VF s = read(scale[c] + b), off = w.shifts ? read(offset[c] + b) - s * flips : s * zeros;
+        factor[c] = s * unit;
+        total[c][i] -= off * sum;
+      }
+      transpose(factor);
+      put(out + (b * M + i) * 4, factor);
+    }
+  };
+  isize b = 0;
+  for (; b + 4 <= count; b += 4)
+    some(b, [](const float* at) { return load(at); }, [](float* to, const VF (&factor)[4]) {
+#pragma unroll
+      for (int q = 0; q < 4; q++) store(to + q * M * 4, factor[q]);
+    });
+  if (b < count)
+    some(b, [&](const float* at) { return load_part(at, count - b); }, [&](float* to, const VF (&factor)[4]) {
+      for (int q = 0; q < count - b; q++) store(to + q * M * 4, factor[q]);
+    });
+}
+
+// Sums of M rows in the columns. ONE: a block is 32 codes. own: of DIGIT_FACTORS for each block.
+template <int M, int DIGITS, int BITS, bool ONE> [[gnu::noinline]] void digit_sums(const Columns& columns, const DigitRows& rows, float* own, VF* y) {
+  const Weights& w = columns.w;
   const uint8_t flip = flips(BITS);
   uint8_t constant = BITS == 4 ? 15 : flip;
   asm("" : "+r"(constant));  // V8 puts a constant vector together from four instructions
   const v128_t mask = wasm_i8x16_splat(int8_t(constant));
-  const bool middle = !w.shifts;
-  const VF zero = splat(float((1 << (BITS - 1)) - flip)), flipped = splat(float(flip));
-  for (isize b0 = 0; b0 < count; b0 += 4) {
-    VF scale[4], offset[4];
-    const isize blocks = least(4, count - b0);
-    columns.read(b0, blocks, scale, offset);
-    for (isize n = 0; n < blocks; n++) {
+  float upper = 65536;
+  pin(upper);
+  const VF next = splat(upper);
+  VF total[TOGETHER][M], taken_off[TOGETHER][M] = {};
+  const float* factor = own + 2 * TOGETHER * w.count;
+  factors<M>(columns, rows, float((1 << (BITS - 1)) - flip), float(flip), own, const_cast<float*>(factor), taken_off);
+#pragma unroll
+  for (isize c = 0; c < TOGETHER; c++)
+#pragma unroll
+    for (int i = 0; i < M; i++) total[c][i] = taken_off[c][i];
+  const uint8_t* codes[TOGETHER];
+  for (isize c = 0; c < TOGETHER; c++) codes[c] = columns.codes(c);
+  const v128_t* a[M];
+#pragma unroll
+  for (int i = 0; i < M; i++) a[i] = reinterpret_cast<const v128_t*>(rows.a + i * rows.length);
+  for (isize b = 0; b < w.count; b++) {
+#pragma unroll
+    for (isize c = 0; c < TOGETHER; c++) {
       VI acc[M][DIGITS];
-      for (auto& row : acc)
-        for (VI& sum : row) sum = splat_i(0);
-      for (isize k = 0; k < w.block; k += 16 * PLANES) {
-        VF words[4];
-        for (isize c = 0; c < TOGETHER; c++) {
-          words[c] = load(reinterpret_cast<const float*>(codes[c]));
-          codes[c] += 16;
-        }
-        transpose(words);
 #pragma unroll
-        for (int word = 0; word < 4; word++) {
-          const v128_t all = (v128_t)words[word];
-          const v128_t taken[2] = {BITS == 8 ? all ^ mask : all & mask, BITS == 8 ? all : wasm_u16x8_shr(all, 4) & mask};
+      for (int i = 0; i < M; i++)
 #pragma unroll
-          for (int p = 0; p < PLANES; p++)
+        for (int d = 0; d < DIGITS; d++) acc[i][d] = splat_i(0);
+      const uint8_t* from = codes[c];
+      const v128_t* to[M];
 #pragma unroll
-            for (int i = 0; i < M; i++)
+      for (int i = 0; i < M; i++) to[i] = a[i];
+      isize left = ONE ? 32 : w.block;
+      do {
+        v128_t taken[2];
+        const v128_t all = wasm_v128_load(from);
+        if (BITS == 4) taken[0] = all & mask, taken[1] = wasm_u16x8_shr(all, 4) & mask;
+        else taken[0] = all ^ mask, taken[1] = wasm_v128_load(from + 16) ^ mask;
 #pragma unroll
-              for (int d = 0; d < DIGITS; d++) {
-                VI& sum = acc[i][d];
-                const v128_t digits = wasm_i32x4_splat(a[i][(word * PLANES + p) * DIGITS + d]);
-                sum = (VI)wasm_i32x4_relaxed_dot_i8x16_i7x16_add(digits, taken[p], (v128_t)sum);
-                pin(sum);
-              }
-        }
-        for (int i = 0; i < M; i++) {
-          a[i] += 4 * PLANES * DIGITS;
-          pin(a[i]);
-        }
-      }
+        for (int i = 0; i < M; i++)
+#pragma unroll
+          for (int p = 0; p < 2; p++)
+#pragma unroll
+            for (int d = 0; d < DIGITS; d++) {
+              const v128_t digits = to[i][p * DIGITS + d];
+              acc[i][d] = (VI)wasm_i32x4_relaxed_dot_i8x16_i7x16_add(digits, taken[p], (v128_t)acc[i][d]);
+              pin(acc[i][d]);
+            }
+        from += 4 * BITS;
+#pragma unroll
+        for (int i = 0; i < M; i++) to[i] += 2 * DIGITS;
+        left -= 32;
+      } while (!ONE && left);
+      codes[c] = from;
+#pragma unroll
       for (int i = 0; i < M; i++) {
-        VF sum = __builtin_convertvector(acc[i][0] + (acc[i][1] << splat_i(8)), VF);
-        if constexpr (DIGITS == 4) sum += __builtin_convertvector(acc[i][2] + (acc[i][3] << splat_i(8)), VF) * splat(65536);
-        const isize block = i * count + b0 + n;
-        const VF unit = splat(rows.units[block]), all = splat(rows.sums[block]);
-        if (middle) total[i] += scale[n] * (sum * unit - all * zero);
-        else total[i] += scale[n] * (sum * unit + all * flipped) - offset[n] * all;
+        const VI low = acc[i][0] + (acc[i][1] << splat_i(8));
+        VF sum;
+        if constexpr (DIGITS == 2) sum = __builtin_convertvector(low, VF);
+        else if constexpr (ONE) sum = __builtin_convertvector(low + (acc[i][2] << splat_i(16)), VF);
+        else sum = __builtin_convertvector(low, VF) + __builtin_convertvector(acc[i][2], VF) * next;
+        total[c][i] += sum * splat(factor[4 * i + c]);
       }
     }
+#pragma unroll
+    for (int i = 0; i < M; i++) a[i] += (ONE ? 2 : w.block / 16) * DIGITS;
+    factor += 4 * M;
+    pin(factor);
   }
-  for (int i = 0; i < M; i++) y[i] = total[i];
+#pragma unroll
+  for (int i = 0; i < M; i++) {
+    VF lanes[4];
+#pragma unroll
+    for (isize c = 0; c < TOGETHER; c++) lanes[c] = total[c][i];
+    transpose(lanes);
+    y[i] = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+  }
 }
 
 // Columns [begin, end) of y, whose rows are y_rs apart.
-template <int DIGITS, int BITS> void digit_columns(const Weights& w, const DigitRows& rows, isize m, isize begin, isize end, float* y, isize y_rs) {
+template <int DIGITS, int BITS> void digit_columns(const Weights& w, const DigitRows& rows, isize m, isize begin, isize end, float* own, float* y, isize y_rs) {
   const isize ahead = TOGETHER * (TOUCHED / gemm::most(TOGETHER * w.row, 1) + 1);
   for (isize j = begin; j < end; j += TOGETHER) {
     if ((j - begin) % ahead == 0) w.touch(j, least(j + ahead, end));
     const Columns columns(w, j, end);
     DigitRows some = rows;
     for (isize i = 0; i < m;) {
-      const isize two = m - i >= 2 ? 2 : 1;
+      const isize two = m - i >= 2 && w.block == 32 ? 2 : 1;
       VF found[2];
-      if (two == 2) digit_sums<2, DIGITS, BITS>(columns, some, found);
-      else digit_sums<1, DIGITS, BITS>(columns, some, found);
+      if (two == 2) digit_sums<2, DIGITS, BITS, true>(columns, some, own, found);
+      else if (w.block == 32) digit_sums<1, DIGITS, BITS, true>(columns, some, own, found);
+      else digit_sums<1, DIGITS, BITS, false>(columns, some, own, found);
       for (isize r = 0; r < two; r++) store_part(y + (i + r) * y_rs + j, found[r], least(TOGETHER, end - j));
       some.a += two * some.length, some.units += two * w.count, some.sums += two * w.count;
       i += two;

@@ -93,7 +93,7 @@ struct Unpacked {
   isize depth, count;
   // nibbles: `rounded` is of `spread_nibbles`; quads: the integers of `split_row`, where the floats of `rows` were; looked_up: the floats
   // of `spread_row`.
-  // split: `rounded` is the upper half of each number, `lower` the other (codes of 4 bits alone); digits: both are of `spread_digits`.
+  // split: `rounded` is the upper half of each number, `lower` the other (codes of 4 bits alone); digits: both are of `spread_planes`.
   int16_t* lower = nullptr;
   bool integers = false, split = false, nibbles = false, quads = false, looked_up = false, digits = false;
 
@@ -124,7 +124,7 @@ struct Unpacked {
     u.scale = reinterpret_cast<float*>(memory), u.offset = u.scale + count, u.factor = u.offset + count;
     return u;
   }
-  static Size own_bytes(const MatmulNbitsParams& p) { return round_up(Size(blocks(p)) * (FEW + 2) * 4, 64); }
+  static Size own_bytes(const MatmulNbitsParams& p) { return round_up(Size(blocks(p)) * std::max(FEW + 2, DIGIT_FACTORS) * 4, 64); }
 
   void take(const Weights& w, const float* a, isize a_rs, isize m, isize k, bool may_round) {
     // Sums of codes below 2^8 times 2^15 stay below 2^31 in every lane.
@@ -159,10 +159,11 @@ struct Unpacked {
   // False where a number is not finite, or a block too small to be scaled.
   bool round_rows(const Weights& w, const float* a, isize a_rs, isize m, isize k, bool halves) {
     int16_t *natural = reinterpret_cast<int16_t*>(rows), *rest = natural + m * depth;
+    const bool in_digits = digits_fit(w.bits, w.block);
     for (isize i = 0; i < m; i++) {
       int16_t* out = natural + i * depth;
       float *units = unit + i * count, *totals = sums + i * count;
-      if (halves ? !split_row(w, a + i * a_rs, k, out, rest + i * depth, units, totals) : !round_row(w, a + i * a_rs, k, out, units, totals))
+      if (halves ? !split_row(w, a + i * a_rs, k, in_digits, out, rest + i * depth, units, totals) : !round_row(w, a + i * a_rs, k, out, units, totals))
         return false;
     }
     split = halves;
@@ -175,11 +176,10 @@ struct Unpacked {
     }
 #endif
 #if defined(__wasm_relaxed_simd__)
-    digits = digits_fit(w.bits, w.block);
+    digits = in_digits;
     int8_t* to = reinterpret_cast<int8_t*>(rounded);
     for (isize i = 0; digits && i < m; i++, to += digits_length())
-      if (split) spread_digits<4>(natural + i * depth, rest + i * depth, depth, w.bits, to);
-      else spread_digits<2>(natural + i * depth, nullptr, depth, w.bits, to);
+      spread_planes(natural + i * depth, split ? rest + i * depth : nullptr, depth, w.bits, split ? 3 : 2, to);
     if (digits) return true;
 #endif
     const isize lanes = word_lanes(w.bits), chunk = LANES * planes, apart = chunk / lanes;
@@ -192,7 +192,7 @@ struct Unpacked {
     return true;
   }
 
-  isize digits_length() const { return depth * (split ? 4 : 2); }
+  isize digits_length() const { return depth * (split ? 3 : 2); }
 
   // Readies scales and factors of column j; rest[i]: what all offsets take off y[i].
   void column(const Weights& w, isize j, isize m, float* rest) const {

@@ -4,7 +4,8 @@
 
 namespace nbits {
 
-constexpr float MOST = 127 * 256 + 127;  // which two signed bytes can say
+constexpr float MOST = 127 * 256 + 127;                            // which two signed bytes can say
+constexpr float MOST_OF_THREE = 127 * 65536 + 127 * 256 + 127;
 
 typedef int16_t VS __attribute__((ext_vector_type(W)));
 
@@ -59,11 +60,12 @@ inline bool round_block(const float* in, isize given, isize n, int16_t* out, flo
 }
 
 // The same in multiples of a power of two, at most 2^30 of them: high * 2^15 + low. Of the largest numbers nothing is lost, of others less
-// than products and sums of floats lose.
-inline bool split_block(const float* in, isize given, isize n, int16_t* high, int16_t* low, float& unit, float& sum) {
+// than products and sums of floats lose. `thrice`: at most what three signed bytes can say, to half of 2^-22 of the largest.
+inline bool split_block(const float* in, isize given, isize n, bool thrice, int16_t* high, int16_t* low, float& unit, float& sum) {
   const float largest = largest_of(in, given);
   if (largest < 0 || (largest != 0 && largest < 1e-28f)) return false;
-  const int32_t power = largest > 0 ? (__builtin_bit_cast(int32_t, largest) >> 23) - 29 : 127;
+  int32_t power = largest > 0 ? (__builtin_bit_cast(int32_t, largest) >> 23) - (thrice ? 22 : 29) : 127;
+  if (thrice && largest * __builtin_bit_cast(float, (254 - power) << 23) > MOST_OF_THREE) power++;
   unit = __builtin_bit_cast(float, power << 23);
   const VF factor = splat(__builtin_bit_cast(float, (254 - power) << 23));
   VI highs = splat_i(0), lows = splat_i(0);
@@ -86,10 +88,10 @@ inline bool round_row(const Weights& w, const float* a, isize k, int16_t* out, f
   return true;
 }
 
-inline bool split_row(const Weights& w, const float* a, isize k, int16_t* high, int16_t* low, float* units, float* sums) {
+inline bool split_row(const Weights& w, const float* a, isize k, bool thrice, int16_t* high, int16_t* low, float* units, float* sums) {
   for (isize b = 0; b < w.count; b++) {
     const isize at = b * w.block;
-    if (!split_block(a + at, least(k - at, w.block), w.block, high + at, low + at, units[b], sums[b])) return false;
+    if (!split_block(a + at, least(k - at, w.block), w.block, thrice, high + at, low + at, units[b], sums[b])) return false;
   }
   return true;
 }
