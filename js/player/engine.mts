@@ -11,6 +11,7 @@ import { loadGpu } from "./gpu-module.js";
 import type { Feed, Output } from "./feed.js";
 import type { LoadOptions } from "./loader.js";
 import { Model } from "./model.js";
+import type { Places } from "./places.js";
 import type { Limits } from "./program.js";
 import { Staged, type Arrived } from "./staged.js";
 import { Held, type CoreRoom } from "./state.js";
@@ -175,6 +176,12 @@ export class Engine {
         return { data: new Uint8Array(), type, dims, gpu: this.#keep(result) };
       });
     });
+  }
+
+  /** Where the feeds of a session's next run may be written ahead of it. */
+  places(id: number): Places | undefined {
+    const places = this.#models.get(id)?.places;
+    return places && { session: id, ...places };
   }
 
   profile(id: number, feeds: readonly Feed[]): Promise<StepTime[]> {

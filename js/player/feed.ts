@@ -9,6 +9,8 @@ export interface Feed {
   readonly dims: readonly number[];
   /** Set where `data` is the engine's alone: once it is read, its memory is given up, or returns with the run's answer. */
   readonly after?: "drop" | "return";
+  /** Bytes of it that lie in their place in the core's memory already; `data` is empty then. */
+  readonly placed?: number;
   /** Set for a tensor that the engine holds; `data` is empty then. */
   readonly gpu?: number | undefined;
   /** What that is in the core's memory. */

@@ -11,6 +11,7 @@ import type { Progress, StepTime } from "./types.js";
 import { files } from "./files.js";
 import { LocalHost } from "./inplace.js";
 import type { Loaded, Target } from "./engine.mjs";
+import { KnownPlaces } from "./places.js";
 import type { Inside, Remote, Reply, Request } from "./messages.js";
 import { processors } from "./server.js";
 import { absolute, open, servePort, type ModelSource, type Source } from "./source.js";
@@ -194,6 +195,7 @@ class WorkerHost implements Host {
   #inside: Inside | undefined;
   readonly #threads = new Map<number, ThreadLike>();
   readonly #copies = new Copies();
+  readonly #places = new KnownPlaces();
   #alarmed: ReturnType<typeof setTimeout> | undefined;
 
   private constructor(
@@ -301,17 +303,28 @@ class WorkerHost implements Host {
     keep: readonly number[],
     signal?: AbortSignal,
   ): Promise<Output[]> {
-    const copies = this.#copies.of(feeds);
+    const { feeds: given, asks } = this.#given(session, feeds);
     const call = this.#next;
     const giveUp = (): void => this.#giveUp(call);
     this.#runs.set(call, signal);
     signal?.addEventListener("abort", giveUp);
     try {
-      return (await this.#call({ op: "run", session, feeds: copies, wanted, keep }, buffers(copies))) as Output[];
+      return (await this.#call({ op: "run", session, feeds: given, wanted, keep, asks }, buffers(given))) as Output[];
+    } catch (error) {
+      this.#places.forget(session);
+      throw error;
     } finally {
       this.#runs.delete(call);
       signal?.removeEventListener("abort", giveUp);
     }
+  }
+
+  /** A snapshot of the feeds: in the core's memory, where it is shared and nothing else may be at work there, else in copies. */
+  #given(session: number, feeds: readonly Feed[]): { feeds: readonly Feed[]; asks: boolean } {
+    const written = this.#pending.size ? undefined : this.#places.write(session, feeds);
+    if (written) return { feeds: written, asks: false };
+    this.#places.forget(session);
+    return { feeds: this.#copies.of(feeds), asks: true };
   }
 
   #giveUp(call: number): void {
@@ -334,11 +347,15 @@ class WorkerHost implements Host {
 
   async profile(session: number, feeds: readonly Feed[]): Promise<StepTime[]> {
     const copies = this.#copies.of(feeds);
-    return (await this.#call({ op: "profile", session, feeds: copies }, buffers(copies))) as StepTime[];
+    try {
+      return (await this.#call({ op: "profile", session, feeds: copies }, buffers(copies))) as StepTime[];
+    } finally {
+      this.#places.forget(session);
+    }
   }
 
   async release(session: number): Promise<void> {
-    await this.#call({ op: "release", session });
+    await this.#call({ op: "release", session }).finally(() => this.#places.forget(session));
     this.#answers.delete(this.#loads.get(session) ?? 0);
     this.#loads.delete(session);
   }
@@ -400,8 +417,22 @@ class WorkerHost implements Host {
     }
   }
 
-  #receive({ id, result, read, progress, asked, error, inside, wants, thread, name = "Error", lost }: Reply): void {
+  #receive({
+    id,
+    result,
+    read,
+    places,
+    progress,
+    asked,
+    error,
+    inside,
+    wants,
+    thread,
+    name = "Error",
+    lost,
+  }: Reply): void {
     if (read) this.#copies.takeBack(read);
+    if (places) this.#places.learn(places);
     if (wants) return void this.#widen();
     if (thread) return this.#thread(thread.number, thread.start);
     if (inside !== undefined) return this.#watch(inside);
@@ -430,7 +461,7 @@ class WorkerHost implements Host {
 }
 
 function buffers(feeds: readonly Feed[]): Transferable[] {
-  return feeds.map(({ data }) => data.buffer as ArrayBuffer);
+  return feeds.flatMap(({ data, placed }) => (placed === undefined ? [data.buffer as ArrayBuffer] : []));
 }
 
 function isAddress(source: unknown): source is string | URL {

@@ -3,6 +3,7 @@ import type { Answers, Asked } from "./asked.js";
 import type { ThreadStart } from "./core.js";
 import type { Target } from "./engine.mjs";
 import type { Feed } from "./feed.js";
+import type { Places } from "./places.js";
 import type { Progress } from "./types.js";
 
 /** Where the worker reads a file from: an address, or a port that the page serves. */
@@ -38,6 +39,8 @@ export type Request =
       readonly wanted: readonly number[];
       /** Outputs that stay on the GPU. */
       readonly keep: readonly number[];
+      /** Whether the page, which does not know them, would have the places of the session's inputs. */
+      readonly asks: boolean;
     }
   /** What a reply asked for: the core with 64-bit addresses. */
   | { readonly op: "core64"; readonly module?: WebAssembly.Module; readonly error?: string }
@@ -66,6 +69,8 @@ export interface Reply {
   readonly result?: unknown;
   /** Memory of feeds that were to return. */
   readonly read?: readonly ArrayBuffer[];
+  /** What a run asked for. */
+  readonly places?: Places | undefined;
   readonly progress?: Progress;
   /** What the host of a session is to do; `id` is that of the request which loaded it. */
   readonly asked?: Asked & { readonly call: number };

@@ -1,6 +1,5 @@
 /** A compiled model in core memory: streamed in, initialised, run step by step of its script. */
 import type { Core } from "./core.js";
-import { bytesOf, elements } from "./dtypes.js";
 import {
   BINDING_BYTES,
   headerLength,
@@ -10,7 +9,6 @@ import {
   type GpuInfo,
   type Header,
   type ProgramInfo,
-  type ValueInfo,
 } from "./format.js";
 import { messageOf } from "./errors.js";
 import type { Gpu } from "./gpu/device.js";
@@ -19,12 +17,13 @@ import type { Section } from "./gpu/section.js";
 import { loadGpu, type GpuPlan } from "./gpu-module.js";
 import { externalSource, progressOf, range, sourceFiles, stream, type LoadOptions, type Range } from "./loader.js";
 import { answering } from "./operators.js";
-import { Program, Staging, type Limits, type Slot, type Ways } from "./program.js";
-import { drop, Reader, type Source } from "./source.js";
+import { Inputs } from "./inputs.js";
+import type { Places } from "./places.js";
+import { Program, type Limits, type Slot, type Ways } from "./program.js";
+import { Reader, type Source } from "./source.js";
 import type { Staged } from "./staged.js";
 import { ahead, layout } from "./slab.js";
 import { Held, keeperOf, type CoreRoom, type Keeper, type Rooms } from "./state.js";
-import { partsOf, placesOf } from "./strings.js";
 import { readTables, weightsOf, type Tables } from "./tables.js";
 import type { Feed, Output } from "./feed.js";
 import type { StepTime } from "./types.js";
@@ -38,7 +37,7 @@ const HEAD_BYTES = 64;
 const NO_GPU_PART = "this compiled model has no part for GPUs: compile it again, with --gpu";
 
 export class Model {
-  readonly #inputs: Staging[];
+  readonly #inputs: Inputs;
   readonly #weights: number[];
   readonly #owned = new Set<number>();
   /** Where the weights lie that lie together. */
@@ -63,8 +62,7 @@ export class Model {
     readonly core: Core,
     readonly header: Header,
   ) {
-    const count = header.inputs.reduce((n, { type }) => n + partsOf(type), 0);
-    this.#inputs = Array.from({ length: count }, () => new Staging(core));
+    this.#inputs = new Inputs(core, header.inputs);
     this.#weights = header.weights.map(() => 0);
   }
 
@@ -419,6 +417,11 @@ export class Model {
     return this.#run(feeds, wanted, how, (program, inputs) => program.runAsync(inputs, how), new Set(keep));
   }
 
+  /** Where a page that shares the core's memory may write the feeds of the next run; undefined where no core reads them. */
+  get places(): Omit<Places, "session"> | undefined {
+    return this.gpu ? undefined : { memory: this.core.memory, inputs: this.#inputs.places };
+  }
+
   /** Runs the model step by step and returns what each step took. */
   async profile(feeds: readonly Feed[]): Promise<StepTime[]> {
     const times: StepTime[] = [];
@@ -439,17 +442,7 @@ export class Model {
         held && held.room.core === this.core && this.#keeper?.takes(i, held.room) ? [[i, held]] : [],
       ),
     );
-    const contents = feeds.map((feed, i) =>
-      feed.held && !held.has(i) ? feed.held.room.copy(feed.held.rows) : feed.data,
-    );
-    const slots = feeds.map(({ type, dims }, i): Slot => {
-      const { room } = held.get(i) ?? {};
-      const bytes = room ? bytesOf(type, elements(dims)) : contents[i]!.byteLength;
-      const what = `input "${nameAt(this.header.inputs, i)}" of [${dims}]`;
-      return { address: room?.address ?? (this.#inputs[i] as Staging).reserve(bytes, what), bytes, type, dims };
-    });
-    slots.forEach(({ address }, i) => held.has(i) || this.core.bytes.set(contents[i]!, address));
-    for (const { after, data } of feeds) if (after === "drop") drop(data);
+    const slots = this.#inputs.put(feeds, held);
     const rooms = this.#keeper?.rooms(held, keep, (told) => this.#keeper!.program.bind(slots, told));
     if (rooms) slots.push(...(await this.#inRooms(rooms, slots, how)));
     else
@@ -486,13 +479,8 @@ export class Model {
     this.gpu?.free();
     this.#forgetGpu();
     for (const { program } of this.#steps.splice(0)) program.free();
-    for (const staging of this.#inputs) staging.free();
+    this.#inputs.free();
     for (const address of this.#owned) this.core.free(address);
     this.#owned.clear();
   }
-}
-
-/** The name of the value that input `slot` of a Program is, or is part of. */
-function nameAt(values: readonly ValueInfo[], slot: number): string {
-  return values[placesOf(values).filter((place) => place <= slot).length - 1]?.name ?? "";
 }

@@ -53,6 +53,10 @@ export class Staging {
     return this.#address;
   }
 
+  get capacity(): number {
+    return this.#capacity;
+  }
+
   reserve(bytes: number, what: string): number {
     if (this.#address && bytes <= this.#capacity) return this.#address;
     this.free();

@@ -7,6 +7,7 @@ import { Engine, type Widen } from "./engine.mjs";
 import { gpuIsAt } from "./gpu-module.js";
 import type { First, Remote, Reply, Request } from "./messages.js";
 import type { Watch } from "./operators.js";
+import type { Places } from "./places.js";
 import type { Progress } from "./types.js";
 import { builtin } from "./server.js";
 import { portSource, urlSource, type Source } from "./source.js";
@@ -71,6 +72,7 @@ function serveEngine(first: Request & { readonly id: number }): void {
   const asking = new Map<number, { resolve(answers: Answers): void; reject(error: Error): void }>();
   const runs = new Map<number, AbortController>();
   let calls = 0;
+  let shares = globalThis.crossOriginIsolated !== false;
   let widened = (_: Widened): void => {};
   const ask = (id: number, asked: Asked): Promise<Answers> =>
     new Promise((resolve, reject) => {
@@ -121,14 +123,24 @@ function serveEngine(first: Request & { readonly id: number }): void {
       const {
         result,
         read = [],
+        places,
         transfer,
       } = await handle(engine, data, early, {
         onProgress: (progress) => port.postMessage({ id, progress } satisfies Reply),
         answer: (asked) => ask(id, asked),
         signal: runs.get(id)?.signal,
+        shares,
         watch: (inside) => port.postMessage({ id: 0, inside: inside ?? null } satisfies Reply),
       });
-      port.postMessage({ id, result, read } satisfies Reply, [...transfer, ...read]);
+      const reply = { id, result, read } satisfies Reply;
+      const moved = [...transfer, ...read];
+      if (!places) return port.postMessage(reply, moved);
+      try {
+        port.postMessage({ ...reply, places } satisfies Reply, moved);
+      } catch {
+        shares = false; // as in WebKitGTK, whose isolated pages lack SharedArrayBuffer
+        port.postMessage(reply, moved);
+      }
     } catch (error) {
       const name = error instanceof Error ? error.name : "Error";
       port.postMessage({ id, error: messageOf(error), name, lost: error instanceof CoreLost } satisfies Reply);
@@ -149,8 +161,10 @@ async function handle(
     answer(asked: Asked): Promise<Answers>;
     watch: Watch;
     signal: AbortSignal | undefined;
+    /** Whether the page can have the core's memory. */
+    shares: boolean;
   },
-): Promise<{ result: unknown; read?: ArrayBuffer[]; transfer: Transferable[] }> {
+): Promise<{ result: unknown; read?: ArrayBuffer[]; places?: Places | undefined; transfer: Transferable[] }> {
   switch (request.op) {
     case "load": {
       const external = (file: string): Promise<Source> | undefined => {
@@ -169,7 +183,8 @@ async function handle(
     }
     case "run": {
       const result = await engine.run(request.session, request.feeds, request.wanted, request.keep, hooks.signal);
-      return { result, read: returned(request.feeds), transfer: result.map(({ data }) => data.buffer) };
+      const places = request.asks && hooks.shares ? engine.places(request.session) : undefined;
+      return { result, read: returned(request.feeds), places, transfer: result.map(({ data }) => data.buffer) };
     }
     case "profile":
       return {

@@ -165,9 +165,7 @@ void few_rows(Call& call, const MatmulNbitsParams& p, const Weights& w, const ge
 #elif defined(__wasm_relaxed_simd__)
     if (u.digits) {
       const DigitRows rows{reinterpret_cast<const int8_t*>(u.rounded), u.digits_length(), u.unit, u.sums};
-      if (u.split) digit_columns<3, 4>(w, rows, q.m, j, proven(end), u.scale, q.y, q.y_rs);
-      else if (w.bits == 4) digit_columns<2, 4>(w, rows, q.m, j, proven(end), u.scale, q.y, q.y_rs);
-      else digit_columns<2, 8>(w, rows, q.m, j, proven(end), u.scale, q.y, q.y_rs);
+      digit_columns(w, rows, u.split, q.m, j, proven(end), u.scale, q.y, q.y_rs);
       j = proven(end);
     }
 #elif defined(__AVX2__)

@@ -235,22 +235,30 @@ template <int M, int DIGITS, int BITS, bool ONE> [[gnu::noinline]] void digit_su
   }
 }
 
-// Columns [begin, end) of y, whose rows are y_rs apart.
-template <int DIGITS, int BITS> void digit_columns(const Weights& w, const DigitRows& rows, isize m, isize begin, isize end, float* own, float* y, isize y_rs) {
+struct DigitSums {
+  using Sums = void (*)(const Columns&, const DigitRows&, float*, VF*);
+  Sums one, two, any;  // for blocks of 32 codes one row or two, for others one
+
+  template <int DIGITS, int BITS> static DigitSums of() {
+    return {digit_sums<1, DIGITS, BITS, true>, digit_sums<2, DIGITS, BITS, true>, digit_sums<1, DIGITS, BITS, false>};
+  }
+};
+
+// Columns [begin, end) of y, whose rows are y_rs apart. Numbers are of three digits, or of two.
+inline void digit_columns(const Weights& w, DigitRows rows, bool three, isize m, isize begin, isize end, float* own, float* y, isize y_rs) {
+  const DigitSums sums = three ? DigitSums::of<3, 4>() : w.bits == 4 ? DigitSums::of<2, 4>() : DigitSums::of<2, 8>();
   const isize ahead = TOGETHER * (TOUCHED / gemm::most(TOGETHER * w.row, 1) + 1);
   for (isize j = begin; j < end; j += TOGETHER) {
     if ((j - begin) % ahead == 0) w.touch(j, least(j + ahead, end));
     const Columns columns(w, j, end);
     DigitRows some = rows;
     for (isize i = 0; i < m;) {
-      const isize two = m - i >= 2 && w.block == 32 ? 2 : 1;
+      const isize taken = m - i >= 2 && w.block == 32 ? 2 : 1;
       VF found[2];
-      if (two == 2) digit_sums<2, DIGITS, BITS, true>(columns, some, own, found);
-      else if (w.block == 32) digit_sums<1, DIGITS, BITS, true>(columns, some, own, found);
-      else digit_sums<1, DIGITS, BITS, false>(columns, some, own, found);
-      for (isize r = 0; r < two; r++) store_part(y + (i + r) * y_rs + j, found[r], least(TOGETHER, end - j));
-      some.a += two * some.length, some.units += two * w.count, some.sums += two * w.count;
-      i += two;
+      (taken == 2 ? sums.two : w.block == 32 ? sums.one : sums.any)(columns, some, own, found);
+      for (isize r = 0; r < taken; r++) store_part(y + (i + r) * y_rs + j, found[r], least(TOGETHER, end - j));
+      some.a += taken * some.length, some.units += taken * w.count, some.sums += taken * w.count;
+      i += taken;
     }
   }
 }
