@@ -19,6 +19,7 @@ from typing import Any
 from tqdm import tqdm
 
 from ..ir import IRError
+from ..narrow import LADDER
 from ..onnxfile.reader import ReadError
 from ..runtimes.core import CoreError
 from . import cases, native, report
@@ -42,6 +43,10 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--raw", action="store_true", help=".onnx files given to pages: until the first results, first and second visit, and memory"
     )
+    parser.add_argument(
+        "--weights", action="append", default=[], choices=tuple(LADDER), help="our own with weights so narrow beside our own in float32, in "
+        "Chromium; of decoders a token, with the cache kept; may be given several times"
+    )  # fmt: skip
     parser.add_argument(
         "--generate", action="store_true", help="decoders of 4 bits, tokens per second: beside transformers.js and wllama in Chromium; with"
         " --native beside llama-cpp-python and onnxruntime. MODEL names sizes: 135m, 1b"
@@ -124,6 +129,12 @@ def run(args: argparse.Namespace) -> None:
             pages = Raw(args.threads, args.onnxruntime_web, args.in_page, backend=args.ep, real_gpu=args.real_gpu)
             stack.enter_context(pages)
             versions, measure = pages.versions, partial(pages.visits, rounds=min(args.runs, 3))
+        elif args.weights:
+            from .narrow import Narrow
+
+            web = stack.enter_context(Narrow(args.threads, args.onnxruntime_web, args.in_page, backend=args.ep, real_gpu=args.real_gpu))
+            versions = web.versions
+            chosen, measure = web.split(chosen, args.weights), partial(web.measure, limits=limits, steps=args.steps)
         elif args.pyodide:
             from . import pyodide
 
@@ -195,15 +206,15 @@ def _document(args: argparse.Namespace, versions: dict[str, str], rows: list[rep
     from .. import __version__
 
     return {
-        "mode": "raw" if args.raw else "native" if args.native else "pyodide" if args.pyodide else "dawn" if args.dawn else "web",
-        "against": "onnxruntime" if args.native else "" if args.pyodide else "onnxruntime-web",
+        "mode": "raw" if args.raw else "narrow" if args.weights else "native" if args.native else "pyodide" if args.pyodide else "dawn" if args.dawn else "web",
+        "against": "onnxruntime" if args.native else "" if args.pyodide else "float32" if args.weights else "onnxruntime-web",
         "backend": "native" if args.native else args.ep,
         "threads": args.threads,
         "clock": "cpu" if args.cpu_time else "wall",
         "machine": report.machine(),
         "versions": {"pyonnx-wasm": __version__, **versions},
         "cases": rows,
-        "summary": report.summary([] if args.pyodide or args.raw else rows),
+        "summary": report.summary([] if args.pyodide or args.raw or args.weights else rows),
     }
 
 
@@ -225,6 +236,10 @@ def render(document: dict[str, Any]) -> str:
         from . import raw
 
         lines.append(report.table([raw.cells(row) for row in good]))
+    elif document["mode"] == "narrow":
+        from . import narrow
+
+        lines.append(report.table([narrow.cells(row) for row in good]))
     elif good:
         cells = [_native_cells(row, against) if document["mode"] == "native" else _web_cells(row, against) for row in good]
         lines.append(report.table(cells))
