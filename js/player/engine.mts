@@ -218,13 +218,15 @@ export class Engine {
     return found.held?.room.plain(found.held.rows) ?? found.buffer;
   }
 
-  /** Gives a tensor's memory back, after the calls that came before. */
-  dispose(tensor: number): Promise<void> {
+  /** Gives the memory of tensors back, after the calls that came before. */
+  dispose(tensors: readonly number[]): Promise<void> {
     return this.#queued(async () => {
-      const found = this.#tensors.get(tensor);
-      this.#tensors.delete(tensor);
-      if (found instanceof Held) found.release();
-      else found?.owner.dispose(found);
+      for (const tensor of tensors) {
+        const found = this.#tensors.get(tensor);
+        this.#tensors.delete(tensor);
+        if (found instanceof Held) found.release();
+        else found?.owner.dispose(found);
+      }
     });
   }
 

@@ -195,6 +195,7 @@ class WorkerHost implements Host {
   #inside: Inside | undefined;
   readonly #threads = new Map<number, ThreadLike>();
   readonly #copies = new Copies();
+  readonly #disposed: number[] = [];
   readonly #places = new KnownPlaces();
   #alarmed: ReturnType<typeof setTimeout> | undefined;
 
@@ -337,8 +338,14 @@ class WorkerHost implements Host {
     return (await this.#call({ op: "download", tensor })) as Uint8Array<ArrayBuffer>;
   }
 
+  /** A decoder's step gives up dozens: they go together, ahead of what is asked next. */
   dispose(tensor: number): void {
-    if (!this.lost) this.#call({ op: "dispose", tensor }).catch(() => {});
+    if (!this.#disposed.length) queueMicrotask(() => this.#giveUpTensors());
+    this.#disposed.push(tensor);
+  }
+
+  #giveUpTensors(): void {
+    if (this.#disposed.length) this.#tell({ op: "dispose", tensors: this.#disposed.splice(0) });
   }
 
   bufferOf(): undefined {
@@ -400,6 +407,7 @@ class WorkerHost implements Host {
 
   #call(request: Request, transfer: Transferable[] = [], onProgress?: (progress: Progress) => void): Promise<unknown> {
     if (this.#loss) return Promise.reject(this.#loss);
+    this.#giveUpTensors();
     const id = this.#next++;
     return new Promise((resolve, reject) => {
       this.worker.postMessage({ ...request, id }, transfer);

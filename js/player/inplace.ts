@@ -52,7 +52,7 @@ export class LocalHost implements Host {
   }
 
   dispose(tensor: number): void {
-    void this.engine.dispose(tensor);
+    void this.engine.dispose([tensor]);
   }
 
   bufferOf(tensor: number): Tensor.GpuBufferType | undefined {

@@ -50,7 +50,9 @@ export type Request =
   | { readonly op: "answer"; readonly call: number; readonly answers?: Answers; readonly error?: string }
   /** A run that is given up. */
   | { readonly op: "cancel"; readonly call: number }
-  | { readonly op: "download" | "dispose"; readonly tensor: number }
+  | { readonly op: "download"; readonly tensor: number }
+  /** No answer comes to it. */
+  | { readonly op: "dispose"; readonly tensors: readonly number[] }
   | { readonly op: "profile"; readonly session: number; readonly feeds: readonly Feed[] }
   | { readonly op: "release"; readonly session: number }
   /** Reads a file of so many bytes before it is compiled. */

@@ -119,6 +119,7 @@ function serveEngine(first: Request & { readonly id: number }): void {
         return;
       }
       if (!engine) throw new Error("the engine has not started");
+      if (data.op === "dispose") return await engine.dispose(data.tensors);
       if (data.op === "run") runs.set(id, new AbortController());
       const {
         result,
@@ -154,7 +155,7 @@ function serveEngine(first: Request & { readonly id: number }): void {
 
 async function handle(
   engine: Engine,
-  request: Exclude<Request, { op: "start" | "open" | "answer" | "core64" | "joined" | "cancel" }>,
+  request: Exclude<Request, { op: "start" | "open" | "answer" | "core64" | "joined" | "cancel" | "dispose" }>,
   early: Map<string, Promise<Source>>,
   hooks: {
     onProgress(progress: Progress): void;
@@ -196,8 +197,6 @@ async function handle(
       const result = await engine.download(request.tensor);
       return { result, transfer: [result.buffer] };
     }
-    case "dispose":
-      return { result: await engine.dispose(request.tensor), transfer: [] };
     case "release":
       return { result: await engine.release(request.session), transfer: [] };
     case "stage": {
