@@ -70,7 +70,7 @@ def multiply(x: Value, codes: Value, scale: Value | None, shift: Value | None, k
     n = codes.shape[0]
     held = codes if codes.whole else COPY({"y": (codes.dtype, codes.shape)}, {"x": codes})
     if bits < 16:
-        held = Value(held.storage, DType.uint32, [n, codes.size // n // 4 if isinstance(n, int) and n else 0])
+        held = Value(held.storage, DType.uint32, [n, dims.product(codes.shape[1:]) // 4])
     ins = {"a": rows, "b": held, "scale": _settled(scale), "shift": _settled(shift)}
     y: Value = MATMUL_NBITS({"y": (wide, [rows.shape[0], n])}, ins, bits=bits, block=block, rounded=rounded)
     return reshape(y, [*x.shape[:-1], n])

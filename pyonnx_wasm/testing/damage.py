@@ -32,7 +32,7 @@ from . import damage_modules
 
 FUZZER = Path(__file__).parents[2] / "build" / "sanitize" / "fuzz"
 
-HEAD = '<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1, "ai.onnx.ml" : 3, "damage" : 1]> g '
+HEAD = '<ir_version: 10, opset_import: ["" : {opset}, "com.microsoft" : 1, "ai.onnx.ml" : 3, "org.ggml" : 1, "damage" : 1]> g '
 SIZES = {"N": (2, 3), "M": (3, 1), "K": (5, 4), "P": (2, 3)}
 
 HALVES = """(float[M,40] x, int64[M] i, float[6,24] many) => (float[M,24] y, float[6,16] z, float[M,40] g)
@@ -123,6 +123,14 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
         {"c2": ("u1", (6, 1, 16)), "c4": ("u1", (6, 2, 16)), "c8": ("u1", (6, 3, 16)), "d8": ("u1", (6, 1, 64)), "c7": ("u1", (7, 3, 4)),
          "e4": ("u1", (6, 2, 16)), "s1": ("f4", (6,)), "s2": ("f4", (12,)), "s3": ("f4", (18,)), "s7": ("f4", (21,)),
          "z2": ("u1", (6,)), "z3": ("f4", (18,)), "b6": ("f4", (6,)), "table": ("u1", (5, 32)), "scales": ("f4", (5, 4))},
+    ),
+    "blocks": (
+        20,
+        """(float[M,64] x, float[9,64] many, float[M,256] wide, int64[N] i) => (float[M,6] few, float[9,6] a, float[9,9] b, float[M,5] c,
+        float[N,256] rows) { few = org.ggml.MatMul<type="Q4_0">(x, b4) a = org.ggml.MatMul<type="Q4_0">(many, b4)
+        b = org.ggml.MatMul<type="Q8_0">(many, b8) c = org.ggml.MatMul<type="Q5_K">(wide, b5)
+        rows = org.ggml.GetRows<type="Q5_K">(b5, i) }""",
+        {"b4": ("u1", (6, 2, 18)), "b8": ("u1", (9, 2, 34)), "b5": ("u1", (5, 1, 176))},
     ),
     "bands": (
         20,

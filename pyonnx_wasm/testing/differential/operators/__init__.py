@@ -43,7 +43,6 @@ NOT_GENERATED: dict[tuple[str, str], str] = {
         ("", name): "random numbers: no two implementations draw the same"
         for name in ("Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike")
     },
-    **{("org.ggml", name): "GGUF files, which tests of theirs make" for name in ("Dequantize", "GetRows", "MatMul")},
 }
 OLDEST = 7
 

@@ -144,18 +144,3 @@ def ms_integer(m: Sketch, schema: Schema) -> None:
     while not given[-1]:
         given.pop()
     m.result(m.node(name, *given, domain=DOMAIN))
-
-
-@generates("MatMulNBits", domain=DOMAIN)
-def matmul_nbits(m: Sketch, schema: Schema) -> None:
-    bits, block = m.choice((4, 4, 8, 2)), m.choice((16, 32, 64))
-    k, n = m.integer(1, 70), m.integer(1, 5)
-    blocks = -(-k // block)
-    b = m.const(m.whole_numbers(0, 255, (n, blocks, block * bits // 8), np.uint8, True))
-    flat = m.chance(0.5)
-    scales = m.const(m.array(FLOAT, (n * blocks,) if flat else (n, blocks), "unit", True))
-    rows = -(-blocks * bits // 8)
-    zero = [m.const(m.whole_numbers(0, 255, (n * rows,) if flat else (n, rows), np.uint8, True))] if m.chance(0.5) else []
-    bias = [*(zero or [""]), "", m.const(m.array(FLOAT, (n,), "plain", True))] if m.chance(0.3) else zero
-    a = m.operand(FLOAT, (*m.shape(m.integer(1, 2), 1, 3), k), "plain", constant=0)
-    m.result(m.node("MatMulNBits", a, b, scales, *bias, domain=DOMAIN, K=k, N=n, bits=bits, block_size=block))
