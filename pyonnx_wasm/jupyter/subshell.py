@@ -1,4 +1,4 @@
-"""What the shells of ipykernel 7 lose, kept: messages for a subshell that is gone, and requests that arrive during a reply.
+"""What the shells of ipykernel 7 lose, kept: messages for a subshell that is gone, their order, and requests that arrive during a reply.
 
 JupyterLab sends comm messages to a subshell that all comms of a target share. When a kernel is restarted, the end of the comms of
 before deletes the subshell of those that came after (``_closePerCommTargetSubshell`` of ``@jupyterlab/services``: counted by the
@@ -11,18 +11,16 @@ from typing import Any
 
 
 def outlive(comm: Any) -> None:
-    """Lets the main shell take messages of a comm whose subshell is gone; from ipykernel 7.4 on, which chooses the shell by the comm."""
+    """Lets messages of a comm go to the shell that they name, to the main shell where it is gone; from ipykernel 7.4 on.
+
+    It sends them to the shell that has written to the comm last, whichever they name (pull request 1565). With two that write, a page's
+    messages overtake one another: a hello comes behind the goodbye, and a frame of an answer before the one that it follows.
+    """
     kernel = getattr(comm, "kernel", None) or _kernel()
     manager = getattr(getattr(kernel, "shell_channel_thread", None), "manager", None)
-    route = getattr(comm, "_reply_subshell_for", None)
-    if manager is None or route is None:
+    if manager is None or getattr(comm, "_reply_subshell_for", None) is None:
         return
-
-    def living(data: Any, default: str | None) -> str | None:
-        chosen: str | None = route(data, default)
-        return chosen if chosen is None or chosen in manager.list_subshell() else None
-
-    comm._reply_subshell_for = living
+    comm._reply_subshell_for = lambda data, named: named if named is None or named in manager.list_subshell() else None
 
 
 def reply_through_stream() -> None:

@@ -157,6 +157,23 @@ print(reply.json, reply.tensors[0].numpy().tobytes() == data.tobytes(), reply.te
     assert front_end.run(code.format(wait=f"await wait.wait_async({call})")) == "{'n': 1} True [0 1 2 3 4]"
 
 
+def test_messages_of_a_page_stay_in_order(front_end: FrontEnd) -> None:
+    """While a cell and the shell that answers both write to the comm."""
+    code = """
+import asyncio
+from pyonnx_wasm.jupyter.bridge import bridge
+heard = []
+bridge().rpc.handle("note", lambda request: heard.append(request.json))
+"""
+    assert front_end.run(code) == ""
+    page = front_end.pages[-1]
+    cell = front_end.start("for _ in range(100):\n    bridge().rpc.ping()\n    await asyncio.sleep(0.003)")
+    for call in [page.call("note", k) for k in range(200)]:
+        call.result(60)
+    assert cell.result() == ""
+    assert front_end.run("print(heard == list(range(200)))") == "True"
+
+
 def test_errors_of_the_page_reach_the_cell(front_end: FrontEnd) -> None:
     assert front_end.run('wait.wait(bridge().rpc.call("fail"))') == "RemoteError: list index out of range"
     assert front_end.run('wait.wait(bridge().rpc.call("nothing"))') == "RemoteError: the kernel has no operation 'nothing'"
