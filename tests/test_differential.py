@@ -107,6 +107,19 @@ def test_what_rounding_decides_is_unstable() -> None:
     assert judge.judge(case, answer(np.asarray([0.0], np.float32))).status == "wrong"
 
 
+def test_what_follows_makes_more_of_a_sum_than_of_its_own_rounding() -> None:
+    """exp(exp(4.4)): 360 times the error of the sum, which is allowed 8 epsilons alone."""
+    nodes = [helper.make_node("MatMul", ["a", "b"], ["s"]), helper.make_node("Exp", ["s"], ["e"]), helper.make_node("Exp", ["e"], ["y"])]
+    a, b = np.asarray([[2.0, 1.5]], np.float32), np.asarray([[1.0], [1.6]], np.float32)
+    infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, dims) for n, dims in (("a", [1, 2]), ("b", [2, 1]), ("y", [1, 1]))]
+    graph = helper.make_graph(nodes, "g", infos[:2], infos[2:])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    case = Case("graph", model, ({"a": a, "b": b},), 1.0)
+    for epsilons, status in ((0, "agrees"), (6, "unstable"), (-6, "unstable"), (24, "wrong"), (-24, "wrong")):
+        told = np.exp(np.exp(4.4 * (1 + epsilons * 2.0**-23)))
+        assert judge.judge(case, answer(np.asarray([[told]], np.float32))).status == status
+
+
 def test_what_overflows_at_the_end_of_the_range_is_unstable() -> None:
     case = one_node("Abs", np.float32, [2.5e38])
     for said, status in ((2.5e38, "agrees"), (np.inf, "unstable"), (np.nan, "unstable"), (2e38, "wrong")):
