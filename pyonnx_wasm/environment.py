@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from .elsewhere import SESSIONS
+from .providers import PROVIDERS, available
 from .runtimes.chance import set_seed as set_seed
-from .session import PROVIDERS, available
 
 
 def get_available_providers() -> list[str]:

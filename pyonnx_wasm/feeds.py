@@ -61,6 +61,14 @@ class Outputs:
             k += s.parts
         return found
 
+    def wanted(self, names: Collection[str]) -> set[int]:
+        """Those and strings, which are put together whether they are asked for or not."""
+        found, k = set(), 0
+        for s in self.signatures:
+            found |= set(range(k, k + s.parts)) if s.name in names or s.parts > 1 else set()
+            k += s.parts
+        return found
+
     def results(self, found: Sequence[Any]) -> list[Any]:
         """What the user takes.
 
@@ -73,7 +81,8 @@ class Outputs:
                 results.append(decode(found[k], found[k + 1], f"output {s.name!r}"))
                 k += 2
             else:
-                results.append(unpacked(found[k], self.shapes[k], s.dtype) if k in self.shapes else found[k])
+                have = found[k] is not None and k in self.shapes
+                results.append(unpacked(found[k], self.shapes[k], s.dtype) if have else found[k])
                 k += 1
         return results
 
@@ -85,20 +94,38 @@ def execute(
     outputs: Sequence[Signature],
     wanted: Collection[str] = (),
     keep: Collection[str] = (),
+    away: Collection[str] = (),
 ) -> list[Any]:
     """Runs arrays of the inputs' dtypes; elements of less than 8 bits are one per byte in the arrays.
 
     Args:
         wanted: the tensors that are asked for; of others there may be None.
         keep: outputs that are to stay with the runtime where it holds them: they come as ``Held``.
+        away: outputs that are to stay where reading them costs, whether or not a run goes on from them.
     """
     made = Outputs(outputs)
     run_held: Any = getattr(runtime, "run_held", None)
-    if run_held is None or not (keep or any(isinstance(array, Held) for array in arrays)):
+    asked = made.wanted(wanted)
+    few = getattr(runtime, "reads", False) and len(asked) < len(made.dtypes)
+    if run_held is None or not (keep or few or any(isinstance(array, Held) for array in arrays)):
         shapes, feeds = fed([array.array() if isinstance(array, Held) else array for array in arrays], inputs)
         return made.results(call(runtime, shapes, feeds, made.empty))
     shapes, feeds = fed(arrays, inputs)
-    return made.results(run_held(shapes, feeds, made.places(keep), made.places(wanted), made.empty))
+    return made.results(run_held(shapes, feeds, made.places(keep), asked, made.empty, *([made.places(away)] if away else [])))
+
+
+async def execute_async(
+    runtime: Any,
+    arrays: Sequence[Any],
+    inputs: Sequence[Signature],
+    outputs: Sequence[Signature],
+    wanted: Collection[str],
+    keep: Collection[str],
+) -> list[Any]:
+    """As :func:`execute`, of a runtime that is awaited."""
+    made = Outputs(outputs)
+    shapes, feeds = fed(arrays, inputs)
+    return made.results(await runtime.run_held_async(shapes, feeds, made.places(keep), made.wanted(wanted), made.empty))
 
 
 def packed(array: np.ndarray, dtype: DType) -> np.ndarray:

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
-import sys
 import threading
 import time
 import warnings
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -18,12 +16,13 @@ import numpy as np
 from . import interface
 from . import source as files
 from .elsewhere import SESSIONS
-from .feeds import Outputs, execute, fed
+from .feeds import Outputs, execute, execute_async, fed
 from .ir import Face, NeedsShape, NeedsSizes, face_of
 from .options import ModelMetadata, RunOptions, SessionOptions
 from .pending import declared
 from .program import Compiled, Signature
 from .program import file as ponnx
+from .providers import ALIASES, PROVIDERS, WASM, choose, names_of, paired, settings_of
 from .runtimes import Runtime, chance
 from .runtimes.cpu import Executor, load_weights
 from .runtimes.profile import Enough, Profile, combined
@@ -31,10 +30,7 @@ from .runtimes.state import Held
 from .tensor import CONTENT_LIMIT
 from .values import IOBinding, OrtValue, plain
 
-WASM = sys.platform == "emscripten"  # Pyodide: the core is WebAssembly beside it
-PROVIDERS = ("wasm", "webgpu") if WASM else ("cpu", "gpu", "wasmtime")
 VARIANTS = 4 if WASM else 64  # kept of a model whose structure depends on contents; in Pyodide each has weights of its own
-_ALIASES = {"CPUExecutionProvider": PROVIDERS[0], "WebGpuExecutionProvider": PROVIDERS[1], "WasmExecutionProvider": PROVIDERS[0]}
 
 
 @dataclass(frozen=True)
@@ -65,7 +61,7 @@ class InferenceSession:
     def __new__(
         cls, path_or_bytes: Any = None, sess_options: Any = None, providers: Any = None, provider_options: Any = None, **_: Any
     ) -> InferenceSession:
-        chosen = _choose(providers)
+        chosen = choose(providers)
         return super().__new__(SESSIONS[chosen]() if cls is InferenceSession and chosen in SESSIONS else cls)
 
     def __init__(
@@ -83,12 +79,12 @@ class InferenceSession:
         providers = paired(providers, provider_options)
         self._source, self._options = path_or_bytes, sess_options or SessionOptions()
         self._asked, self._enabled = providers, enable_fallback
-        self._provider = _choose(providers)
+        self._provider = choose(providers)
         self._traces: list[Profile] = []
         self._began = time.time_ns()
         self._model: dict[str, Any] | None = None
-        self._settings = _settings(providers, self._provider)
-        self._spare = enable_fallback and self._provider == "gpu" and "cpu" in (_ALIASES.get(n, n) for n in _names(providers))
+        self._settings = settings_of(providers, self._provider)
+        self._spare = enable_fallback and self._provider == "gpu" and "cpu" in (ALIASES.get(n, n) for n in names_of(providers))
         #: Why the model does not run on the backend that was preferred.
         self.fallback: str | None = None
         self._lock = threading.Lock()
@@ -194,7 +190,7 @@ class InferenceSession:
 
     def get_providers(self) -> list[str]:
         """The backends in use, first the one that runs, by the names by which they were asked for."""
-        asked = next((n for n in _names(self._asked) if _ALIASES.get(n, n) == self._provider), self._provider)
+        asked = next((n for n in names_of(self._asked) if ALIASES.get(n, n) == self._provider), self._provider)
         return [asked]
 
     def get_provider_options(self) -> dict[str, dict[str, Any]]:
@@ -227,6 +223,16 @@ class InferenceSession:
         names = list(output_names or [face.name for face in self._faces[1]])
         found = self.run_values(names, input_dict_ort_values, names, run_options)
         return [OrtValue(found[n]) for n in names]
+
+    async def run_with_ort_values_async(
+        self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, Any], run_options: RunOptions | None = None
+    ) -> list[OrtValue]:
+        """As :meth:`run_with_ort_values`, without blocking the event loop. In Pyodide a cache stays on the GPU here, too."""
+        names = list(output_names or [face.name for face in self._faces[1]])
+        if self._provider == "webgpu":
+            found = await self._values_async(names, input_dict_ort_values, names)
+            return [OrtValue(found[n]) for n in names]
+        return [OrtValue(a) for a in await self.run_async(names, input_dict_ort_values, run_options)]
 
     def get_profiling_start_time_ns(self) -> int:
         return self._began
@@ -267,17 +273,27 @@ class InferenceSession:
         return [by_name[n] for n in output_names or [face.name for face in self._faces[1]]]
 
     def run_values(
-        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], keep: Collection[str], run_options: Any = None
+        self,
+        output_names: Sequence[str] | None,
+        input_feed: Mapping[str, Any],
+        keep: Collection[str],
+        run_options: Any = None,
+        away: Collection[str] = (),
     ) -> dict[str, Any]:
-        """As :meth:`run`; outputs by name, of which those in ``keep`` may come as ``Held``, in the session's own memory."""
+        """As :meth:`run`; outputs by name, of which those in ``keep`` may come as ``Held``, in the session's own memory.
+
+        Args:
+            away: outputs that are to stay on the GPU although no run goes on from them.
+        """
         if self._options.enable_profiling:
             self._traces.append(self._profiled(plain(input_feed)))
         arrays, wanted = self._request(output_names, input_feed)
         with self._lock:
             executor = self._variant(arrays)
             with (run_options or RunOptions()).ending(getattr(executor, "cancel", None)):
-                kept = {face.name for face in self._faces[1] if face.plain}.intersection(keep)
-                outputs = execute(executor, arrays, self._inputs, self._outputs, wanted, kept)
+                plain_ones = {face.name for face in self._faces[1] if face.plain}
+                stays = plain_ones.intersection(keep), plain_ones.intersection(away)
+                outputs = execute(executor, arrays, self._inputs, self._outputs, self._tensors_of(wanted), *stays)
         by_name = interface.to_values(self._faces[1], outputs)
         return {n: by_name[n] for n in wanted}
 
@@ -335,7 +351,8 @@ class InferenceSession:
     ) -> list[np.ndarray]:
         """Like :meth:`run`, without blocking the event loop; in Pyodide, whose only thread it is, after what is due in the loop."""
         if self._provider == "webgpu":
-            return await self._run_on_webgpu(output_names, input_feed)
+            found = await self._values_async(output_names, input_feed)
+            return [found[n] for n in output_names or found]
         import asyncio
 
         if WASM:
@@ -343,15 +360,20 @@ class InferenceSession:
             return self.run(output_names, input_feed, run_options)
         return await asyncio.get_running_loop().run_in_executor(None, self.run, output_names, input_feed, run_options)
 
-    async def _run_on_webgpu(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> list[np.ndarray]:
+    async def _values_async(
+        self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any], keep: Collection[str] = ()
+    ) -> dict[str, Any]:
+        """As :meth:`run_values`, where Python waits for the GPU of its page."""
         arrays, wanted = self._request(output_names, input_feed)
-        executor: Any = self._variant(arrays)
-        shapes, feeds = fed(arrays, self._inputs)
-        made = Outputs(self._outputs)
-        outputs = made.bound(await executor.start(shapes, feeds))
-        executor.fetch(outputs)
-        by_name = interface.to_values(self._faces[1], made.results(outputs))
-        return [by_name[n] for n in wanted]
+        kept = {face.name for face in self._faces[1] if face.plain}.intersection(keep)
+        tensors = self._tensors_of(wanted)
+        outputs = await execute_async(self._variant(arrays), arrays, self._inputs, self._outputs, tensors, kept)
+        by_name = interface.to_values(self._faces[1], outputs)
+        return {n: by_name[n] for n in wanted}
+
+    def _tensors_of(self, names: Collection[str]) -> set[str]:
+        """What outputs are made of; of those that are made of several, all, since they are put together."""
+        return {tensor[0] for face in self._faces[1] if face.name in names or not face.plain for tensor in face.tensors()}
 
     def _variant(self, arrays: Sequence[np.ndarray]) -> Runtime:
         """The executor for these inputs: one for all, unless ranks are not declared or hang on sizes, or axes of one name differ."""
@@ -446,54 +468,6 @@ def _forget() -> None:
     """In Pyodide the weights are in the core by now: the graph's cycles would keep the file's bytes in memory that never shrinks."""
     if WASM:
         gc.collect()
-
-
-_EXTRAS = {"gpu": "wgpu", "wasmtime": "wasmtime"}  # backends that an extra of the same name brings, and the module that shows it
-
-
-def available() -> list[str]:
-    """The backends that this process can run, best first."""
-    if not WASM:
-        return [p for p in PROVIDERS if p not in _EXTRAS or find_spec(_EXTRAS[p])]
-    from .runtimes import pyodide_gpu
-
-    return [p for p in PROVIDERS if p != "webgpu" or pyodide_gpu.available()]
-
-
-def _choose(providers: Sequence[str | tuple[str, Any]] | None) -> str:
-    if not providers:
-        return PROVIDERS[0]
-    names = [p if isinstance(p, str) else p[0] for p in providers]
-    have = available()
-    for name in names:
-        if _ALIASES.get(name, name) in (*have, *SESSIONS):
-            return _ALIASES.get(name, name)
-    hint = "; this browser has no WebGPU" if WASM and "webgpu" in names else ""
-    if not WASM and (extra := next((n for n in names if n in _EXTRAS), None)):
-        hint = f"; for {extra}: pip install 'pyonnx-wasm[{extra}]'"
-    raise ValueError(f"no backend of {names} is available here; available: {', '.join(have)}{hint}")
-
-
-def _settings(providers: Sequence[str | tuple[str, Any]] | None, chosen: str) -> dict[str, Any]:
-    """The options that were given with the backend that is used."""
-    pairs = [p for p in providers or () if not isinstance(p, str)]
-    return next((dict(p[1] or {}) for p in pairs if _ALIASES.get(p[0], p[0]) == chosen), {})
-
-
-def _names(providers: Sequence[str | tuple[str, Any]] | None) -> list[str]:
-    return [p if isinstance(p, str) else p[0] for p in providers or ()]
-
-
-def paired(
-    providers: Sequence[str | tuple[str, Any]] | None, options: Sequence[Mapping[str, Any]] | None
-) -> list[str | tuple[str, Any]] | None:
-    """Providers with the options that were given beside them."""
-    if options is None:
-        return None if providers is None else list(providers)
-    names = list(providers or ())
-    if len(names) != len(options) or not all(isinstance(n, str) for n in names):
-        raise ValueError("provider_options must hold one mapping per provider, and providers their names alone")
-    return [(str(n), dict(o)) for n, o in zip(names, options, strict=True)]
 
 
 def _arg(face: Face) -> NodeArg:

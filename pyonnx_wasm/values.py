@@ -104,6 +104,11 @@ class OrtValue:
             self._copy.flags.writeable = False
         return self._copy
 
+    async def numpy_async(self) -> Array:
+        """As :meth:`numpy`, where a page's GPU holds the value and this Python cannot block."""
+        read = getattr(self._held and self._held.room, "read", None)
+        return self.numpy() if read is None or self._copy is not None else await read()
+
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.array(self.numpy(), dtype) if copy or dtype is not None else self.numpy()
 
@@ -158,6 +163,7 @@ class IOBinding:
         self._names = {"input": [a.name for a in session.get_inputs()], "output": [a.name for a in session.get_outputs()]}
         self._inputs: dict[str, OrtValue] = {}
         self._outputs: dict[str, OrtValue | None] = {}
+        self._away: set[str] = set()
         self._results: dict[str, OrtValue] = {}
 
     def bind_cpu_input(self, name: str, arr_on_cpu: Array) -> None:
@@ -173,11 +179,17 @@ class IOBinding:
     def bind_output(
         self, name: str, device_type: str = "cpu", device_id: int = 0, element_type: Any = None, shape: Any = None, buffer_ptr: Any = None
     ) -> None:
-        """Wants an output, in memory that the run provides."""
-        _host(device_type)
+        """Wants an output, in memory that the run provides; with the device ``"gpu"`` or ``"webgpu"`` on the GPU, where the session runs on
+        one: it is read when it is asked for."""
+        there = device_type.lower() in ("gpu", "webgpu") and self._session.providers[0] in ("gpu", "webgpu")
+        if not there:
+            _host(device_type)
         if buffer_ptr is not None:
             raise NotImplementedError(f"output {name!r} by address: bind a value (bind_ortvalue_output)")
         self._outputs[self._known(name, "output")] = None
+        self._away.discard(name)
+        if there:
+            self._away.add(name)
 
     def bind_ortvalue_output(self, name: str, ortvalue: OrtValue) -> None:
         self._outputs[self._known(name, "output")] = ortvalue
@@ -187,6 +199,7 @@ class IOBinding:
 
     def clear_binding_outputs(self) -> None:
         self._outputs.clear()
+        self._away.clear()
         self._results.clear()
 
     def synchronize_inputs(self) -> None:
@@ -208,7 +221,8 @@ class IOBinding:
         if not names:
             raise ValueError("no output is bound: bind_output(name) says which are wanted")
         keep = [name for name, bound in self._outputs.items() if bound is None]
-        for name, found in self._session.run_values(names, self._inputs, keep, run_options).items():
+        how: dict[str, Any] = {"away": self._away.intersection(keep)} if self._away else {}
+        for name, found in self._session.run_values(names, self._inputs, keep, run_options, **how).items():
             bound = self._outputs[name]
             if bound is None:
                 self._results[name] = OrtValue(found)

@@ -223,6 +223,39 @@ def test_outputs_that_are_not_bound_leave_the_value_the_newest(decoder: Decoder)
     assert decoder.keeper.copied == copied
 
 
+def test_of_a_gpu_what_nobody_asks_for_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wgpu")
+    from pyonnx_wasm.runtimes import wgpu_device
+
+    total, read = [0], wgpu_device.Gpu.read
+
+    def counted(self: Any, wanted: Any) -> Any:
+        total[0] += sum(size for _, _, size in wanted)
+        return read(self, wanted)
+
+    monkeypatch.setattr(wgpu_device.Gpu, "read", counted)
+    model = parser.parse_model(
+        '<ir_version: 8, opset_import: ["" : 17]> g (float[n, 100] x) => (float[n, 100] y, float[n, 1] z) '
+        "{ y = Exp(x)  axes = Constant<value_ints = [1]>()  z = ReduceSum(x, axes) }"
+    )
+    session = pw.InferenceSession(model.SerializeToString(), providers=["gpu"])
+    x = np.arange(200, dtype=np.float32).reshape(2, 100) / 200
+    (z,) = session.run(["z"], {"x": x})
+    np.testing.assert_allclose(z, x.sum(1, keepdims=True), rtol=1e-6)
+    assert total == [8]
+    binding = session.io_binding()
+    binding.bind_cpu_input("x", x)
+    binding.bind_output("y", "gpu")
+    session.run_with_iobinding(binding)
+    assert total == [8]
+    np.testing.assert_allclose(binding.get_outputs()[0].numpy(), np.exp(x), rtol=1e-6)
+    assert total == [8 + 800]
+    with pytest.raises(ValueError, match="device 'cuda'"):
+        binding.bind_output("y", "cuda")
+    with pytest.raises(ValueError, match="device 'gpu'"):
+        pw.InferenceSession(model.SerializeToString()).io_binding().bind_output("y", "gpu")
+
+
 def test_the_memory_goes_with_the_values() -> None:
     decoder = Decoder("wasmtime")
     rng = np.random.default_rng(0)

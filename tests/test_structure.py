@@ -25,6 +25,7 @@ LAYERS = (
     {"values", "elsewhere", "custom"},
     {"interface"},
     {"options"},
+    {"providers"},
     {"session"},
     {"generate"},
     {"environment", "shim", "batch"},

@@ -12,7 +12,7 @@ import pytest
 from onnx import TensorProto, helper
 
 import pyonnx_wasm as ort
-from pyonnx_wasm import session as sessions
+from pyonnx_wasm import providers
 from pyonnx_wasm.runtimes import wasmtime
 from pyonnx_wasm.runtimes.errors import NO_MEMORY, CoreError
 
@@ -180,7 +180,7 @@ def test_the_memory_bound_survives_pickling() -> None:
 
 
 def test_without_the_package_it_is_not_offered(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sessions, "find_spec", lambda name: None)
+    monkeypatch.setattr(providers, "find_spec", lambda name: None)
     assert "wasmtime" not in ort.get_available_providers()
     assert ort.InferenceSession(gather(), providers=["wasmtime", "cpu"]).get_providers() == ["cpu"]
     with pytest.raises(ValueError, match=r"no backend of \['wasmtime'\] is available here; .*pip install 'pyonnx-wasm\[wasmtime\]'"):

@@ -307,11 +307,18 @@ export function room(bytes: number): Uint8Array {
   return new Uint8Array(bytes);
 }
 
-/** Runs a session on WebGPU; the frame is read before this returns. */
-export function runGpu(session: GpuSession, frame: PythonArray, signal?: AbortSignal): Promise<Result[]> {
+/** Runs a session on WebGPU for some outputs, a list, of which others, a list, stay there; the frame is read before this returns. */
+export function runGpu(
+  session: GpuSession,
+  frame: PythonArray,
+  wanted: string,
+  keep: string,
+  signal?: AbortSignal,
+): Promise<Result[]> {
   const buffer = frame.getBuffer();
   try {
-    return session.run(buffer.data as Float64Array, signal);
+    const [some, stay] = [wanted, keep].map((list) => JSON.parse(list) as number[]) as [number[], number[]];
+    return session.run(buffer.data as Float64Array, some, stay, signal);
   } finally {
     buffer.release();
   }

@@ -133,6 +133,13 @@ class Decoder:
             del self.ids[keep:]
             self.memory.keep(keep)
 
+    async def forget_async(self, keep: int) -> None:
+        """As :meth:`forget`; what stays of a cache on the GPU of a page is read first."""
+        if keep < len(self.ids):
+            if keep:
+                self.memory.values = {name: OrtValue(await v.numpy_async()) for name, v in self.memory.values.items()}
+            self.forget(keep)
+
     def request(self, ids: list[int], want: int = 1, needs: str = "logits") -> tuple[InferenceSession, list[str], dict[str, Any]]:
         """What to run so that it reads these tokens: session, outputs, inputs."""
         past = len(self.ids)
@@ -188,7 +195,8 @@ class Decoder:
         for part, count in self.parts(ids, want):
             session, names, feed = self.request(part, count, needs)
             here = session.providers[0] in ("cpu", "gpu", "wasmtime")
-            waiting = asyncio.to_thread(_run, session, names, feed, options) if here else session.run_async(names, feed, options)
+            there = session.run_with_ort_values_async
+            waiting = asyncio.to_thread(_run, session, names, feed, options) if here else there(names, feed, options)
             found += self.taken(part, names, await waiting, count)
         return found[-want:]
 

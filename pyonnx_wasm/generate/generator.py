@@ -366,14 +366,12 @@ class Generation:
                 raise
 
     def _turn(self, steps: Any, logits: Any) -> Feed | Token | None:
-        """What comes next; None at the end. Of a feed, the cache is ready for it."""
+        """What comes next; None at the end."""
         item: Feed | Token | None = None
         with self._guarded():
             if self._progress.reason != "cancelled":
                 with suppress(StopIteration):
                     item = steps.send(logits)
-            if isinstance(item, Feed):
-                self._generator.decoder.forget(item.keep)
         return item
 
     def _steps(self) -> Any:
@@ -390,6 +388,7 @@ class Generation:
                 yield item
                 continue
             with self._guarded():
+                self._generator.decoder.forget(item.keep)
                 logits = self._generator.decoder.step(item.ids, self._options, item.want, item.needs)
 
     async def __aiter__(self) -> AsyncIterator[Token]:
@@ -403,4 +402,5 @@ class Generation:
                 yield item
                 continue
             with self._guarded():
+                await self._generator.decoder.forget_async(item.keep)
                 logits = await self._generator.decoder.step_async(item.ids, self._options, item.want, item.needs)

@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Callable
 from typing import Any
 
-from ..session import WASM
+from ..providers import WASM
 
 
 class Channel:

@@ -10,8 +10,9 @@ from typing import Any
 from .. import interface
 from ..options import RunOptions, SessionOptions
 from ..program import Compiled
+from ..providers import paired
 from ..runtimes.profile import Profile, StepTime, combined
-from ..session import InferenceSession, paired
+from ..session import InferenceSession
 from .bridge import RemoteModel, bridge
 from .rpc import STALL_SECONDS, Call, Reply
 from .wait import wait, wait_async
@@ -78,6 +79,7 @@ class BrowserSession(InferenceSession):
         input_feed: Mapping[str, Any],
         keep: Collection[str],
         run_options: RunOptions | None = None,
+        away: Collection[str] = (),
     ) -> dict[str, Any]:
         """As :meth:`run`, by name; all come here."""
         names = list(output_names or [face.name for face in self._faces[1]])

@@ -16,7 +16,8 @@ import numpy as np
 from ..dtypes import DType, to_numpy
 from ..feeds import execute, packed, unpacked
 from ..program import file as ponnx
-from ..session import InferenceSession, available
+from ..providers import available
+from ..session import InferenceSession
 
 T = TypeVar("T")
 Arrays = dict[str, np.ndarray]

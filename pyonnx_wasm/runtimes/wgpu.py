@@ -31,6 +31,8 @@ class GpuExecutor:
         GpuError: a shader does not compile, or a buffer is larger than the adapter's limits.
     """
 
+    reads = True  # reading an output costs
+
     def __init__(
         self, lowered: Lowered, weights: Sequence[np.ndarray], table: Sequence[Weight], threads: int = 1, limits: Limits = UNLIMITED
     ) -> None:
@@ -72,10 +74,17 @@ class GpuExecutor:
         self._run(self._tensors(inputs), outputs, more)
 
     def run_held(
-        self, shapes: Sequence[Sequence[int]], inputs: Sequence[Any], keep: Collection[int], wanted: Collection[int], empty: Allocate
+        self,
+        shapes: Sequence[Sequence[int]],
+        inputs: Sequence[Any],
+        keep: Collection[int],
+        wanted: Collection[int],
+        empty: Allocate,
+        away: Collection[int] = (),
     ) -> list[Any]:
-        """Binds and runs; see :meth:`Keeper.run`. Outputs in ``keep`` that no run goes on from come as :class:`Held` too, and are read when
-        they are asked for; others that are not wanted are not read."""
+        """Binds and runs; see :meth:`Keeper.run`. Outputs in ``keep`` and ``away`` that no run goes on from come as :class:`Held` too, and
+        are read when they are asked for; others that are not wanted are not read."""
+        keep = {*keep, *away}
         self._shapes = [tuple(shape) for shape in shapes]
         with self.gpu.lock, explaining(self.gpu.device, "running the model"):
             return self.keeper.run(_Bound(self, keep, wanted), [d for shape in shapes for d in shape], inputs, keep, wanted, empty)

@@ -5,10 +5,11 @@ from pathlib import Path
 
 import onnx
 import pytest
-from playwright.sync_api import Browser
+from playwright.sync_api import Browser, BrowserType
 
 from pyonnx_wasm import shim
 from pyonnx_wasm.testing import pyodide
+from pyonnx_wasm.testing.chromium import launch_options
 
 ROOT = Path(__file__).parents[2]
 MODELS = {
@@ -48,3 +49,14 @@ def isolated(request: pytest.FixtureRequest, browser: Browser, wheel: Path) -> I
     """The same where threads can share memory."""
     with pyodide.opened(browser, wheel, worker=request.param == "worker", isolated=True, mounts=MODELS) as python:
         yield python
+
+
+@pytest.fixture(scope="module", params=["page", "worker"])
+def gpu(request: pytest.FixtureRequest, browser_type: BrowserType, wheel: Path, mounts: dict[str, Path]) -> Iterator[pyodide.Pyodide]:
+    """The same where there is a GPU."""
+    browser = browser_type.launch(**launch_options(webgpu=True))
+    try:
+        with pyodide.opened(browser, wheel, worker=request.param == "worker", mounts=mounts) as python:
+            yield python
+    finally:
+        browser.close()

@@ -2,18 +2,14 @@
 
 import base64
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import custom_models as custom
 import numpy as np
 import pytest
-from playwright.sync_api import BrowserType
 
 import pyonnx_wasm as ort
 from pyonnx_wasm.runtimes.adapter import GpuError
-from pyonnx_wasm.testing import pyodide
-from pyonnx_wasm.testing.chromium import launch_options
 from pyonnx_wasm.testing.pyodide import Pyodide, PythonError, decoded, encoded
 from tests.test_cancel import CASES
 
@@ -21,16 +17,6 @@ pytestmark = pytest.mark.browser
 ROOT = Path(__file__).parents[2]
 DIGITS = ROOT / "js/pages/digits/digits.onnx"
 OPEN = "import pyonnx_wasm as ort\ns = ort.InferenceSession(await fetched('digits/digits.onnx'), providers=['webgpu', 'wasm'])\n"
-
-
-@pytest.fixture(scope="module", params=["page", "worker"])
-def gpu(request: pytest.FixtureRequest, browser_type: BrowserType, wheel: Path, mounts: dict[str, Path]) -> Iterator[Pyodide]:
-    browser = browser_type.launch(**launch_options(webgpu=True))
-    try:
-        with pyodide.opened(browser, wheel, worker=request.param == "worker", mounts=mounts) as python:
-            yield python
-    finally:
-        browser.close()
 
 
 @pytest.mark.parametrize("call", ["s.run(None, feed)", "await s.run_async(None, feed)"])
