@@ -57,7 +57,7 @@ def compile(
         keep: names of weights, or of nodes, whose weights stay as they are; ``*`` and ``?`` stand for others.
         choice: of a language model, adds the output ``choice``, float32 [..., 2 * choice + 1]: so many of the most likely tokens (no more
             than there are), their logits, and the logarithm of the sum of all logits' powers, so that a GPU need not give all logits to
-            who chooses among these.
+            who chooses among these; and, above 1, ``first`` [..., 3], the same of the most likely one alone.
     Raises:
         ValueError: no such ``weights``, no weight of a name to ``keep``, or ``choice`` is below 0.
         ReadError: the file is no model that can be read.

@@ -45,6 +45,7 @@ from .tensor.packed import settled
 ops.load_all()
 #: Values one behind the other whose ranks are data: each doubles what is compiled.
 MOST_UNDECIDED = 6
+CHOICE = ("choice", "first")
 SUPPORTED = frozenset(d for d in DType if d.bits in (2, 4, 8, 16, 32, 64) and d is not DType.complex64) | {DType.string}
 
 
@@ -66,7 +67,7 @@ def trace(
         sizes: of symbolic dimensions by name; names that the model lacks are ignored.
         initializers: arrays in the place of the model's own, by name.
         outputs: names of the values to give in place of the model's outputs.
-        choice: above 0, adds the output ``choice`` (``ops.reduction.choice``) of so many of the model's ``logits``.
+        choice: above 0, adds the outputs ``choice`` and ``first`` (``ops.reduction.choice``) of so many of the model's ``logits``.
     Raises:
         IRError: naming the node that cannot be compiled, and why; NeedsShape where ranks are missing.
     """
@@ -86,10 +87,10 @@ def trace(
             graph.origin = name
             tracer.add_output(name, tracer.names[name], declared.get(name))
         if choice:
-            if "logits" not in declared or "choice" in tracer.names:
-                raise IRError("a choice is of an output 'logits', and no value of the model has its name")
-            graph.origin = "choice"
-            tracer.add_output("choice", reduction.choice(tracer.names["logits"], choice), None)
+            if "logits" not in declared or not tracer.names.keys().isdisjoint(CHOICE):
+                raise IRError(f"a choice is of an output 'logits', and no value of the model has the names {' and '.join(CHOICE)}")
+            for graph.origin, value in zip(CHOICE, reduction.choice(tracer.names["logits"], choice), strict=False):
+                tracer.add_output(graph.origin, value, None)
     return graph
 
 

@@ -6,7 +6,7 @@ export async function written(generator, { prompts, settings, together, beams, l
   // An output is read where its data is asked for.
   session.run = async (...given) => {
     const results = await run(...given);
-    for (const name of ["choice", "logits"]) {
+    for (const name of ["choice", "first", "logits"]) {
       const tensor = results[name];
       if (!tensor) continue;
       const getData = tensor.getData.bind(tensor);

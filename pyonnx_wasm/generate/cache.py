@@ -85,6 +85,7 @@ class Decoder:
     Attributes:
         words: how many logits there are; None: any number.
         told: of so many of its largest logits the model tells by itself.
+        single: it tells of the largest alone, too.
     """
 
     def __init__(self, session: InferenceSession, first: InferenceSession | None = None, encoder: Encoder | None = None) -> None:
@@ -98,6 +99,7 @@ class Decoder:
             )
         self.ids: list[int] = []  # that the cache holds
         self.words, self.told = _told(session, first)
+        self.single = all("first" in {o.name for o in s.get_outputs()} for s in (session, first) if s is not None)
         for each in filter(None, (session, first)):
             self._known(each)
 
@@ -156,7 +158,7 @@ class Decoder:
             **(self.heard.feed if self.heard else {}),
         }
         wanted = [name for name, given in self.memory.source.items() if not past or given not in self.memory.crossed]
-        return session, [*asked(needs, self.told), *wanted], fed(session, everything, self.memory.values)
+        return session, [*asked(needs, self.told, self.single), *wanted], fed(session, everything, self.memory.values)
 
     def parts(self, ids: list[int], want: int) -> list[tuple[list[int], int]]:
         """Tokens, and how many logits of them, run by run: decoders behind an encoder are exported for one token behind others."""
@@ -216,14 +218,15 @@ def _told(*sessions: InferenceSession | None) -> tuple[int | None, int]:
     return words if isinstance(words, int) else None, min(size // 2 if isinstance(size, int) else 0 for size in sizes)
 
 
-def asked(needs: str, told: int) -> list[str]:
+def asked(needs: str, told: int, single: bool) -> list[str]:
     """The outputs that give what is needed of the logits."""
-    return {"choice": ["choice"], "both": ["choice", "logits"]}.get(needs if told else "", ["logits"])
+    first = "first" if single else "choice"
+    return {"first": [first], "choice": ["choice"], "both": ["choice", "logits"]}.get(needs if told else "", ["logits"])
 
 
 def rows(values: Mapping[str, OrtValue], words: int | None, last: Callable[[Array], Array]) -> Rows:
     """What a run gave of the logits, row by row; ``last`` takes those of the tokens that are wanted."""
-    told, whole = values.get("choice"), values.get("logits")
+    told, whole = values.get("choice", values.get("first")), values.get("logits")
 
     def logits() -> Array:
         assert whole is not None

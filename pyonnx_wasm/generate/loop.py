@@ -114,11 +114,18 @@ def needs(how: Sampling, told: int, words: int | None, likely: int = 0, never: i
 
 def needed(told: int, words: int | None, enough: int | None, least: int = 0) -> str:
     """As :func:`needs`, where so many of the largest are enough (None: that hangs on what they are) and fewer than ``least`` never."""
-    if words is not None and told >= words:
+    if words is not None and told >= words and enough != 1:
         return "choice"
     if told < max(least, 1):
         return "logits"
+    if enough == 1:
+        return "first"
     return "choice" if enough is not None and told >= enough else "both"
+
+
+def together(wishes: set[str]) -> str:
+    """What meets the needs of several texts that are read at once."""
+    return wishes.pop() if len(wishes) == 1 else "choice" if wishes <= {"first", "choice"} else "both"
 
 
 @dataclass(frozen=True)
@@ -126,7 +133,8 @@ class Feed:
     """Tokens that the model shall read behind the first ``keep`` of those that its cache holds; asks for the last ``want`` ones' logits.
 
     Attributes:
-        needs: ``"logits"``: all of them; ``"choice"``: what a model tells of them itself; ``"both"``: that, and all of them later perhaps.
+        needs: ``"logits"``: all of them; ``"choice"``: what a model tells of them itself; ``"first"``: that of the largest alone;
+            ``"both"``: what it tells, and all of them later perhaps.
     """
 
     keep: int

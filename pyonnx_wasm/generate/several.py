@@ -78,7 +78,7 @@ class Joined:
         everything["decoder_attention_mask"] = everything["attention_mask"]
         if self.told and (not self._spread or next(iter(self._spread.values())).shape()[0] != len(tokens)):
             self._spread = {name: OrtValue(np.repeat(a, len(tokens), 0)) for name, a in self.told.items()}
-        names = [*asked(needs, self.decoder.told), *self.source]
+        names = [*asked(needs, self.decoder.told, self.decoder.single), *self.source]
         results = self.session.run_with_ort_values(names, wrapped(fed(self.session, everything, {**self.values, **self._spread})))
         found = dict(zip(names, results, strict=True))
         self.values = {self.source[name]: found[name] for name in self.source}
@@ -246,7 +246,7 @@ class Together:
         feeds = [m.feed for m in self._rows if m.feed is not None]
         wishes = {feed.needs for feed in feeds}
         try:
-            found = self._joined.step([feed.ids[0] for feed in feeds], wishes.pop() if len(wishes) == 1 else "both")
+            found = self._joined.step([feed.ids[0] for feed in feeds], loop.together(wishes))
         except Exception as error:
             for member in self._rows:
                 member.fail(error)

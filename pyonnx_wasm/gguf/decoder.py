@@ -205,7 +205,9 @@ class _Decoder:
             presents += present
         self.at = ""
         last = self.constant([np.iinfo(np.int64).max], np.int64)
-        begin = self.add("Neg", self.add("Reshape", "num_logits_to_keep", self.constant([1], np.int64)))
+        # Of what cannot leave int64 the host computes what sizes hang on: nothing is read of a GPU in the middle of a run.
+        asked = self.add("Max", self.add("Reshape", "num_logits_to_keep", self.constant([1], np.int64)), self.constant([0], np.int64))
+        begin = self.add("Neg", asked)
         x = self.normed(self.add("Slice", x, begin, last, self.constant([1], np.int64)), "output_norm", self.width)
         logits = self.linear(x, "output" if self.has("output.weight") else "token_embd", self.width, table.shape[0])
         if cap := self.number("final_logit_softcapping", 0):

@@ -29,6 +29,7 @@ from ..tensor import (
     parted,
     reduce,
     reshape,
+    slice_,
     without,
 )
 from .gather import GatherElements
@@ -224,13 +225,15 @@ def _leading(x: Value, count: DimLike) -> tuple[Value, Value]:
     return most, GatherElements(places, found, axis=-1)
 
 
-def choice(logits: Value, count: int) -> Value:
+def choice(logits: Value, count: int) -> list[Value]:
     """Of logits [..., vocabulary] the largest ``count``, or all: float32 [..., 2 * count + 1] of their places, themselves, the largest
-    first and of equal ones the first, and the logarithm of the sum of all logits' powers."""
+    first and of equal ones the first, and the logarithm of the sum of all logits' powers; and, of several, the same of the first alone."""
     wide = cast(logits, DType.float32)
     most, places = _leading(wide, dims.dmin(count, wide.shape[-1]))
     total = _log_sum_exp(wide, lambda name, x, keep=True: reduce(name, x, [x.rank - 1], True))
-    return concat([cast(places, DType.float32), most, total], wide.rank - 1)
+    axis, found = wide.rank - 1, [cast(places, DType.float32), most]
+    first = [slice_(x, axis, 0, 1) for x in found]
+    return [concat([*of, total], axis) for of in ((found, first) if count > 1 else (found,))]
 
 
 @op(since=10)

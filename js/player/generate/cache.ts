@@ -58,6 +58,8 @@ export class Decoder {
   readonly words: number;
   /** Of so many of its largest logits the model tells by itself; 0: it does not. */
   readonly told: number;
+  /** It tells of the largest alone, too. */
+  private readonly single: boolean;
   /** Of every layer's keys and values without a token, by the name of the model's input. */
   readonly empty = new Map<string, { type: "float32" | "float16"; dims: number[] }>();
   private readonly source = new Map<string, string>(); // an input's name by that of the output that follows it
@@ -107,6 +109,7 @@ export class Decoder {
     const words = logits.shape.at(-1);
     this.words = typeof words === "number" ? words : Infinity;
     this.told = Math.min(toldBy(session), toldBy(first ?? session));
+    this.single = [session, first ?? session].every(({ outputNames }) => outputNames.includes("first"));
     this.forget(0);
   }
 
@@ -243,7 +246,8 @@ export class Decoder {
     const feeds: Record<string, TensorType> = {};
     for (const name of session.inputNames) feeds[name] = values.get(name) ?? told?.get(name) ?? given[name]!();
     const follow = [...this.source].filter(([, input]) => begins || !this.crossed.has(input));
-    const names = this.told && needs !== "logits" ? ["choice", ...(needs === "both" ? ["logits"] : [])] : ["logits"];
+    const least = needs === "first" && this.single ? "first" : "choice";
+    const names = this.told && needs !== "logits" ? [least, ...(needs === "both" ? ["logits"] : [])] : ["logits"];
     const results = await session.run(feeds as Feeds, [...names, ...follow.map(([output]) => output)]);
     this.letGo();
     const made = results[names[0]!] as TensorType;
@@ -262,7 +266,7 @@ export class Decoder {
     };
     let rows: Row[] = await parts(made);
     made.dispose();
-    if (names[0] === "choice") {
+    if (names[0] !== "logits") {
       const all = (this.unread = results["logits"] as TensorType | undefined);
       let every: Promise<Float32Array[]> | undefined;
       const one = async (row: number): Promise<Float32Array> => (await (every ??= parts(all!)))[row]!;

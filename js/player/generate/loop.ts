@@ -68,8 +68,15 @@ export interface Feed {
   needs: Needs;
 }
 
-/** Of logits: all of them; what a model tells of them itself; that, and all of them later perhaps. */
-export type Needs = "logits" | "choice" | "both";
+/** Of logits: all of them; what a model tells of them itself; that of the largest alone; what it tells, and all of them later perhaps. */
+export type Needs = "logits" | "choice" | "first" | "both";
+
+/** What meets the needs of several texts that are read at once. */
+export function together(wishes: ReadonlySet<Needs>): Needs {
+  const [one] = wishes;
+  if (one && wishes.size === 1) return one;
+  return [...wishes].every((wish) => wish === "first" || wish === "choice") ? "choice" : "both";
+}
 
 /** The logits of one token, or the largest of them. */
 export type Row = ArrayLike<number> | Leading;
@@ -83,8 +90,9 @@ export function needs(how: Sampling, told: number, words: number, likely = 0, ne
 
 /** As `needs`, where so many of the largest are enough (Infinity: that hangs on what they are) and fewer than `least` never. */
 export function needed(told: number, words: number, enough: number, least = 0): Needs {
-  if (told >= words) return "choice";
+  if (told >= words && enough !== 1) return "choice";
   if (told < Math.max(least, 1)) return "logits";
+  if (enough === 1) return "first";
   return told >= enough ? "choice" : "both";
 }
 

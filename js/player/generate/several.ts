@@ -12,6 +12,7 @@ import {
   type Progress,
   type Row as Logits,
   type Sent,
+  together,
   type Token,
 } from "./loop.js";
 
@@ -368,8 +369,7 @@ export class Together {
         this.rows.push(...fresh);
       }
       const members = [...this.rows];
-      const wishes = new Set(members.map(({ feed }) => feed!.needs));
-      const [needs = "both"] = wishes.size === 1 ? wishes : [];
+      const needs = together(new Set(members.map(({ feed }) => feed!.needs)));
       const rows = await this.joined.step(
         members.map(({ feed }) => feed!.ids[0]!),
         needs,
