@@ -373,6 +373,30 @@ def test_a_decode_step_is_counted(tmp_path: Path, capsys: pytest.CaptureFixture[
 
 
 @pytest.mark.browser
+def test_narrower_weights_beside_float32(capsys: pytest.CaptureFixture[str], apart: Callable[..., Any]) -> None:
+    decoder = Path(__file__).parent / "data" / "decoder.onnx"
+    document = apart(bench, capsys, str(decoder), "--weights", "int8", "--weights", "f16", "--dim", "past=4", "--steps", "1")
+    assert (document["mode"], document["against"], document["summary"]["cases"]) == ("narrow", "float32", 0)
+    assert [row["case"] for row in document["cases"]] == ["decoder, int8", "decoder, f16"]
+    for row in document["cases"]:
+        assert row["agree"]
+        assert 0 < row["error"] < 0.02
+        assert row["ours_bytes"] < row["theirs_bytes"]
+        assert min(row["ours_ms"], row["theirs_ms"], row["ratio"]) > 0
+        assert len(row["steps"]) == 1
+    assert "float32 ms" in render(document)
+
+
+@pytest.mark.browser
+def test_a_wrong_size_of_what_is_narrowed_is_told(capsys: pytest.CaptureFixture[str], apart: Callable[..., Any]) -> None:
+    decoder = Path(__file__).parent / "data" / "decoder.onnx"
+    assert apart(cli.main, ["bench", *QUICK, str(decoder), "--weights", "int8", "--dim", "p=4"]) == 1
+    told = capsys.readouterr()
+    assert "decoder, int8: FAILED: no dimension is named 'p'; the model has batch, past, seq" in told.out
+    assert "1 of 1 cases failed: decoder, int8" in told.err
+
+
+@pytest.mark.browser
 def test_visits_of_pages_with_a_raw_model(capsys: pytest.CaptureFixture[str], apart: Callable[..., Any]) -> None:
     document = apart(bench, capsys, str(DIGITS), "--raw", "--runs", "1")
     assert (document["mode"], document["against"]) == ("raw", "onnxruntime-web")

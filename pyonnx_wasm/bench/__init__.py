@@ -44,9 +44,12 @@ def arguments(parser: argparse.ArgumentParser) -> None:
         "--raw", action="store_true", help=".onnx files given to pages: until the first results, first and second visit, and memory"
     )
     parser.add_argument(
-        "--weights", action="append", default=[], choices=tuple(LADDER), help="our own with weights so narrow beside our own in float32, in "
-        "Chromium; of decoders a token, with the cache kept; may be given several times"
-    )  # fmt: skip
+        "--weights",
+        action="append",
+        default=[],
+        choices=tuple(LADDER),
+        help="our own with weights so narrow beside float32, in Chromium; of decoders a token with its cache kept; may be given again",
+    )
     parser.add_argument(
         "--generate", action="store_true", help="decoders of 4 bits, tokens per second: beside transformers.js and wllama in Chromium; with"
         " --native beside llama-cpp-python and onnxruntime. MODEL names sizes: 135m, 1b"
@@ -132,9 +135,10 @@ def run(args: argparse.Namespace) -> None:
         elif args.weights:
             from .narrow import Narrow
 
-            web = stack.enter_context(Narrow(args.threads, args.onnxruntime_web, args.in_page, backend=args.ep, real_gpu=args.real_gpu))
-            versions = web.versions
-            chosen, measure = web.split(chosen, args.weights), partial(web.measure, limits=limits, steps=args.steps)
+            pair = Narrow(args.threads, args.onnxruntime_web, args.in_page, backend=args.ep, real_gpu=args.real_gpu)
+            stack.enter_context(pair)
+            versions, measure = pair.versions, partial(pair.measure, limits=limits, steps=args.steps)
+            chosen = pair.split(chosen, args.weights)
         elif args.pyodide:
             from . import pyodide
 
@@ -206,8 +210,18 @@ def _document(args: argparse.Namespace, versions: dict[str, str], rows: list[rep
     from .. import __version__
 
     return {
-        "mode": "raw" if args.raw else "narrow" if args.weights else "native" if args.native else "pyodide" if args.pyodide else "dawn" if args.dawn else "web",
-        "against": "onnxruntime" if args.native else "" if args.pyodide else "float32" if args.weights else "onnxruntime-web",
+        "mode": "raw"
+        if args.raw
+        else "narrow"
+        if args.weights
+        else "native"
+        if args.native
+        else "pyodide"
+        if args.pyodide
+        else "dawn"
+        if args.dawn
+        else "web",
+        "against": _against(args),
         "backend": "native" if args.native else args.ep,
         "threads": args.threads,
         "clock": "cpu" if args.cpu_time else "wall",
@@ -216,6 +230,12 @@ def _document(args: argparse.Namespace, versions: dict[str, str], rows: list[rep
         "cases": rows,
         "summary": report.summary([] if args.pyodide or args.raw or args.weights else rows),
     }
+
+
+def _against(args: argparse.Namespace) -> str:
+    if args.pyodide:
+        return ""
+    return "onnxruntime" if args.native else "float32" if args.weights else "onnxruntime-web"
 
 
 def render(document: dict[str, Any]) -> str:
@@ -236,7 +256,7 @@ def render(document: dict[str, Any]) -> str:
         from . import raw
 
         lines.append(report.table([raw.cells(row) for row in good]))
-    elif document["mode"] == "narrow":
+    elif document["mode"] == "narrow" and good:
         from . import narrow
 
         lines.append(report.table([narrow.cells(row) for row in good]))
