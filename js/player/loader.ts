@@ -43,6 +43,7 @@ export interface SourceFile {
 }
 
 const PROGRESS_BYTES = 2 ** 18;
+const PROGRESS_TIMES = 256;
 
 export function range(start: number, bytes: number, write: Range["write"]): Range {
   return { start, end: start + bytes, write };
@@ -95,15 +96,16 @@ export async function externalSource(file: string, model: Source): Promise<Sourc
   return urlSource(new URL(path, model.url).href);
 }
 
-/** Reports at most every PROGRESS_BYTES, and every change of phase. */
+/** Reports at most every PROGRESS_BYTES, PROGRESS_TIMES in all, and every change of phase. */
 export function progressOf(
   total: number,
   report: (progress: Progress) => void,
 ): (phase: Progress["phase"], loaded: number) => void {
+  const each = Math.max(PROGRESS_BYTES, total / PROGRESS_TIMES);
   let next = 0;
   return (phase, loaded) => {
     if (phase === "model" && loaded < next && loaded < total) return;
-    next = loaded + PROGRESS_BYTES;
+    next = loaded + each;
     report({ phase, loaded, total });
   };
 }

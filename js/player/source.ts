@@ -12,6 +12,8 @@ export interface Source {
   readonly size?: number;
   /** Whether chunks are the reader's own, with their buffers. */
   readonly owned?: boolean;
+  /** Asks, before the first read, that all chunks come in one memory, which stays the source's; false where they do not. */
+  reuse?(): boolean;
   /** Its number where it lies in the engine already. */
   readonly staged?: number;
   read(): Promise<Uint8Array | undefined>;
@@ -22,6 +24,8 @@ export type ModelSource =
   string | URL | Response | Blob | ReadableStream<Uint8Array> | ArrayBufferLike | ArrayBufferView;
 
 const SLICE = 2 ** 22;
+/** What chunks that come in one memory have at most: enough to take what has come meanwhile, and less than a cache. */
+const ROOM_BYTES = 2 ** 19;
 
 export function bytesSource(bytes: Uint8Array, name: string): Source {
   let at = 0;
@@ -33,20 +37,43 @@ export function bytesSource(bytes: Uint8Array, name: string): Source {
 }
 
 export function streamSource(stream: ReadableStream<Uint8Array>, name: string, url?: string): Source {
-  const reader = stream.getReader();
+  let reader: ReadableStreamReader<Uint8Array> = stream.getReader();
+  let next = (): Promise<ReadableStreamReadResult<Uint8Array>> => (reader as ReadableStreamDefaultReader).read();
   return {
     name,
     ...(url && { url }),
     async read() {
-      const { done, value } = await reader.read().catch((error: unknown) => {
+      const { done, value } = await next().catch((error: unknown) => {
         throw new Error(`the transfer broke off: ${messageOf(error)}`);
       });
       if (done) return undefined;
       if (!(value instanceof Uint8Array)) throw new Error("the stream must yield Uint8Array chunks");
       return value;
     },
+    reuse() {
+      reader.releaseLock();
+      const filled = fillerOf(stream);
+      reader = filled ?? stream.getReader();
+      let room = new ArrayBuffer(ROOM_BYTES);
+      if (filled)
+        next = async () => {
+          const result = await filled.read(new Uint8Array(room));
+          room = result.value?.buffer ?? room;
+          return result as ReadableStreamReadResult<Uint8Array>;
+        };
+      return !!filled;
+    },
     cancel: () => void reader.cancel().catch(() => {}),
   };
+}
+
+/** Reads a stream into memory that is given to it; undefined where the browser or the stream has no such reader. */
+function fillerOf(stream: ReadableStream<Uint8Array>): ReadableStreamBYOBReader | undefined {
+  try {
+    return "ReadableStreamBYOBReader" in globalThis ? stream.getReader({ mode: "byob" }) : undefined;
+  } catch {
+    return undefined;
+  }
 }
 
 export function responseSource(response: Response, name: string): Source {
@@ -212,9 +239,13 @@ export class Reader {
   #rest: Uint8Array = new Uint8Array();
   /** The chunk that the rest is of, where it is the reader's own. */
   #chunk: Uint8Array | undefined;
+  readonly #owned: boolean;
   position = 0;
 
-  constructor(readonly source: Source) {}
+  // The memory of a new chunk costs as much as the copy out of it: the system clears each of its pages.
+  constructor(readonly source: Source) {
+    this.#owned = !source.reuse?.() && !!source.owned;
+  }
 
   /** The next `count` bytes, fewer only at the end of the source, without moving on. */
   async peek(count: number): Promise<Uint8Array> {
@@ -257,7 +288,7 @@ export class Reader {
     while (this.#rest.length === 0) {
       if (this.#chunk) drop(this.#chunk);
       const chunk = await this.source.read();
-      this.#chunk = this.source.owned ? chunk : undefined;
+      this.#chunk = this.#owned ? chunk : undefined;
       if (!chunk) return undefined;
       this.#rest = chunk;
     }
