@@ -15,9 +15,11 @@ import type { Gpu } from "./gpu/device.js";
 import type { GpuProgram } from "./gpu/program.js";
 import type { Section } from "./gpu/section.js";
 import { loadGpu, type GpuPlan } from "./gpu-module.js";
+import { Init } from "./init.js";
 import { externalSource, progressOf, range, sourceFiles, stream, type LoadOptions, type Range } from "./loader.js";
 import { answering } from "./operators.js";
 import { Inputs } from "./inputs.js";
+import { Owned } from "./owned.js";
 import type { Places } from "./places.js";
 import { Program, type Limits, type Slot, type Ways } from "./program.js";
 import { Reader, type Source } from "./source.js";
@@ -39,10 +41,11 @@ const NO_GPU_PART = "this compiled model has no part for GPUs: compile it again,
 export class Model {
   readonly #inputs: Inputs;
   readonly #weights: number[];
-  readonly #owned = new Set<number>();
+  readonly #owned: Owned;
   /** Where the weights lie that lie together. */
   #slab = 0;
   readonly #steps: Step[] = [];
+  #init: Init | undefined;
   /** Weights on their way into GPU buffers. */
   readonly #direct = new Map<number, { buffer: GPUBuffer; bytes: Uint8Array }>();
   /** That steps on the core read beside a GPU. */
@@ -62,6 +65,7 @@ export class Model {
     readonly core: Core,
     readonly header: Header,
   ) {
+    this.#owned = new Owned(core);
     this.#inputs = new Inputs(core, header.inputs);
     this.#weights = header.weights.map(() => 0);
   }
@@ -109,7 +113,9 @@ export class Model {
       const onGpu = i === header.gpu?.program || i === header.gpu?.init;
       return onGpu && device ? true : (!onGpu || i === header.init) && (!device || !!options.gpuOptional);
     });
-    const code = header.programs.map(({ name, bytes }, i) => (wanted[i] ? this.#own(bytes, `program "${name}"`) : 0));
+    const code = header.programs.map(({ name, bytes }, i) =>
+      wanted[i] ? this.#owned.take(bytes, `program "${name}"`) : 0,
+    );
     const codes = header.programs.flatMap(({ start, bytes }, i) =>
       wanted[i] ? [this.#into(dataStart + start, bytes, code[i] as number)] : [],
     );
@@ -118,9 +124,16 @@ export class Model {
       codes.push(range(dataStart + start, bytes, (chunk, at) => modules[i]!.set(chunk, at)));
     const gpu = device && (await this.#beginGpu(device, reader, codes, code, dataStart, options.gpuOptional));
     const read = device || (await ahead(reader, codes, header.weights, dataStart));
-    if (!gpu) this.#allocate(undefined, read && !device ? code : undefined);
-    const ranges = read ? this.#dataRanges(dataStart) : [...this.#dataRanges(dataStart), ...codes];
-    await stream(reader, ranges, dataEnd, (at) => progress("model", at));
+    const early = read && !device;
+    if (!gpu) this.#allocate(undefined, early ? code : undefined);
+    if (early) this.#create(code);
+    const own = header.weights.flatMap(({ source }, k) => (source.kind === "data" ? [k] : []));
+    const ranges = [...this.#weightRanges(own, dataStart), ...(read ? [] : codes)];
+    const arrived = (at: number): void => {
+      this.#init?.advance();
+      progress("model", at);
+    };
+    await stream(reader, ranges, dataEnd, arrived);
     let before = dataEnd;
     for (const { name, weights, end } of files) {
       const staged = this.#staged?.(name);
@@ -131,7 +144,7 @@ export class Model {
       }
       const source = await (options.external(name) ?? externalSource(name, reader.source));
       try {
-        await stream(new Reader(source), this.#fileRanges(weights), end, (at) => progress("model", before + at));
+        await stream(new Reader(source), this.#weightRanges(weights), end, (at) => arrived(before + at));
       } finally {
         source.cancel();
       }
@@ -139,12 +152,11 @@ export class Model {
     }
     progress("init", total);
     if (modules.length) this.#answer = await answering(modules, options);
-    this.#runInit(gpu ? (header.gpu as GpuInfo).init : header.init, code);
+    if (!early) this.#create(code, gpu);
+    this.#init?.finish();
+    this.#init = undefined;
     if (gpu) await this.#finishGpu(gpu, code);
-    if (!gpu)
-      for (const { program, inputs, outputs } of header.script)
-        this.#steps.push({ program: this.#program(program, code, inputs.length, outputs.length), inputs });
-    for (const address of code) this.#disown(address);
+    for (const address of code) this.#owned.give(address);
     this.#dropUnusedWeights();
     this.#keeper = keeperOf(this.#steps, header.results);
     progress("ready", total);
@@ -163,16 +175,6 @@ export class Model {
       this.fallback = messageOf(error);
     }
     return undefined;
-  }
-
-  #own(bytes: number, what: string): number {
-    const address = this.core.alloc(bytes, what);
-    this.#owned.add(address);
-    return address;
-  }
-
-  #disown(address: number): void {
-    if (this.#owned.delete(address)) this.core.free(address);
   }
 
   #words(i: number, code: readonly number[]): Int32Array {
@@ -202,11 +204,10 @@ export class Model {
     }
     const verified = (i: number): Int32Array => (this.#probe(i, code!), this.#words(i, code!));
     const together = code && layout(this.header, verified, fresh);
-    if (together) this.#slab = this.#own(together.bytes, "the weights");
-    for (const k of fresh)
-      this.#weights[k] = together
-        ? this.#slab + together.offsets.get(k)!
-        : this.#own(weights[k]!.bytes, `weight "${weights[k]!.name}"`);
+    if (together) this.#slab = this.#owned.take(together.bytes, "the weights");
+    for (const [k, at] of together?.offsets ?? []) this.#weights[k] = this.#slab + at;
+    for (const k of together ? [] : fresh)
+      this.#weights[k] = this.#owned.take(weights[k]!.bytes, `weight "${weights[k]!.name}"`);
     for (const k of weights.keys()) this.#weights[k] = this.#weights[homeOf(weights, k)] as number;
   }
 
@@ -232,19 +233,18 @@ export class Model {
     const direct = this.#direct.get(k);
     if (direct) return (chunk, at) => direct.bytes.set(chunk, at);
     const address = this.#weights[k] as number;
-    return address ? (chunk, at) => this.core.bytes.set(chunk, address + at) : () => {};
+    const { bytes } = this.header.weights[k]!;
+    return (chunk, at) => {
+      if (address) this.core.bytes.set(chunk, address + at);
+      if (at + chunk.length === bytes) this.#init?.arrived(k);
+    };
   }
 
-  #dataRanges(dataStart: number): Range[] {
-    return this.header.weights.flatMap(({ source, bytes }, k) =>
-      source.kind === "data" ? [range(dataStart + source.start, bytes, this.#weightSink(k))] : [],
-    );
-  }
-
-  #fileRanges(weights: readonly number[]): Range[] {
+  /** Of weights that lie in one file, which begin at `start` there. */
+  #weightRanges(weights: readonly number[], start = 0): Range[] {
     return weights.map((k) => {
       const { bytes, source } = this.header.weights[k]!;
-      return range(source.kind === "file" ? source.start : 0, bytes, this.#weightSink(k));
+      return range(start + ("start" in source ? source.start : 0), bytes, this.#weightSink(k));
     });
   }
 
@@ -294,7 +294,7 @@ export class Model {
   #forgetGpu(): void {
     for (const { buffer } of this.#direct.values()) buffer.destroy();
     this.#direct.clear();
-    for (const address of this.#weights.splice(0)) this.#disown(address);
+    for (const address of this.#weights.splice(0)) this.#owned.give(address);
     this.#weights.push(...this.header.weights.map(() => 0));
   }
 
@@ -388,14 +388,15 @@ export class Model {
     return weights.map(({ bytes }) => sign * bytes);
   }
 
-  #runInit(index: number | null, code: readonly number[]): void {
-    if (index === null) return;
-    const init = this.#program(index, code, 0, 0);
-    try {
-      init.run([]);
-    } finally {
-      init.free();
-    }
+  /** Creates the Programs; init's last, so that the memory that it gives back is what a run takes first. */
+  #create(code: readonly number[], gpu?: GpuPlan): void {
+    const { script, weights } = this.header;
+    for (const { program, inputs, outputs } of gpu ? [] : script)
+      this.#steps.push({ program: this.#program(program, code, inputs.length, outputs.length), inputs });
+    const init = gpu ? this.header.gpu!.init : this.header.init;
+    if (init === null) return;
+    this.#init = new Init(this.#program(init, code, 0, 0), this.#words(init, code), weights);
+    for (const k of this.#adopted) this.#init.arrived(k);
   }
 
   /** Gives back weights that only the init Program read. */
@@ -403,7 +404,7 @@ export class Model {
     const used = new Set(this.#steps.flatMap(({ program }) => [...program.uses].map((k) => this.#weights[k])));
     for (const k of this.#coreWeights) used.add(this.#weights[k]);
     for (const address of new Set(this.#weights))
-      if (!used.has(address) && address !== this.#slab) this.#disown(address);
+      if (!used.has(address) && address !== this.#slab) this.#owned.give(address);
   }
 
   /** Runs the model; `wanted` are indexes of outputs, those in `keep` stay in the core where they may. Feeds have been checked. */
@@ -478,9 +479,9 @@ export class Model {
   free(): void {
     this.gpu?.free();
     this.#forgetGpu();
+    this.#init?.free();
     for (const { program } of this.#steps.splice(0)) program.free();
     this.#inputs.free();
-    for (const address of this.#owned) this.core.free(address);
-    this.#owned.clear();
+    this.#owned.free();
   }
 }

@@ -243,6 +243,16 @@ export class Program {
     return this.#slots as Slot[];
   }
 
+  /** Of a Program of one stage, without inputs and outputs: binds it and gives what runs steps, each once, in their order. */
+  bySteps(): (first: number, last: number) => void {
+    const { core } = this;
+    const [ins, outs] = this.#bind([]);
+    const { pwx_run_steps: run } = core.exports;
+    return (first, last) => {
+      if (core.call(() => run(this.#session, ins, outs, first, last, this.#frame))) throw this.#error(this.#frame);
+    };
+  }
+
   /** All registers for these sizes; takes no memory and leaves nothing bound. */
   evaluate(inputs: readonly Slot[], count: number, told?: readonly number[]): BigInt64Array {
     this.#prepare(inputs);

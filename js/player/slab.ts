@@ -67,6 +67,7 @@ class Space {
 
 /**
  * Places of the weights `own`, by index; undefined where init's steps do not tell all that they touch, or little would be spared.
+ * Weights that nothing uses have none: steps run in their order, but before all weights have come. What comes late must be read late.
  * `words` gives the verified words of a Program.
  */
 export function layout(
@@ -98,11 +99,12 @@ function placed(
       ends.set(k, step);
     }
   for (const k of kept) ends.set(homeOf(weights, k), Infinity);
+  const used = own.filter((k) => ends.has(k));
   const space = new Space();
   const offsets = new Map<number, number>();
   const by = (steps: Map<number, number>): Map<number, number[]> => {
     const groups = new Map<number, number[]>();
-    for (const k of own) {
+    for (const k of used) {
       const step = steps.get(k) ?? -1;
       const group = groups.get(step);
       if (group) group.push(k);
