@@ -1,0 +1,54 @@
+// The transforms themselves: of vectors of weights, of tiles of the image, and of products.
+#pragma once
+#include "winograd/shape.h"
+
+namespace winograd {
+
+inline void weight_points(VF a, VF b, VF c, VF* out, int step) {
+  const VF even = (a + c) * (-1 / 6.f), odd = b * (1 / 6.f), far = a * (1 / 24.f) + c * (1 / 6.f), half = b * (1 / 12.f);
+  out[0] = a * 0.25f;
+  out[step] = even - odd;
+  out[2 * step] = even + odd;
+  out[3 * step] = far + half;
+  out[4 * step] = far - half;
+  out[5 * step] = c;
+}
+
+inline void input_points(const VF* d, int from, VF* out, int step) {
+  const VF d1 = d[from], d2 = d[2 * from], d3 = d[3 * from], d4 = d[4 * from];
+  const VF p = d4 - 4.f * d2, q = d3 - 4.f * d1, r = d4 - d2, t = 2.f * (d3 - d1);
+  out[0] = 4.f * d[0] - 5.f * d2 + d4;
+  out[step] = p + q;
+  out[2 * step] = p - q;
+  out[3 * step] = r + t;
+  out[4 * step] = r - t;
+  out[5 * step] = 4.f * d1 - 5.f * d3 + d[5 * from];
+}
+
+inline void output_points(const VF* m, int from, VF* out, int step) {
+  const VF p = m[from] + m[2 * from], q = m[from] - m[2 * from], r = m[3 * from] + m[4 * from], t = m[3 * from] - m[4 * from];
+  out[0] = m[0] + p + r;
+  out[step] = q + 2.f * t;
+  out[2 * step] = p + 4.f * r;
+  out[3 * step] = q + 8.f * t + m[5 * from];
+}
+
+// The first row and column of a tile's outputs.
+struct Place {
+  isize h, w;
+  Place(const Shape& s, isize tile) : h(tile / s.across() * 4), w(tile % s.across() * 4) {}
+};
+
+// One output, term by term.
+inline float plain(const Shape& s, const float* x, const float* w, isize h, isize v) {
+  float sum = 0;
+  for (isize c = 0; c < s.c; c++)
+    for (isize i = 0; i < 3; i++)
+      for (isize j = 0; j < 3; j++) {
+        const isize ih = h - s.ph + i, iw = v - s.pw + j;
+        if (ih >= 0 && ih < s.ih && iw >= 0 && iw < s.iw) sum += w[c * 9 + i * 3 + j] * x[(c * s.ih + ih) * s.iw + iw];
+      }
+  return sum;
+}
+
+}  // namespace winograd

@@ -1,0 +1,86 @@
+// Sizes of Winograd's convolution, when it is worthwhile, and how it is cut into pieces that stay in cache.
+#pragma once
+#include "gemm.h"
+
+namespace winograd {
+
+using gemm::least;
+using gemm::most;
+using gemm::round_up;
+
+constexpr int POINTS = 36, MAX_WEIGHTS = 4 << 20;
+constexpr isize MAX_WIDTH = 1 << 16;  // rows of a channel are copied with their padding
+
+struct Shape {
+  isize n, c, m, ih, iw, oh, ow, ph, pw;
+  isize across() const { return (ow + 3) / 4; }
+  isize tiles() const { return (oh + 3) / 4 * across(); }
+};
+
+// Cycles of a machine with two multiply-adds of W lanes: of a weight's transform, of a tile's in one channel, of the products of a tile and
+// a weight, and of a weight's for one output without all this.
+struct Cycles {
+  double weight, transform, product, direct;
+};
+constexpr Cycles CYCLES = W == 4 ? Cycles{36, 40, 5.4, 0.9} : W == 8 ? Cycles{24, 34, 2.8, 0.56} : Cycles{22, 28, 1.5, 0.38};
+
+// Of an image that is one block, weights are transformed for as many output channels at a time as stay in cache together with the tiles.
+constexpr isize PART = 150 << 10, WHOLE = 320 << 10;  // floats: of weights transformed at a time, and of all tiles
+inline bool in_parts(const Shape& s) {
+  return W > 4 && s.n == 1 && POINTS * s.m * s.c > PART && POINTS * s.c * round_up(s.tiles(), W) <= WHOLE;
+}
+
+// Whether this is much less work than a direct product; transforms of weights count. A small gain is not worth the scratch.
+inline bool worthwhile(const Shape& s) {
+  const double mc = double(s.m) * double(s.c), tiles = double(round_up(s.tiles(), W)) * double(s.n);
+  if (s.c < 8 || s.m < 8 || s.c > 1024 || s.ow > MAX_WIDTH || (mc * POINTS > MAX_WEIGHTS && !in_parts(s))) return false;
+  const double here = CYCLES.weight * mc + CYCLES.transform * double(s.c + s.m) * tiles + CYCLES.product * mc * tiles;
+  return here < CYCLES.direct * mc * double(s.n) * double(s.oh * s.ow);
+}
+
+// The floats of one point's plane: an odd number of cache lines, as all points of a tile are written one behind the other, and planes a
+// power of two apart would drive each other out of the cache.
+inline isize plane_floats(isize count) { return (((count + 15) / 16) | 1) * 16; }
+
+// Output channels that weights are laid out for together.
+constexpr isize ROWS = W > 4 ? W : gemm::TILE_ROWS[gemm::NV];
+inline isize weights_plane(const Shape& s, isize m) { return plane_floats((W > 4 ? round_up(m, ROWS) : m) * s.c); }
+
+struct Cut {
+  isize block;   // tiles at a time
+  isize blocks;  // of an image
+  isize rows;    // output channels at a time
+  isize parts;   // of the output channels
+  isize pitch;   // floats of a padded row
+  isize weights, inputs, outputs, plane, places;  // floats of scratch, int32 of `places`
+  bool shared;  // the inputs, by all threads; else the weights
+  isize of_all() const { return shared ? inputs : weights; }
+  isize of_thread() const { return (shared ? weights : inputs) + outputs + plane + places; }
+};
+
+inline Cut cut(const Shape& s, isize threads) {
+  Cut r;
+  const isize wide = most((128 << 10) / (POINTS * (s.c + s.m)) / gemm::NR, 2) * gemm::NR, tiles = s.tiles();
+  r.shared = in_parts(s);
+  r.blocks = r.shared ? 1 : (tiles + wide - 1) / wide;
+  r.block = round_up((tiles + r.blocks - 1) / r.blocks, W);
+  r.blocks = (tiles + r.block - 1) / r.block;
+  const i64 items = i64(s.n) * r.blocks;
+  const isize parts = threads == 1 ? 1 : least(proven((2 * threads + items - 1) / items), (s.m + 31) / 32);
+  r.rows = round_up((s.m + parts - 1) / parts, ROWS);
+  if (r.shared) r.rows = least(r.rows, most(PART / (POINTS * s.c) / ROWS, 1) * ROWS);
+  r.parts = (s.m + r.rows - 1) / r.rows;
+  r.weights = POINTS * weights_plane(s, r.shared ? r.rows : s.m);
+  r.inputs = POINTS * plane_floats(s.c * r.block);
+  r.outputs = POINTS * plane_floats(r.rows * r.block);
+  r.pitch = 4 * s.across() + 2;
+  r.plane = round_up((4 * least((r.block - 1) / s.across() + 2, (s.oh + 3) / 4) + 2) * r.pitch, 16);
+  r.places = round_up(r.block, 16);
+  return r;
+}
+
+inline Size scratch_bytes(const Shape& s, int threads) {
+  const Cut r = cut(s, threads);
+  return Size(4) * (Size(r.of_all()) + Size(threads) * r.of_thread());
+}
+}  // namespace winograd
