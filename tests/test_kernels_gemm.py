@@ -318,7 +318,17 @@ def test_conv_large(c: int, m: int, height: int, width: int) -> None:
         conv_case(np.random.default_rng(seed), "float32", False, 1, c, m, same(3, height, width))
 
 
-@pytest.mark.parametrize(("channels", "group"), [(6, 1), (6, 6), (24, 1)])
+@pytest.mark.parametrize("seed", range(24))
+def test_conv_three_by_three(seed: int) -> None:
+    """Winograd's method with any padding; where there are many channels, weights are transformed a part at a time."""
+    rng = np.random.default_rng(seed)
+    c, m, height, width = (int(rng.choice(q)) for q in ([8, 17, 48, 72, 130], [8, 24, 50, 90], [9, 13, 14, 28, 31], [8, 13, 16, 27, 40]))
+    pads = [0, *(int(rng.choice([-1, 0, 1, 1, 2])) for _ in range(2))]
+    v = {**same(3, height, width), "pad": pads, "out": [1, height + 2 * pads[1] - 2, width + 2 * pads[2] - 2]}
+    conv_case(rng, "float32", False, 1, c, m, v)
+
+
+@pytest.mark.parametrize(("channels", "group"), [(6, 1), (6, 6), (24, 1), (72, 1)])
 def test_conv_not_finite(channels: int, group: int) -> None:
     """A NaN or an infinity reaches the outputs whose windows hold it, and no other."""
     x = np.ones((channels, 29, 31), np.float32)

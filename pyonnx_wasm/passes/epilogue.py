@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from ..dtypes import DType
-from ..ir import Graph, Node, Value, dims
+from ..ir import Graph, Node, Storage, Value, dims
 from ..tensor import MAP, expression, map_, reshape
 from ..tensor.expression import Expression
 from .rewrite import Rewriter, computing, derived, joined, moderate
@@ -30,12 +30,21 @@ class Epilogue:
 def fuse_epilogues(graph: Graph) -> None:
     with Rewriter(graph) as rewriter:
         for node in rewriter.nodes():
-            if node.kernel is not MAP:
-                continue
-            for slot, x in enumerate(node.ins["x"]):
-                kernel = x.producer
-                if kernel is not None and _takes(kernel, x) and rewriter.alone(x, node) and _fuse(rewriter, node, slot, kernel):
-                    break
+            left, asked = node if node.kernel is MAP else None, set[Storage]()
+            while left is not None:
+                left = _shorter(rewriter, left, asked)
+
+
+def _shorter(rewriter: Rewriter, node: Node, asked: set[Storage]) -> Node | None:
+    """What is left of a map after a kernel that feeds it took a part, each asked once; None when nothing is left, or none takes any."""
+    for slot, x in enumerate(node.ins["x"]):
+        kernel = x.producer
+        if kernel is None or x.storage in asked or not _takes(kernel, x) or not rewriter.alone(x, node):
+            continue
+        if new := _fuse(rewriter, node, slot, kernel):
+            asked.add(x.storage)
+            return new[-1] if new[-1].kernel is MAP else None
+    return None
 
 
 def _takes(kernel: Node, x: Value) -> bool:
@@ -50,28 +59,30 @@ def _takes(kernel: Node, x: Value) -> bool:
     )
 
 
-def _fuse(rewriter: Rewriter, node: Node, slot: int, kernel: Node) -> bool:
+def _fuse(rewriter: Rewriter, node: Node, slot: int, kernel: Node) -> list[Node]:
+    """The nodes that take the place of a map and of the kernel that its input ``slot`` comes from; none where nothing can be done."""
     x, e = node.ins["x"][slot], expression.of(node)
     path = _path(e, slot)
     if path is None:
-        return False
+        return []
     found = Epilogue(residual=kernel.ins.get("residual"))
     for above, below in path:
         if not _take(found, above, below, node, kernel):
             break
         found.steps += 1
     if found.steps == 0:
-        return False
+        return []
     with rewriter.emitted(kernel.origin) as fresh:
         more = _applied(found, kernel)
     if found.steps == len(path):
         more.outs["y"] = Value(node.out.storage, node.out.dtype, kernel.out.shape, 0)
         more.origin = joined([kernel.origin, node.origin])
-        rewriter.replace([kernel, node], [*fresh, more])
+        new = [*fresh, more]
     else:
         rest = expression.replaced(e, path[found.steps - 1][0], e.make("in", x.dtype, extra=[slot]))
-        rewriter.replace([kernel, node], [*fresh, more, computing(node, rest, node.ins["x"])])
-    return True
+        new = [*fresh, more, computing(node, rest, node.ins["x"])]
+    rewriter.replace([kernel, node], new)
+    return new
 
 
 def _path(e: Expression, slot: int) -> list[tuple[Expression, Expression]] | None:
