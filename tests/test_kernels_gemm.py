@@ -328,6 +328,22 @@ def test_conv_three_by_three(seed: int) -> None:
     conv_case(rng, "float32", False, 1, c, m, v)
 
 
+@pytest.mark.parametrize("seed", range(24))
+def test_conv_few_channels(seed: int) -> None:
+    """Windows that are read where they lie: of few channels, with rows of outputs that fill vectors."""
+    rng = np.random.default_rng(seed)
+    v: dict[str, list[int]] = {k: [1] for k in ("in", "kernel", "stride", "dilation", "out")} | {"pad": [0]}
+    for longest in (40, 140):
+        kernel, stride, dilation, pad = (int(rng.choice(q)) for q in ([1, 2, 3, 5, 7], [1, 2, 2, 3], [1, 1, 2], [-1, 0, 1, 3]))
+        size = int(rng.integers(24, longest))
+        result = (size + 2 * pad - (kernel - 1) * dilation - 1) // stride + 1
+        for key, value in zip(
+            ("in", "kernel", "stride", "dilation", "pad", "out"), (size, kernel, stride, dilation, pad, result), strict=True
+        ):
+            v[key].append(value)
+    conv_case(rng, "float32", False, 1, int(rng.integers(1, 5)), int(rng.integers(8, 40)), v)
+
+
 @pytest.mark.parametrize(("channels", "group"), [(6, 1), (6, 6), (24, 1), (72, 1)])
 def test_conv_not_finite(channels: int, group: int) -> None:
     """A NaN or an infinity reaches the outputs whose windows hold it, and no other."""

@@ -4,6 +4,7 @@
 #include "depthwise.h"
 #include "gemm.h"
 #include "params.h"
+#include "shallow.h"
 #include "window.h"
 #include "winograd.h"
 
@@ -147,6 +148,16 @@ bool by_winograd(const ConvParams& p, const Shape& s) {
   return flat && square && winograd::worthwhile(image(p, s));
 }
 
+#if defined(__AVX__)
+shallow::Shape few_channels(const ConvParams& p, const Shape& s) { return {plane(s), proven(p.n), s.c, s.m}; }
+
+// Two-dimensional, and not in groups.
+bool shallow_suits(const ConvParams& p, const Shape& s) {
+  const bool flat = s.in[0] == 1 && s.kernel[0] == 1 && s.out[0] == 1 && s.pad[0] == 0 && p.group == 1;
+  return flat && shallow::suits(few_channels(p, s));
+}
+#endif
+
 bool empty(const ConvParams& p, const Shape& s) { return !p.n || !p.m || !s.pixels; }
 
 PWX_SMALL Size scratch(const Call& call, int threads) {
@@ -155,6 +166,9 @@ PWX_SMALL Size scratch(const Call& call, int threads) {
   if (b.y.dtype != F32 || empty(p, s)) return 0;
   if (depthwise(p, s)) return Size(dw::scratch_floats(plane(s))) * 4 * threads;
   if (by_winograd(p, s)) return winograd::scratch_bytes(image(p, s), threads);
+#if defined(__AVX__)
+  if (shallow_suits(p, s)) return Size(shallow::scratch_floats(few_channels(p, s))) * 4 * threads;
+#endif
   const gemm::Product q = product(s);
   if (s.pointwise()) return gemm::scratch_bytes(q, threads);
   return Size(gemm::blocks(q.m, q.n, q.k, most(s.taps, 2)).packed_floats) * 4 * threads;
@@ -213,6 +227,9 @@ void run(Call& call) {
   if (b.bias) q.e.bias = b.bias.as<float>(), q.e.bias_ms = 1;
   if (depthwise(p, s)) return dw::run(call, plane(s), proven(p.n), proven(p.c), s.m, q.b, q.a, q.y, q.e);
   if (by_winograd(p, s)) return winograd::run(call, image(p, s), q.b, q.a, q.y, q.e);
+#if defined(__AVX__)
+  if (shallow_suits(p, s)) return shallow::run(call, few_channels(p, s), q.b, q.a, q.y, q.e);
+#endif
   gemm::Batch batch;
   const i64 out = s.m * s.pixels;
   batch.add(p.n, 0, p.c * s.image, p.group * out, p.group * out, 0);

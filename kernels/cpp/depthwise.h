@@ -62,6 +62,12 @@ inline void copy_row_halves(const Shape& s, isize phase, const float* x, float* 
   gemm::fill_zero(out + phase, i);
   if (even.lo < i) out[even.lo] = from[2 * even.lo];
   if (odd.lo < i) out[phase + odd.lo] = from[2 * odd.lo + 1];
+  for (; i + W <= hi; i += W) {
+    VFF v;
+    join(v, load(from + 2 * i), load(from + 2 * i + W));
+    store(out + i, v.even);
+    store(out + phase + i, v.odd);
+  }
   for (; i + 4 <= hi; i += 4) {
     const VF4 a = load4(from + 2 * i), b = load4(from + 2 * i + 4);
     store4(out + i, __builtin_shufflevector(a, b, 0, 2, 4, 6));

@@ -32,6 +32,8 @@ def window(m: Sketch, rank: int, deep: bool = True, dilated: bool = True) -> tup
 
 @generates("Conv")
 def conv(m: Sketch, schema: Schema) -> None:
+    if m.chance(0.08):
+        return wide_conv(m)
     rank = m.choice((1, 2, 2, 2, 3))
     kernel, attributes, sizes = window(m, rank)
     group = m.choice((1, 1, 1, 2, 3))
@@ -45,6 +47,19 @@ def conv(m: Sketch, schema: Schema) -> None:
     if m.chance(0.6):
         attributes["kernel_shape"] = kernel
     m.result(m.node("Conv", x, w, *bias, group=group if group > 1 or m.chance(0.3) else None, **attributes))
+
+
+def wide_conv(m: Sketch) -> None:
+    """Few channels and long rows, as models of pictures begin: runtimes read such windows where they lie."""
+    kernel = [m.choice((1, 3, 5, 7)), m.choice((2, 3, 5, 7))]
+    dilations = [m.choice((1, 1, 2)) for _ in kernel]
+    sizes = [m.integer(14, 24), m.integer(34, 120)]
+    x = m.operand("float32", (m.integer(1, 2), channels := m.integer(1, 4), *sizes), "mild")
+    w = m.operand("float32", (out := m.integer(8, 24), channels, *kernel), "plain", constant=0.8)
+    bias = [m.operand("float32", (out,), "plain", constant=0.7)] if m.chance(0.5) else []
+    pads = [m.integer(0, k - 1) for k in kernel * 2]
+    y = m.node("Conv", x, w, *bias, pads=pads, strides=[m.integer(1, 2), m.integer(1, 3)], dilations=dilations)
+    m.result(m.node("Relu", y) if m.chance(0.5) else y)
 
 
 @generates("ConvTranspose")
