@@ -30,7 +30,7 @@ inline dw::Band band(const Shape& s) {
 
 // Rows of outputs fill their vectors, and bands stay small.
 inline bool suits(const Shape& s) {
-  if (s.c > DEEPEST || s.kh * s.kw == 1 || s.depth() > DEEPEST || s.m < 8 || s.ow > 8192 || s.ow < 2 * W) return false;
+  if (s.c < 1 || s.c > DEEPEST || s.kh * s.kw == 1 || s.depth() > DEEPEST || s.m < 8 || s.ow > 8192 || s.ow < 2 * W) return false;
   if (s.sh > 8 || s.sw > 8 || s.kh * s.dh > 64 || s.kw * s.dw > 64 || round_up(s.ow, W) * 7 > s.ow * 8) return false;
   const dw::Band b = band(s);
   return s.c * b.inputs * b.pitch <= LARGEST;
