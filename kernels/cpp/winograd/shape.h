@@ -22,7 +22,7 @@ struct Shape {
 struct Cycles {
   double weight, transform, product, direct;
 };
-constexpr Cycles CYCLES = W == 4 ? Cycles{36, 40, 5.4, 0.9} : W == 8 ? Cycles{24, 34, 2.8, 0.56} : Cycles{22, 28, 1.5, 0.38};
+constexpr Cycles CYCLES = W == 4 ? Cycles{36, 40, 5.4, 0.9} : W == 8 ? Cycles{20, 28, 2.8, 0.56} : Cycles{12, 24, 1.5, 0.38};
 
 // Of an image that is one block, weights are transformed for as many output channels at a time as stay in cache together with the tiles.
 constexpr isize PART = 150 << 10, WHOLE = 320 << 10;  // floats: of weights transformed at a time, and of all tiles
