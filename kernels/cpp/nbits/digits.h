@@ -114,42 +114,58 @@ struct DigitRows {
 
 // For each block and of M rows, what the sums in the columns are multiplied with, columns side by side. What offsets take off, by blocks mod
 // 4, is taken off `total`.
-template <int M> [[gnu::noinline]] void factors(const Columns& columns, const DigitRows& rows, float zero, float flipped, float* own, float* out,
-                                                      VF (&total)[TOGETHER][M]) {
+template <int M, bool HALF> [[gnu::noinline]] void factors(const Columns& columns, const DigitRows& rows, float zero, float flipped, float* own, float* out,
+                                                           VF (&total)[TOGETHER][M]) {
+  using Scale = __typeof__(__builtin_choose_expr(HALF, uint16_t(), float()));
   const Weights& w = columns.w;
   const isize count = w.count;
-  const float *scale[TOGETHER], *offset[TOGETHER];
+  const Scale* scale[TOGETHER];
+  const float* offset[TOGETHER];
+  const bool shifts = bool(w.shifts);
   for (isize c = 0; c < TOGETHER; c++) {
-    const isize at = columns.column[c] * count;
-    float* read = own + 2 * c * count;
-    scale[c] = read, offset[c] = read + count;
-    if (w.scales.dtype == F32 && !w.shifts) scale[c] = w.scales.as<float>() + at;
-    else if (!w.shifts) widen(w.scales.as<uint16_t>() + at, false, read, count);
-    else w.read(columns.column[c], 0, count, read, read + count);
+    scale[c] = w.scales.as<Scale>() + columns.column[c] * count;
+    offset[c] = own + 2 * c * count;
+    if (shifts) w.read(columns.column[c], 0, count, own + (2 * c + 1) * count, own + 2 * c * count);
   }
-  const VF zeros = splat(zero), flips = splat(flipped);
+  VF zeros = splat(zero), flips = splat(flipped);
+  pin(zeros), pin(flips);
   auto some = [&](isize b, auto read, auto put) {
+    VF scales[TOGETHER], offsets[TOGETHER];
+#pragma unroll
+    for (isize c = 0; c < TOGETHER; c++) {
+      scales[c] = read(scale[c] + b);
+      offsets[c] = shifts ? read(offset[c] + b) - scales[c] * flips : scales[c] * zeros;
+    }
+#pragma unroll
     for (int i = 0; i < M; i++) {
       const VF unit = read(rows.units + i * count + b), sum = read(rows.sums + i * count + b);
       VF factor[4];
 #pragma unroll
       for (isize c = 0; c < TOGETHER; c++) {
-        const VF s = read(scale[c] + b), off = w.shifts ? read(offset[c] + b) - s * flips : s * zeros;
-        factor[c] = s * unit;
-        total[c][i] -= off * sum;
+        factor[c] = scales[c] * unit;
+        total[c][i] -= offsets[c] * sum;
       }
       transpose(factor);
       put(out + (b * M + i) * 4, factor);
     }
   };
+  struct Whole {
+    VF operator()(const float* at) const { return load(at); }
+    VF operator()(const uint16_t* at) const { return halves(at); }
+  };
+  struct Part {
+    isize n;
+    VF operator()(const float* at) const { return load_part(at, n); }
+    VF operator()(const uint16_t* at) const { return halves(Columns::Few<uint16_t>(at, n).four); }
+  };
   isize b = 0;
   for (; b + 4 <= count; b += 4)
-    some(b, [](const float* at) { return load(at); }, [](float* to, const VF (&factor)[4]) {
+    some(b, Whole(), [](float* to, const VF (&factor)[4]) {
 #pragma unroll
       for (int q = 0; q < 4; q++) store(to + q * M * 4, factor[q]);
     });
   if (b < count)
-    some(b, [&](const float* at) { return load_part(at, count - b); }, [&](float* to, const VF (&factor)[4]) {
+    some(b, Part{count - b}, [&](float* to, const VF (&factor)[4]) {
       for (int q = 0; q < count - b; q++) store(to + q * M * 4, factor[q]);
     });
 }
@@ -166,7 +182,8 @@ template <int M, int DIGITS, int BITS, bool ONE> [[gnu::noinline]] void digit_su
   const VF next = splat(upper);
   VF total[TOGETHER][M], taken_off[TOGETHER][M] = {};
   const float* factor = own + 2 * TOGETHER * w.count;
-  factors<M>(columns, rows, float((1 << (BITS - 1)) - flip), float(flip), own, const_cast<float*>(factor), taken_off);
+  (w.scales.dtype == F16 ? factors<M, true> : factors<M, false>)(columns, rows, float((1 << (BITS - 1)) - flip), float(flip), own,
+                                                                 const_cast<float*>(factor), taken_off);
 #pragma unroll
   for (isize c = 0; c < TOGETHER; c++)
 #pragma unroll
