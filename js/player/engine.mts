@@ -178,9 +178,9 @@ export class Engine {
     });
   }
 
-  /** Where the feeds of a session's next run may be written ahead of it. */
-  places(id: number): Places | undefined {
-    const places = this.#models.get(id)?.places;
+  /** Where the feeds of a session's next run may be written ahead of it; undefined where that is not asked for and has not changed. */
+  places(id: number, asked: boolean): Places | undefined {
+    const places = this.#models.get(id)?.places(asked);
     return places && { session: id, ...places };
   }
 

@@ -11,6 +11,7 @@ import { partsOf, placesOf } from "./strings.js";
 
 export class Inputs {
   readonly #staging: readonly Staging[];
+  #moved = false;
 
   constructor(
     readonly core: Core,
@@ -20,7 +21,10 @@ export class Inputs {
     this.#staging = Array.from({ length: count }, () => new Staging(core));
   }
 
-  get places(): Place[] {
+  /** Where they lie, if that is asked for or has changed since it was. */
+  places(asked: boolean): Place[] | undefined {
+    if (!asked && !this.#moved) return undefined;
+    this.#moved = false;
     return this.#staging.map(({ address, capacity }) => ({ address, bytes: capacity }));
   }
 
@@ -42,7 +46,11 @@ export class Inputs {
 
   #reserve(i: number, bytes: number, dims: readonly number[]): number {
     const name = this.values[placesOf(this.values).filter((place) => place <= i).length - 1]?.name ?? "";
-    return this.#staging[i]!.reserve(bytes, `input "${name}" of [${dims}]`);
+    const staging = this.#staging[i]!;
+    const before = staging.address;
+    const address = staging.reserve(bytes, `input "${name}" of [${dims}]`);
+    this.#moved ||= address !== before;
+    return address;
   }
 
   free(): void {

@@ -71,7 +71,7 @@ export interface Reply {
   readonly result?: unknown;
   /** Memory of feeds that were to return. */
   readonly read?: readonly ArrayBuffer[];
-  /** What a run asked for. */
+  /** What a run asked for, or what has changed. */
   readonly places?: Places | undefined;
   readonly progress?: Progress;
   /** What the host of a session is to do; `id` is that of the request which loaded it. */

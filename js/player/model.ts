@@ -418,9 +418,10 @@ export class Model {
     return this.#run(feeds, wanted, how, (program, inputs) => program.runAsync(inputs, how), new Set(keep));
   }
 
-  /** Where a page that shares the core's memory may write the feeds of the next run; undefined where no core reads them. */
-  get places(): Omit<Places, "session"> | undefined {
-    return this.gpu ? undefined : { memory: this.core.memory, inputs: this.#inputs.places };
+  /** Where a page that shares the core's memory may write the feeds of the next run, if it asks or they moved; none where no core reads them. */
+  places(asked: boolean): Omit<Places, "session"> | undefined {
+    const inputs = this.gpu ? undefined : this.#inputs.places(asked);
+    return inputs && { memory: this.core.memory, inputs };
   }
 
   /** Runs the model step by step and returns what each step took. */

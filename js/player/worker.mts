@@ -184,7 +184,7 @@ async function handle(
     }
     case "run": {
       const result = await engine.run(request.session, request.feeds, request.wanted, request.keep, hooks.signal);
-      const places = request.asks && hooks.shares ? engine.places(request.session) : undefined;
+      const places = hooks.shares ? engine.places(request.session, request.asks) : undefined;
       return { result, read: returned(request.feeds), places, transfer: result.map(({ data }) => data.buffer) };
     }
     case "profile":

@@ -133,12 +133,12 @@ def run(args: argparse.Namespace) -> None:
             stack.enter_context(pages)
             versions, measure = pages.versions, partial(pages.visits, rounds=min(args.runs, 3))
         elif args.weights:
-            from .narrow import Narrow
+            from .narrow import Narrow, split
 
             pair = Narrow(args.threads, args.onnxruntime_web, args.in_page, backend=args.ep, real_gpu=args.real_gpu)
             stack.enter_context(pair)
             versions, measure = pair.versions, partial(pair.measure, limits=limits, steps=args.steps)
-            chosen = pair.split(chosen, args.weights)
+            chosen = split(chosen, args.weights)
         elif args.pyodide:
             from . import pyodide
 

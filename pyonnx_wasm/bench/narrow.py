@@ -6,7 +6,7 @@ Of a decoder a token is measured: its cache stays in the core, and each run take
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -19,21 +19,24 @@ from .cases import Case
 from .web import SIDES, Web
 
 
-class Narrow(Web):
-    """A browser in which ``ours`` has weights of a form of :data:`narrow.LADDER`, ``theirs`` float32."""
+@dataclass(frozen=True)
+class Narrowed(Case):
+    """A case with weights of a form of :data:`narrow.LADDER`."""
 
-    def split(self, chosen: Sequence[Case], forms: Sequence[str]) -> list[Case]:
-        """The cases, each with every form in its name."""
-        return [replace(case, name=f"{case.name}, {form}") for case in chosen for form in forms]
+    form: str = "int8"
+
+
+class Narrow(Web):
+    """A browser in which ``ours`` has narrower weights, ``theirs`` float32."""
 
     def measure(self, case: Case, *, limits: report.Limits, steps: int, tell: Callable[[str], None]) -> report.Row:
         """One row: milliseconds of a run, or of a token, bytes of the files, and what outputs lose."""
-        form = case.name.rpartition(", ")[2]
+        assert isinstance(case, Narrowed)
         wide, _ = self._prepare(case)
         (self._work / "model.ponnx").rename(self._work / "wide.ponnx")
         self._compiled = None
-        tell(f"narrowing to {form}")
-        wish = narrow.Wish(form, sizes=case.dims, each=False)
+        tell(f"narrowing to {case.form}")
+        wish = narrow.Wish(case.form, sizes=case.dims, each=False)
         small = compiler.compile(case.path, weights=wish, gpu=self.backend == "webgpu")
         ponnx.save(small, self._work / "model.ponnx")
         feed = case.feed(wide.inputs)
@@ -62,6 +65,11 @@ class Narrow(Web):
         model = self._address(f"/work/{'model' if side == 'ours' else 'wide'}.ponnx")
         _, told = super()._opening("ours", case)
         return [side, {**told, "model": model}]
+
+
+def split(chosen: Sequence[Case], forms: Sequence[str]) -> list[Case]:
+    """The cases with every form."""
+    return [Narrowed(**{**vars(case), "name": f"{case.name}, {form}"}, form=form) for case in chosen for form in forms]
 
 
 def caches(compiled: Compiled) -> list[tuple[str, str]]:

@@ -56,6 +56,8 @@ def player_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
         {"x": ("float32", [5]), "i": ("int64", ["k"])},
         {"y": ("float32", ["k"])},
     )
+    block = ("float32", ["batch", 4, "past", 8])
+    write(root / "block.ponnx", [node("Neg", ["x"], ["y"], name="neg_0")], {"x": block}, {"y": block})
     write(root / "random.ponnx", [node("RandomUniform", [], ["y"], shape=[999])], {}, {"y": ("float32", [999])})
     write_text(
         root / "sequence.ponnx",

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
+from cache_site import CACHE, check_steps
 from player_site import Run
 
 pytestmark = pytest.mark.browser
@@ -114,6 +115,31 @@ def test_after_errors_profiles_and_other_sessions(open_page: Callable[..., Run])
         pair(9, 9, 8, 1),
     ]
     assert sent == [0, 0, 2, 0, 2, 0, 0, 0, 2, 2]
+
+
+def test_what_the_core_holds_and_must_copy_may_move_the_place_of_an_input(open_page: Callable[..., Run]) -> None:
+    got, sent = open_page(True)(
+        f"""
+          {WATCH} {CACHE}
+          const decoder = await create("cache.ponnx", {{ preferredOutputLocation: staying("wasm") }});
+          const [stays] = (await step(decoder, token(64, 40), empty(64))).past;
+          const s = await create("block.ponnx");
+          const block = (v) => new Tensor("float32", new Float32Array(64).fill(v), [1, 4, 2, 8]);
+          const got = [];
+          sent.length = 0;
+          for (const x of [block(1), block(2), stays, block(3), block(4)]) {{
+            const {{ y }} = await s.run({{ x }});
+            got.push(x === stays ? String(y.data) === String((await stays.getData()).map((v) => -v)) : [...new Set(y.data)]);
+          }}
+          return [got, sent];
+        """
+    )
+    assert got == [[-1], [-2], True, [-3], [-4]]
+    assert sent == [0, 1, 0, 1, 1]
+
+
+def test_a_decoders_steps(open_page: Callable[..., Run]) -> None:
+    check_steps(open_page(True), True, "wasm")
 
 
 def test_random_runs_give_the_numbers_of_a_page_that_shares_nothing(open_page: Callable[..., Run]) -> None:
