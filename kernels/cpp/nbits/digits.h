@@ -1,6 +1,7 @@
 // Four columns of codes of 4 or 8 bits against few rows (relaxed SIMD): each number of a row is given as signed bytes, its digits in base
 // 256, whose products with four codes are summed by one instruction, where it is one on this machine: of three, `dot` of nbits/rows.h needs
-// fewer. Columns go by turns: what they are multiplied with is loaded once, and the sums of one wait while another's are made. Codes of 8 bits are taken as the machine takes bytes with their top bit set.
+// fewer. Columns go by turns: the sums of one wait while another's are made. Codes of 8 bits are taken as the machine takes bytes with their
+// top bit set.
 #pragma once
 #include "nbits/weights.h"
 
@@ -16,7 +17,7 @@ inline bool digits_fit(isize, isize) { return false; }
 
 namespace nbits {
 
-constexpr isize TOGETHER = 4;                   // columns at once
+constexpr isize TOGETHER = 4;                  // columns at once
 constexpr isize DIGIT_FACTORS = 4 * TOGETHER;  // floats for each block that `digit_sums` keeps for itself
 
 // Whether one instruction adds products of four bytes, of which those of one operand may be signed and the others have 8 bits.
@@ -114,8 +115,9 @@ struct DigitRows {
 
 // For each block and of M rows, what the sums in the columns are multiplied with, columns side by side. What offsets take off, by blocks mod
 // 4, is taken off `total`.
-template <int M, bool HALF> [[gnu::noinline]] void factors(const Columns& columns, const DigitRows& rows, float zero, float flipped, float* own, float* out,
-                                                           VF (&total)[TOGETHER][M]) {
+template <int M, bool HALF>
+[[gnu::noinline]] void factors(const Columns& columns, const DigitRows& rows, float zero, float flipped, float* own, float* out,
+                               VF (&total)[TOGETHER][M]) {
   using Scale = __typeof__(__builtin_choose_expr(HALF, uint16_t(), float()));
   const Weights& w = columns.w;
   const isize count = w.count;

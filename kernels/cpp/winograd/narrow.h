@@ -51,29 +51,21 @@ inline void inputs(const Shape& s, const float* x, isize c0, isize c1, isize t0,
     const Place at(s, t0 + t);
     places[t] = int32_t((at.h - 4 * first) * r.pitch + at.w);
   }
-  gemm::fill_zero(image, r.plane);  // the padding, which no row is copied over
-  const isize left = most(s.pw, 0), skipped = most(-s.pw, 0), wide = least(s.iw - skipped, r.pitch - left);
+  gemm::fill_zero(image, r.plane);
   for (isize c = c0; c < c1; c++) {
-    for (isize i = 0; i < high; i++) {
-      const isize h = 4 * first - s.ph + i;
-      if (h >= 0 && h < s.ih && wide > 0) gemm::copy_floats(x + (c * s.ih + h) * s.iw + skipped, image + i * r.pitch + left, wide);
-    }
+    padded(s, r, x, c, first, high, image);
     for (isize j = 0, columns; j < n; j += columns) {
       columns = gemm::panel_columns(n - j);
       const isize width = round_up(columns, W);
       for (isize q = 0; q < width; q += W) {
         const float* at[W];
         for (int l = 0; l < W; l++) at[l] = image + places[j + least(q + l, columns - 1)];
-        VF d[6], rows[POINTS], out[6];
+        VF d[6], rows[POINTS];
         for (int i = 0; i < 6; i++) {
           six(at, i * r.pitch, d);
           input_points(d, 1, rows + 6 * i, 1);
         }
-        float* to = v + j * s.c + c * width + q;
-        for (int k = 0; k < 6; k++) {
-          input_points(rows + k, 6, out, 1);
-          for (int i = 0; i < 6; i++) store(to + (6 * i + k) * plane, out[i]);
-        }
+        store_points(rows, v + j * s.c + c * width + q, plane);
       }
     }
   }
@@ -145,11 +137,8 @@ inline void outputs(const Shape& s, const float* x, const float* w, const float*
     }
     for (isize m = m0; m < m1; m++) {
       const float* from = points + (m - m0) * r.block + q;
-      VF in[6], rows[24], out[4];
-      for (int k = 0; k < 6; k++) {
-        for (int i = 0; i < 6; i++) in[i] = load(from + (6 * i + k) * plane);
-        output_points(in, 1, rows + k, 6);
-      }
+      VF rows[24], out[4];
+      load_points(from, plane, rows);
       float tile[16 * W + W];
       const float start = e.start(m, 0, 1)[0];
       VF check = splat(0);

@@ -33,6 +33,33 @@ inline void output_points(const VF* m, int from, VF* out, int step) {
   out[3 * step] = q + 8.f * t + m[5 * from];
 }
 
+// Rows [4 * first - ph, ...) of channel c, `tall` of them, with their padding, which `image` holds as zeros: no row is copied over it.
+inline void padded(const Shape& s, const Cut& r, const float* x, isize c, isize first, isize tall, float* image) {
+  const isize left = most(s.pw, 0), skipped = most(-s.pw, 0), wide = least(s.iw - skipped, r.pitch - left);
+  for (isize i = 0; i < tall; i++) {
+    const isize h = 4 * first - s.ph + i;
+    if (h >= 0 && h < s.ih && wide > 0) gemm::copy_floats(x + (c * s.ih + h) * s.iw + skipped, image + i * r.pitch + left, wide);
+  }
+}
+
+// All points of W tiles, from rows of which the columns are transformed; planes lie `plane` apart.
+inline void store_points(const VF* rows, float* to, isize plane) {
+  VF out[6];
+  for (int k = 0; k < 6; k++) {
+    input_points(rows + k, 6, out, 1);
+    for (int i = 0; i < 6; i++) store(to + (6 * i + k) * plane, out[i]);
+  }
+}
+
+// From all points of W tiles, four rows of six of their outputs.
+inline void load_points(const float* from, isize plane, VF* rows) {
+  VF in[6];
+  for (int k = 0; k < 6; k++) {
+    for (int i = 0; i < 6; i++) in[i] = load(from + (6 * i + k) * plane);
+    output_points(in, 1, rows + k, 6);
+  }
+}
+
 // The first row and column of a tile's outputs.
 struct Place {
   isize h, w;

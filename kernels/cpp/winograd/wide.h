@@ -135,29 +135,21 @@ inline void inputs(const Shape& s, const float* x, isize c0, isize c1, isize t0,
     const Place at(s, t0 + least(t, n - 1));
     places[t] = int32_t((at.h - 4 * first) * r.pitch + at.w);
   }
-  gemm::fill_zero(image, r.plane);  // the padding, which no row is copied over
-  const isize left = most(s.pw, 0), skipped = most(-s.pw, 0), wide = least(s.iw - skipped, r.pitch - left);
+  gemm::fill_zero(image, r.plane);
   for (isize c = c0; c < c1; c++) {
-    for (isize i = 0; i < tall; i++) {
-      const isize h = 4 * first - s.ph + i;
-      if (h >= 0 && h < s.ih && wide > 0) gemm::copy_floats(x + (c * s.ih + h) * s.iw + skipped, image + i * r.pitch + left, wide);
-    }
+    padded(s, r, x, c, first, tall, image);
     for (isize j = 0, columns; j < all; j += columns) {
       columns = gemm::panel_columns(all - j);
       for (isize q = 0; q < columns; q += W) {
         const int32_t* at = places + j + q;
         bool beside[4];
         for (int k = 0; k < 4; k++) beside[k] = at[k * GROUPS + GROUPS - 1] - at[k * GROUPS] == 4 * (GROUPS - 1);
-        VF d[6], rows[POINTS], out[6];
+        VF d[6], rows[POINTS];
         for (int i = 0; i < 6; i++) {
           six(image + i * r.pitch, at, beside, d);
           input_points(d, 1, rows + 6 * i, 1);
         }
-        float* to = v + j * s.c + c * columns + q;
-        for (int k = 0; k < 6; k++) {
-          input_points(rows + k, 6, out, 1);
-          for (int i = 0; i < 6; i++) store(to + (6 * i + k) * plane, out[i]);
-        }
+        store_points(rows, v + j * s.c + c * columns + q, plane);
       }
     }
   }
@@ -183,11 +175,8 @@ inline void outputs(const Shape& s, const float* x, const float* w, const float*
     for (int k = 0; k < 4; k++) beside[k] = k * GROUPS + GROUPS <= count && h[k * GROUPS] == h[k * GROUPS + GROUPS - 1];
     for (isize m = m0; m < m1; m++) {
       const float* from = points + (m - m0) * r.block + q;
-      VF in[6], rows[24], out[4];
-      for (int k = 0; k < 6; k++) {
-        for (int i = 0; i < 6; i++) in[i] = load(from + (6 * i + k) * plane);
-        output_points(in, 1, rows + k, 6);
-      }
+      VF rows[24], out[4];
+      load_points(from, plane, rows);
       alignas(64) float tile[16 * W + W];
       const VF start = e.start(m, 0, W);
       VF check = splat(0);
