@@ -120,8 +120,9 @@ const Rows* find_rows(Pooling op, int32_t dtype) {
 // Length of the padded row that the windows of one output row cover.
 i64 span(const PoolParams& p) { return (p.out[2] - 1) * p.stride[2] + (p.kernel[2] - 1) * p.dilation[2] + 1; }
 
-// One element more than the windows cover: vectors of every second element read it.
-i64 row_bytes(const PoolParams& p, i64 size) { return ((span(p) + 1) * size + 63) & ~i64(63); }
+// One element more than the windows cover: vectors of every second element read it. Rows of two threads are cache lines apart, which processors
+// fetch by twos.
+i64 row_bytes(const PoolParams& p, i64 size) { return ((span(p) + 1) * size + 255) & ~i64(127); }
 
 PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const PoolParams*>(call.params);

@@ -43,7 +43,8 @@ class Limits:
 def pairs(sides: Sequence[Callable[[int], float]], limits: Limits, block_ms: float = 50.0) -> list[list[float]]:
     """Milliseconds per run of each side, from pairs of blocks whose order alternates.
 
-    A side takes how often to run and returns its mean. The warm-up alternates too: browsers optimise code that ran for a while.
+    A side takes how often to run and returns its mean. The warm-up alternates too: browsers optimise code that ran for a while. Each block
+    follows a run that does not count: threads of the other side may still wait for work in a loop, and caches hold the other's weights.
     """
     last = [run(1) for run in sides]
     end = time.perf_counter() + limits.warm_up
@@ -56,6 +57,7 @@ def pairs(sides: Sequence[Callable[[int], float]], limits: Limits, block_ms: flo
         if i >= LEAST_PAIRS and time.perf_counter() >= end:
             break
         for k in range(len(sides)) if i % 2 == 0 else reversed(range(len(sides))):
+            sides[k](1)
             times[k].append(sides[k](repeats[k]))
     return times
 

@@ -47,7 +47,7 @@ int32_t Session::run_step(i64 i, void* const* storages, Error* e) {
     if (b.size[storage] && !at(storage)) return fail(e, MISUSE, int32_t(i), "step ", i, " (", step.kernel->name, "): ", KINDS[p.storages[storage].kind], " has no memory");
     bufs[k].data = at(storage) + b.offset[step.bufs[k]];
   }
-  if (!depth) pool_check_fork(pool);
+  const PoolRun running(depth ? nullptr : pool);
   Call call{(step.fixed ? fixed_params.data : b.params) + step.param_at, step.n_params, bufs, step.n_bufs, blocks[0].data, pool, nullptr, chance};
 #if defined(PWX_GUARD)
   run_guarded(*step.kernel->kernel, call, step.n_outputs, &call.error);

@@ -130,7 +130,7 @@ int32_t Session::run(void* const* inputs, void* const* outputs, i64 first, i64 l
       default: base[i] = outputs ? static_cast<char*>(outputs[s.index]) : nullptr;
     }
   }
-  if (!depth) pool_check_fork(pool);
+  const PoolRun running(depth ? nullptr : pool);
   for (i64 i = first; i < last || (i == p.steps.size && stage + 1 < p.n_stages); i++) {
     while (stage + 1 < p.n_stages && i >= p.stages[stage].steps)
       if (int32_t err = advance(e)) return cursor = i, paused = err == MORE, err;

@@ -58,12 +58,26 @@ struct Cut {
   isize of_thread() const { return (shared ? weights : inputs) + outputs + plane + places; }
 };
 
+// Tiles of a block, of at least `blocks` of them, so that threads end together; a block costs what a few tiles more would.
+inline isize even_block(isize tiles, isize blocks, isize threads) {
+  constexpr isize EACH = 2;
+  isize best = 0, least_time = 0;
+  for (isize b = blocks; b <= blocks + 2 * threads; b++) {
+    const isize block = round_up((tiles + b - 1) / b, W), count = (tiles + block - 1) / block, most_of = (count + threads - 1) / threads;
+    const isize whole = round_up(block, gemm::NR) + EACH, last = round_up(tiles - (count - 1) * block, gemm::NR) + EACH;
+    const isize time = (most_of - 1) * whole + (count % threads == 1 ? last : whole);
+    if (!best || time < least_time) best = block, least_time = time;
+  }
+  return best;
+}
+
 inline Cut cut(const Shape& s, isize threads) {
   Cut r;
   const isize wide = most((128 << 10) / (POINTS * (s.c + s.m)) / gemm::NR, 2) * gemm::NR, tiles = s.tiles();
   r.shared = in_parts(s);
   r.blocks = r.shared ? 1 : (tiles + wide - 1) / wide;
   r.block = round_up((tiles + r.blocks - 1) / r.blocks, W);
+  if (!r.shared && threads > 1 && s.n == 1 && r.blocks > 1) r.block = even_block(tiles, r.blocks, threads);
   r.blocks = (tiles + r.block - 1) / r.block;
   const i64 items = i64(s.n) * r.blocks;
   const isize parts = threads == 1 ? 1 : least(proven((2 * threads + items - 1) / items), (s.m + 31) / 32);
