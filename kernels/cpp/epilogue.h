@@ -12,6 +12,23 @@ inline bool comes_after(i64 act) { return act > Activation_after_residual; }
 inline Act act_of(i64 act) { return Act(comes_after(act) ? act - Activation_after_residual : act); }
 inline bool act_known(i64 act) { return known(act_of(act)); }
 
+// Rows of n elements, in place, four vectors at a time: of one row, or of two short ones.
+[[gnu::noinline]] inline void gelu_all(float* y, isize rows, isize rs, isize n) {
+  const bool pairs = n <= 2 * W;
+  for (isize r = 0; r < rows; r += pairs ? 2 : 1)
+    for (isize c = 0; c < n; c += 4 * W) {
+      float *const first = y + r * rs + c, *const second = first + (pairs ? rs : 2 * W), *const at[4] = {first, first + W, second, second + W};
+      const isize left = n - c, more = !pairs ? left - 2 * W : r + 1 < rows ? left : 0, lanes[4] = {left, left - W, more, more - W};
+      auto width = [&](int q) { return lanes[q] < 0 ? 0 : lanes[q] < W ? lanes[q] : W; };
+      VF v[4];
+#pragma unroll
+      for (int q = 0; q < 4; q++) v[q] = load_part(at[q], width(q));
+      vgelu_each(v);
+#pragma unroll
+      for (int q = 0; q < 4; q++) store_part(at[q], v[q], width(q));
+    }
+}
+
 inline VF activate(Act act, VF v, VF a, VF b) {
   const VF zero = splat(0), one = splat(1);
   switch (act) {
@@ -70,11 +87,18 @@ struct Epilogue {
     return bias_ns ? load_part(p + j, n) : splat(*p);
   }
 
+  // Rows [i, i + rows), which began with `start`.
+  void finish_rows(isize i, isize rows, isize j, isize n, float* y, isize rs) const {
+    if (!res && act == Act::GELU && (bias_first() || (alpha == 1 && !bias))) return gelu_all(y, rows, rs, n);
+    for (isize r = 0; r < rows; r++) finish(i + r, j, n, y + r * rs);
+  }
+
   // All the rest, in place, on n elements of row i from column j. `started`: the sum began with `start`.
   void finish(isize i, isize j, isize n, float* y, bool started = true) const {
     const bool scaled = !(started && bias_first()) && (alpha != 1 || bias);
     if (!scaled && !res && act == Act::NONE) return;
     if (!scaled && !res && act == Act::SILU) return silu_all(y, n);
+    if (!scaled && !res && act == Act::GELU) return gelu_all(y, 1, 0, n);
     const float* r = res ? res + i * res_rs + j : nullptr;
     const float* p = bias ? bias + i * bias_ms + j * bias_ns : nullptr;
     const VF a = splat(act_a), b = splat(act_b);

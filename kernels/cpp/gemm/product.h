@@ -74,7 +74,7 @@ template <int M> [[gnu::noinline]] inline isize column_rows(const Tile& t) {
     else if (NV == 3 && vectors == 2) rows = tile_rows<2>(t, m1 - i);
     else rows = tile_rows<1>(t, m1 - i);
     if (final && !simple)
-      for (isize r = 0; r < rows; r++) p.e.finish(i + r, j, columns, t.y + r * p.y_rs);
+      p.e.finish_rows(i, rows, j, columns, t.y, p.y_rs);
     i += rows;
     if (!FETCHES) continue;
     t.ahead += t.lines * (kc / 4) * line;
