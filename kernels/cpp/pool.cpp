@@ -283,6 +283,50 @@ bool band(const Strips& by, const PoolParams& p, const PoolBufs& b, i64 plane, i
 }
 #endif
 
+#if !defined(__AVX__)
+// Maxima of windows of 2 x 2 or 3 x 3, two columns apart, that lie within a plane. A sum of all tells of a NaN, which a vector's maximum may
+// lose.
+struct Halving {
+  bool suit;
+
+  Halving(const PoolParams& p, const PoolBufs& b) {
+    const bool flat = p.kernel[0] == 1 && p.pad[0] == 0 && p.in[0] == 1 && p.out[0] == 1;
+    const bool square = p.kernel[1] == p.kernel[2] && (p.kernel[1] & ~1) == 2 && p.dilation[1] == 1 && p.dilation[2] == 1 && p.stride[2] == 2;
+    suit = flat && square && p.op == MAX && b.x.dtype == F32 && p.pad[2] == 0 && p.out[2] >= W && span(p) <= p.in[2];
+  }
+
+  // Row oh of a plane's outputs; false where it is to be made otherwise.
+  bool operator()(const PoolParams& p, const char* plane, i64 oh, char* y) const {
+    const i64 h = oh * p.stride[1] - p.pad[1];
+    if (!suit || h < 0 || h + p.kernel[1] > p.in[1]) return false;
+    return (p.kernel[1] == 2 ? row<2> : row<3>)(reinterpret_cast<const float*>(plane) + h * p.in[2], proven(p.in[2]), proven(p.out[2]), reinterpret_cast<float*>(y));
+  }
+
+  template <int K> [[gnu::noinline]] static bool row(const float* x, isize pitch, isize n, float* y) {
+    VF sums[3] = {};
+    auto columns = [&](const float* at, VF& sum) __attribute__((always_inline)) {
+      const VF a = load(at), b = load(at + pitch);
+      if (K == 2) return sum += a + b, vmax(a, b);
+      const VF c = load(at + 2 * pitch);
+      sum += a + b + c;
+      return vmax(vmax(a, b), c);
+    };
+    for (isize i = 0; i < n; i += W) {
+      if (i > n - W) i = n - W;
+      const VF v = columns(x + 2 * i, sums[0]), w = columns(x + 2 * i + 4, sums[1]);
+      VF most = vmax(__builtin_shufflevector(v, w, 0, 2, 4, 6), __builtin_shufflevector(v, w, 1, 3, 5, 7));
+      if (K == 3) {
+        const VF last = columns(x + 2 * i + 5, sums[2]);
+        most = vmax(most, __builtin_shufflevector(__builtin_shufflevector(v, w, 2, 4, 6, 7), last, 0, 1, 2, 7));
+      }
+      store(y + i, most);
+    }
+    const VF all = sums[0] + sums[1] + sums[2];
+    return !__builtin_reduce_or(all != all);
+  }
+};
+#endif
+
 void run(Call& call) {
   const auto& p = *reinterpret_cast<const PoolParams*>(call.params);
   auto& b = *reinterpret_cast<const PoolBufs*>(call.bufs);
@@ -294,6 +338,9 @@ void run(Call& call) {
   double* counts = reinterpret_cast<double*>(call.scratch + bytes * pool_threads(call.pool));
   if (p.op == AVERAGE)
     for (i64 i = 0; i < width; i++) counts[i] = double(pooling.divisor(2, i));
+#if !defined(__AVX__)
+  const Halving halving(p, b);
+#endif
   auto rows = [&](i64 at, i64 end, int thread) {
     char* row = call.scratch + thread * bytes;
     i64 which = at / lines, od = at % lines / p.out[1], oh = at % p.out[1];
@@ -305,6 +352,9 @@ void run(Call& call) {
           const i64 where = pooling.search(y + i * size, x, od, oh, i);
           b.indices.as<i64>()[at * width + i] = where < 0 ? -1 : which * plane + where;
         }
+#if !defined(__AVX__)
+      } else if (halving(p, x, oh, y)) {
+#endif
       } else {
         pooling.down(row, x, od, oh);
         pooling.along(y, row, counts, od, oh);
