@@ -16,18 +16,19 @@ export class Copies {
 
   /** The feeds on copies of their data. */
   of(feeds: readonly Feed[]): Feed[] {
-    return feeds.map((feed) => ({ ...feed, ...this.#copy(feed.data) }));
+    const known = new Set(this.#free.keys()); // of a decoder's many caches of one size the first is not the only new one
+    return feeds.map((feed) => ({ ...feed, ...this.#copy(feed.data, known) }));
   }
 
-  #copy(data: Uint8Array): Pick<Feed, "data" | "after"> {
+  #copy(data: Uint8Array, known: ReadonlySet<number>): Pick<Feed, "data" | "after"> {
     const bytes = data.byteLength;
     if (bytes < LARGE_BYTES) return { data: data.slice() };
-    const free = this.#free.get(bytes);
     this.#use();
-    if (!free) {
+    if (!known.has(bytes)) {
       this.#free.set(bytes, []);
       return { data: data.slice(), after: "drop" };
     }
+    const free = this.#free.get(bytes)!;
     const buffer = free.pop();
     if (!buffer) return { data: data.slice(), after: "return" };
     this.#bytes -= bytes;

@@ -457,6 +457,7 @@ def test_a_damaged_cache_is_mended(run: Run) -> None:
 
 
 def test_what_is_missing_is_named(context: BrowserContext, compile_server: Server, run: Run) -> None:
+    run('await once("dense.onnx")')
     context.route("**/player/compiler.mjs", lambda route: route.abort())
     new = 'const given = await bytes("dense.onnx"); given[given.length - 2] ^= arg; return error(create(given));'
     cure = "or compile the model beforehand: pyonnx-wasm compile model.onnx"

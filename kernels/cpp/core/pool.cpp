@@ -40,8 +40,11 @@ thread_local int current_thread = 0;
 void Pool::work(int thread) {
   for (int k = 0, of = thread; k < threads; k++, of = of + 1 < threads ? of + 1 : 0) {
     Share& share = shares()[of];
-    for (i64 begin; (begin = share.next.fetch_add(chunk, std::memory_order_relaxed)) < share.end;)
+    while (share.next.load(std::memory_order_relaxed) < share.end) {  // a look costs many threads less than an addition
+      const i64 begin = share.next.fetch_add(chunk, std::memory_order_relaxed);
+      if (begin >= share.end) break;
       fn(ctx, begin, std::min(begin + chunk, share.end), thread);
+    }
   }
 }
 

@@ -14,10 +14,11 @@ from .values import shown
 
 NATIVE = ("cpu", "gpu")
 BACKENDS = (*NATIVE, "wasm", "webgpu")
+THREADS = 3
 
 
 def native(provider: str, plain: bool = True) -> Answers:
-    """Sessions of this process: optimised, and with ``plain`` not optimised as well."""
+    """Sessions of this process: optimised, on several threads, and with ``plain`` neither as well."""
 
     def answers(case: Case) -> Sequence[Answer]:
         return [_native(case, provider, optimise) for optimise in ((True, False) if plain else (True,))]
@@ -27,7 +28,7 @@ def native(provider: str, plain: bool = True) -> Answers:
 
 def _native(case: Case, provider: str, optimise: bool) -> Answer:
     how = "optimised" if optimise else "plain"
-    options = SessionOptions(intra_op_num_threads=1, enable_optimisation=optimise)
+    options = SessionOptions(intra_op_num_threads=THREADS if optimise else 1, enable_optimisation=optimise)
     compiled = False
     try:
         session = InferenceSession(case.data, options, [provider])
