@@ -80,6 +80,8 @@ struct Epilogue {
   float low() const { return act == Act::RELU ? 0 : act_a; }
   float high() const { return act == Act::RELU ? __builtin_inff() : act_b; }
 
+  bool alpha_or_bias_left(bool started) const { return !(started && bias_first()) && (alpha != 1 || bias); }
+
   // Where element (i, j) of the sum starts, for code that starts from the bias where it can.
   VF start(isize i, isize j, isize n) const {
     if (!bias_first()) return splat(0);
@@ -89,23 +91,23 @@ struct Epilogue {
 
   // Rows [i, i + rows), which began with `start`.
   void finish_rows(isize i, isize rows, isize j, isize n, float* y, isize rs) const {
-    if (!res && act == Act::GELU && (bias_first() || (alpha == 1 && !bias))) return gelu_all(y, rows, rs, n);
+    if (!res && act == Act::GELU && !alpha_or_bias_left(true)) return gelu_all(y, rows, rs, n);
     for (isize r = 0; r < rows; r++) finish(i + r, j, n, y + r * rs);
   }
 
   // All the rest, in place, on n elements of row i from column j. `started`: the sum began with `start`.
   void finish(isize i, isize j, isize n, float* y, bool started = true) const {
-    const bool scaled = !(started && bias_first()) && (alpha != 1 || bias);
-    if (!scaled && !res && act == Act::NONE) return;
-    if (!scaled && !res && act == Act::SILU) return silu_all(y, n);
-    if (!scaled && !res && act == Act::GELU) return gelu_all(y, 1, 0, n);
+    const bool scales = alpha_or_bias_left(started), alone = !scales && !res;
+    if (alone && act == Act::NONE) return;
+    if (alone && act == Act::SILU) return silu_all(y, n);
+    if (alone && act == Act::GELU) return gelu_all(y, 1, 0, n);
     const float* r = res ? res + i * res_rs + j : nullptr;
     const float* p = bias ? bias + i * bias_ms + j * bias_ns : nullptr;
     const VF a = splat(act_a), b = splat(act_b);
     for (isize c = 0; c < n; c += W) {
       const isize w = n - c < W ? n - c : W;
       VF v = load_part(y + c, w);
-      if (scaled) {
+      if (scales) {
         v *= splat(alpha);
         if (bias) {
           VF t = splat(0);

@@ -281,9 +281,12 @@ bool band(const Strips& by, const PoolParams& p, const PoolBufs& b, i64 plane, i
     done &= by.go({x, p.in[1], p.in[2], r0 * p.stride[1] - p.pad[1], j * p.stride[2] - p.pad[2], count, p.out[2] - j, p.out[2], y + j});
   return done;
 }
-#endif
 
-#if !defined(__AVX__)
+struct Halving {
+  Halving(const PoolParams&, const PoolBufs&) {}
+  bool operator()(const PoolParams&, const char*, i64, char*) const { return false; }
+};
+#else
 // Maxima of windows of 2 x 2 or 3 x 3, two columns apart, that lie within a plane. A sum of all tells of a NaN, which a vector's maximum may
 // lose.
 struct Halving {
@@ -299,7 +302,8 @@ struct Halving {
   bool operator()(const PoolParams& p, const char* plane, i64 oh, char* y) const {
     const i64 h = oh * p.stride[1] - p.pad[1];
     if (!suit || h < 0 || h + p.kernel[1] > p.in[1]) return false;
-    return (p.kernel[1] == 2 ? row<2> : row<3>)(reinterpret_cast<const float*>(plane) + h * p.in[2], proven(p.in[2]), proven(p.out[2]), reinterpret_cast<float*>(y));
+    const float* x = reinterpret_cast<const float*>(plane) + h * p.in[2];
+    return (p.kernel[1] == 2 ? row<2> : row<3>)(x, proven(p.in[2]), proven(p.out[2]), reinterpret_cast<float*>(y));
   }
 
   template <int K> [[gnu::noinline]] static bool row(const float* x, isize pitch, isize n, float* y) {
@@ -338,9 +342,7 @@ void run(Call& call) {
   double* counts = reinterpret_cast<double*>(call.scratch + bytes * pool_threads(call.pool));
   if (p.op == AVERAGE)
     for (i64 i = 0; i < width; i++) counts[i] = double(pooling.divisor(2, i));
-#if !defined(__AVX__)
   const Halving halving(p, b);
-#endif
   auto rows = [&](i64 at, i64 end, int thread) {
     char* row = call.scratch + thread * bytes;
     i64 which = at / lines, od = at % lines / p.out[1], oh = at % p.out[1];
@@ -352,10 +354,7 @@ void run(Call& call) {
           const i64 where = pooling.search(y + i * size, x, od, oh, i);
           b.indices.as<i64>()[at * width + i] = where < 0 ? -1 : which * plane + where;
         }
-#if !defined(__AVX__)
-      } else if (halving(p, x, oh, y)) {
-#endif
-      } else {
+      } else if (!halving(p, x, oh, y)) {
         pooling.down(row, x, od, oh);
         pooling.along(y, row, counts, od, oh);
       }

@@ -41,6 +41,30 @@ def test_copied_once_where_memory_is_shared(open_page: Callable[..., Run]) -> No
         assert sent == ([0, 2, 2, 2] if isolated else [0] * 4)
 
 
+def test_memory_of_feeds_that_are_new_is_given_up(open_page: Callable[..., Run]) -> None:
+    """That of both, though they are as large; from the second run on it returns, to be used again."""
+    got = open_page(False)(
+        f"""
+          {WATCH}
+          const returned = [];
+          const {{ set }} = Object.getOwnPropertyDescriptor(Worker.prototype, "onmessage");
+          Object.defineProperty(Worker.prototype, "onmessage", {{
+            set(hear) {{
+              set.call(this, (event) => {{
+                if (event.data.result) returned.push(event.data.read.map((b) => b.byteLength));
+                hear(event);
+              }});
+            }},
+          }});
+          const s = await create("pair.ponnx");
+          returned.length = 0;
+          for (const v of [2, 3, 5]) await s.run(feeds(200, 300, v, 1));
+          return returned;
+        """
+    )
+    assert got == [[], [240_000] * 2, [240_000] * 2]
+
+
 def test_sizes_that_grow_and_shrink(open_page: Callable[..., Run]) -> None:
     sizes = [(3, 5), (2, 5), (0, 5), (64, 70), (3, 5), (200, 300), (1, 1), (64, 70), (300, 300), (2, 2)]
     got, sent = open_page(True)(
