@@ -94,7 +94,7 @@ struct PackBlocks {
     gemm::copy_matrix(lines[0], 1, gemm::KC, out, width, kc, W);
   }
 
-  // Rows [k0, k0 + kc) of columns [j, j + some), some <= W; k0 begins a word.
+  // Rows [k0, k0 + kc) of columns [j, j + some), some <= W; k0 begins a word. Of packed weights j begins a group.
   template <int BITS> [[gnu::noinline]] void codes(isize j, isize some, isize k0, isize kc, float* out, isize width) const {
     constexpr isize EACH = 32 / BITS, MOST_BLOCKS = gemm::KC / 16 + 1;
     const isize first = k0 / w.block, count = (k0 + kc - 1) / w.block - first + 1;
@@ -103,12 +103,23 @@ struct PackBlocks {
       __builtin_memset(read, 0, sizeof read);
       __builtin_memset(words, 0, sizeof words);
     }
-    for (isize i = 0; i < some; i++) w.read(j + i, first, count, read[0][i], read[1][i]);
-    gemm::copy_matrix(read[0][0], 1, MOST_BLOCKS, scales, W, count, W);
-    gemm::copy_matrix(read[1][0], 1, MOST_BLOCKS, offsets, W, count, W);
-    // Words travel as floats: they are copied alone.
-    const float* from = reinterpret_cast<const float*>(w.codes + j * w.row + k0 * BITS / 8);
-    gemm::copy_matrix(from, 1, w.row / 4, words, W, (kc + EACH - 1) / EACH, some);
+#if defined(__wasm_relaxed_simd__)
+    if (w.packed && some == TOGETHER) {
+      const Group group(w, j / TOGETHER, nullptr);
+      for (isize b = 0; b < count; b++) store(scales + b * W, group.scale(w, first + b)), store(offsets + b * W, group.offset(w, first + b));
+      const v128_t flipped = wasm_i8x16_splat(int8_t(flips(BITS)));
+      v128_t* out = reinterpret_cast<v128_t*>(words);
+      for (isize at = 0; at < (kc + EACH - 1) / EACH; at++) out[at] = group.codes[k0 / EACH + at] ^ flipped;
+    } else
+#endif
+    {
+      for (isize i = 0; i < some; i++) w.read(j + i, first, count, read[0][i], read[1][i]);
+      gemm::copy_matrix(read[0][0], 1, MOST_BLOCKS, scales, W, count, W);
+      gemm::copy_matrix(read[1][0], 1, MOST_BLOCKS, offsets, W, count, W);
+      // Words travel as floats: they are copied alone.
+      const float* from = reinterpret_cast<const float*>(w.codes + j * w.row + k0 * BITS / 8);
+      gemm::copy_matrix(from, 1, w.row / 4, words, W, (kc + EACH - 1) / EACH, some);
+    }
     const float* word = words;
     for (isize b = 0, k = 0; b < count; b++) {
       const VF scale = load(scales + b * W), offset = load(offsets + b * W);
@@ -141,10 +152,19 @@ gemm::Product product(const MatmulNbitsParams& p) {
   return q;
 }
 
+// Of a thread, for few rows.
+Size few_bytes(const MatmulNbitsParams& p) {
+#if defined(__wasm_relaxed_simd__)
+  return Unpacked::own_bytes(p) + Group::bytes(p) * SET;
+#else
+  return Unpacked::own_bytes(p);
+#endif
+}
+
 PWX_SMALL Size scratch(const Call& call, int threads) {
   const auto [p, b] = Args(call);
   if (!p.m || !p.n) return 0;
-  if (p.m <= FEW) return p.bits == 16 ? Size(0) : Unpacked::bytes(p) + Unpacked::own_bytes(p) * threads;
+  if (p.m <= FEW) return p.bits == 16 ? Size(0) : Unpacked::bytes(p) + few_bytes(p) * threads;
   const Size floats = Size(gemm::blocks(proven(p.m), proven(p.n), proven(p.k), proven(p.block)).packed_floats) * 4 * threads;
 #if defined(PWX_PANELS)
   if (Many::fit(p)) return std::max(floats.value(), (Many::bytes(p) + Many::own_bytes(p) * threads).value());
@@ -152,22 +172,46 @@ PWX_SMALL Size scratch(const Call& call, int threads) {
   return floats;
 }
 
+#if defined(__wasm_relaxed_simd__)
+PWX_SMALL void natural_group(const Weights& w, const Unpacked& u, const gemm::Product& q, isize g, char* memory) {
+  const Natural natural(w, g, memory);
+  const isize j = g * TOGETHER, n = least(TOGETHER, q.n - j);
+  for (isize c = 0; c < n; c++) {
+    float y[FEW];
+    if (w.bits == 4) columns<4>(natural.w, u, q.m, c, y);
+    else columns<8>(natural.w, u, q.m, c, y);
+    for (isize i = 0; i < q.m; i++) q.y[i * q.y_rs + j + c] = y[i];
+  }
+  for (isize i = 0; i < q.m; i++) q.e.finish(i, j, n, q.y + i * q.y_rs + j, false);
+}
+
+// Groups of columns: by digits, or as they were before they were packed.
+void few_in_groups(Call& call, const Weights& w, const Unpacked& taken, const gemm::Product& q, const MatmulNbitsParams& p) {
+  const isize all = proven(Unpacked::bytes(p).value()), own = proven(Unpacked::own_bytes(p).value()), each = proven(Group::bytes(p).value());
+  char* const memory = call.scratch + all;
+  const isize groups = (q.n + TOGETHER - 1) / TOGETHER, few = MIN_WORK / (TOGETHER * q.m * q.k + 1) + SET;
+  parallel_for(call.pool, groups, few, [&](i64 begin, i64 end, int thread) {
+    char* mine = memory + thread * (own + SET * each);
+    if (taken.digits) return digit_groups(w, taken.digit_rows(), taken.digits, q, proven(begin), proven(end), mine + own, each);
+    const Unpacked u = taken.with(mine);
+    for (isize g = proven(begin); g < proven(end); g++) natural_group(w, u, q, g, mine + own);
+  });
+}
+#endif
+
 void few_rows(Call& call, const MatmulNbitsParams& p, const Weights& w, const gemm::Product& q) {
   const bool whole = w.bits < 16 && w.block % (LANES * (8 / w.bits)) == 0;
-  const isize all = w.bits < 16 ? proven(Unpacked::bytes(p).value()) : 0, each = w.bits < 16 ? proven(Unpacked::own_bytes(p).value()) : 0;
+  const isize all = w.bits < 16 ? proven(Unpacked::bytes(p).value()) : 0, each = w.bits < 16 ? proven(few_bytes(p).value()) : 0;
   Unpacked taken(call.scratch, w);
   if (whole) taken.take(w, q.a, q.a_rs, q.m, q.k, p.rounded != 0);
+#if defined(__wasm_relaxed_simd__)
+  if (taken.digits || w.packed) return few_in_groups(call, w, taken, q, p);
+#endif
   parallel_for(call.pool, q.n, MIN_WORK / (q.m * q.k + 1) + 1, [&](i64 begin, i64 end, int thread) {
     const Unpacked u = taken.with(call.scratch + all + thread * each);
     isize j = proven(begin);
 #if defined(__AVX512F__)
     if (u.quads || u.looked_up) some_columns(w, u, q.m, j, proven(end), q.y, q.y_rs), j = proven(end);
-#elif defined(__wasm_relaxed_simd__)
-    if (u.digits) {
-      const DigitRows rows{reinterpret_cast<const int8_t*>(u.rounded), u.digits_length(), u.unit, u.sums};
-      digit_columns(w, rows, u.split, q.m, j, proven(end), u.scale, q.y, q.y_rs);
-      j = proven(end);
-    }
 #elif defined(__AVX2__)
     if (u.nibbles)
       nibbles_columns(w, u.rounded, nibbles_length(u.depth), u.unit, u.sums, q.m, j, proven(end), q.y, q.y_rs), j = proven(end);

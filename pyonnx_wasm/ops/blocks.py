@@ -36,7 +36,8 @@ def _params(node: Node) -> dict[str, Any]:
     a, y, p = node.ins["a"], node.out, node.params
     bias, residual = node.ins.get("bias"), node.ins.get("residual")
     return {
-        "m": y.shape[-2], "n": y.shape[-1], "k": a.shape[-1], "bits": p["bits"], "block": p["block"], "rounded": int(p["rounded"]),
+        "m": y.shape[-2], "n": y.shape[-1], "k": a.shape[-1], "bits": p["bits"], "block": p["block"],
+        "rounded": int(p["rounded"]), "packed": int(p.get("packed", 0)),
         "aoff": a.offset, "a_rs": a.strides[-2], "yoff": y.offset, "y_rs": y.strides[-2],
         "bias_ms": bias.strides[0] if bias is not None else 0, "bias_ns": bias.strides[1] if bias is not None else 0,
         "res_off": residual.offset if residual is not None else 0, "res_rs": residual.strides[-2] if residual is not None else 0,
@@ -47,11 +48,15 @@ def _params(node: Node) -> dict[str, Any]:
 MATMUL_NBITS = Kernel(
     "matmul_nbits",
     ">y a b scale? shift? bias? residual?",
-    "m n k bits block rounded aoff a_rs yoff y_rs bias_ms bias_ns res_off res_rs act alpha:f act_a:f act_b:f",
+    "m n k bits block rounded packed aoff a_rs yoff y_rs bias_ms bias_ns res_off res_rs act alpha:f act_a:f act_b:f",
     _params,
     ("epilogue", "strided", "smooth"),
     {"act": ACTIVATIONS},
 )
+
+#: Rows [n, count] of codes (``words`` of four bytes), scales or shifts in the order in which ``matmul_nbits`` of the machine that runs this
+#: reads them, where it has one of its own for such blocks.
+PACK_BLOCKS = Kernel("pack_blocks", ">y w", "n count words bits block", None, ("inplace",))
 
 
 def multiply(x: Value, codes: Value, scale: Value | None, shift: Value | None, k: DimLike, bits: int, block: int, *, rounded: int) -> Value:

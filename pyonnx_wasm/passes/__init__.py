@@ -3,8 +3,8 @@
 A pass takes a graph and rewrites it; :func:`run` verifies the graph after each. The graph that they leave is what every target
 lowers (``program.partition``). What is said of nodes when they are lowered takes them and gives others, and leaves the graph alone:
 ``keep_state`` for all targets; what suits one alone, for the core
-``channels_last``, ``pack_products``, ``pack_weights``, ``combine_bytes`` and ``write_through``, for GPUs ``gpu.halves.read_halves`` and
-``gpu.split.split_large``.
+``channels_last``, ``pack_products``, ``pack_blocks``, ``pack_weights``, ``combine_bytes`` and ``write_through``, for GPUs
+``gpu.halves.read_halves`` and ``gpu.split.split_large``.
 
 A new pass is a function of a graph, in a file of its own, that replaces nodes through :class:`~.rewrite.Rewriter` and gives the same
 results for every operand, NaN and infinities included; it goes into ``PIPELINE``, and texts before and after it into ``tests/passes``.
@@ -25,6 +25,7 @@ from .dead_code import remove_dead_code
 from .dequantize import scale_products
 from .epilogue import fuse_epilogues
 from .fuse_maps import fuse_maps
+from .groups import pack_blocks
 from .integers import multiply_bytes
 from .norm import fuse_norms
 from .pack import pack_weights
@@ -42,6 +43,7 @@ __all__ = [
     "channels_last",
     "combine_bytes",
     "keep_state",
+    "pack_blocks",
     "pack_products",
     "pack_weights",
     "run",

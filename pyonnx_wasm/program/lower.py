@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..ir import Graph, IRError, Node, Storage, Value, reachable
-from ..passes import Pair, channels_last, combine_bytes, keep_state, pack_products, pack_weights, write_through
+from ..passes import Pair, channels_last, combine_bytes, keep_state, pack_blocks, pack_products, pack_weights, write_through
 from ..tensor import COPY
 from ..tensor.packed import bytes_of
 from .assemble import Assembler
@@ -98,7 +98,7 @@ def lower(parts: Parts, optimise: bool = True) -> Lowered:
         main = combine_bytes(pack_weights(main, init))
         read = {r.value.storage for g in (graph, *bodies) for r in g.reads.values()}
         bodies = {body: pack_weights(nodes, init) for body, nodes in bodies.items()}
-        main, *rest = pack_products([main, *bodies.values()], init, read)
+        main, *rest = pack_blocks(pack_products([main, *bodies.values()], init, read), init, read)
         bodies = dict(zip(bodies, rest, strict=True))
         _enlist(parts, init)
         bodies = {body: write_through(nodes, body.output_storages(), body.reads) for body, nodes in bodies.items()}

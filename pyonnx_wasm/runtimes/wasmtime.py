@@ -6,6 +6,7 @@ What a Program does stays within the module's memory, whose most is set by ``max
 from __future__ import annotations
 
 import atexit
+import os
 import ctypes
 import math
 from collections.abc import Mapping, Sequence
@@ -41,7 +42,11 @@ class CoreLost(RuntimeError):
 
 @cache
 def _compiled() -> tuple[Any, Any]:
-    """The engine and the compiled core, once per process."""
+    """The engine and the compiled core, once per process.
+
+    With the environment variable ``PYONNX_WASM_RELAXED=deterministic`` relaxed instructions give what the deterministic profile of the
+    standard says: products of bytes then are those of Arm, both signed, wherever this runs.
+    """
     try:
         from wasmtime import Config, Engine, Module
     except ImportError:
@@ -51,6 +56,7 @@ def _compiled() -> tuple[Any, Any]:
         raise ImportError(f"{LIB / FILE} is missing: run `make build` in a checkout, or install a wheel")
     config = Config()
     config.wasm_threads = config.shared_memory = config.wasm_relaxed_simd = True
+    config.wasm_relaxed_simd_deterministic = os.environ.get("PYONNX_WASM_RELAXED") == "deterministic"
     config.signals_based_traps = False  # a handler of SIGSEGV that another library takes away would end the process
     engine = Engine(config)
     atexit.register(_compiled.cache_clear)  # while wasmtime's own modules are still there

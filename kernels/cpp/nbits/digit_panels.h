@@ -25,15 +25,15 @@ struct DigitPanels {
   static Size bytes(const MatmulNbitsParams& p) {
     return round_up(Size(p.m) * blocks(p) * 8 + Size(p.m) * blocks(p) * p.block * 2, 64);
   }
-  // Of a thread: a panel; scales and offsets of its columns; a row of int16 while rows are taken.
+  // Of a thread: a panel; scales and offsets of its columns; two groups; a row of int16 while rows are taken.
   static Size own_bytes(const MatmulNbitsParams& p) {
-    const Size panel = Size(steps(p.block)) * p.block * PANEL, factors = (Size(blocks(p)) + 3) * PANEL * 8;
-    return round_up(Size(std::max((panel + factors).value(), (Size(blocks(p)) * p.block * 2).value())), 64);
+    const Size panel = Size(steps(p.block)) * p.block * PANEL, factors = round_up(Size(blocks(p)) * PANEL * 8, 64);
+    return round_up(Size(std::max((panel + factors + Group::bytes(p) * 2).value(), (Size(blocks(p)) * p.block * 2).value())), 64);
   }
   static isize steps(i64 block) { return block >= PANEL_DEPTH ? 1 : PANEL_DEPTH / proven(block); }
 
   static bool fit(const MatmulNbitsParams& p) {
-    return p.rounded > 1 && p.block % 32 == 0 && p.block <= 512 && digits_fit(proven(p.bits), proven(p.block));
+    return p.rounded > 1 && p.block % 32 == 0 && p.block <= 512 && grouped(p.bits, p.block);
   }
 
   // False where a number is not finite, or a block too small to be scaled. own: of own_bytes for each thread.
@@ -43,7 +43,7 @@ struct DigitPanels {
       int16_t* row = reinterpret_cast<int16_t*>(own + thread * each);
       for (isize i = proven(begin); i < proven(end); i++)
         if (round_row(w, a + i * a_rs, k, row, units + i * w.count, sums + i * w.count))
-          spread_digits(row, depth, w.bits, rows + i * depth * 2);
+          spread_digits(row, nullptr, depth, w.bits, 2, rows + i * depth * 2);
         else
           __atomic_store_n(&good, false, __ATOMIC_RELAXED);
     });
@@ -113,54 +113,41 @@ template <int M> [[gnu::noinline]] void digit_tile(const DigitTile& t) {
   }
 }
 
-// Codes [from, from + n) of the columns, as the tile reads them, four of each column at a time: of 4 bits, for each word the low halves of
-// its bytes, then the others.
-[[gnu::noinline]] inline void take_apart(const Columns (&columns)[2], isize from, isize n, v128_t* panel) {
-  const isize bits = columns[0].w.bits;
-  const v128_t mask = wasm_i8x16_splat(15), flip = wasm_i8x16_splat(int8_t(flips(bits)));
+// Codes [from, from + n) of the columns of two groups, as the tile reads them, four of each column at a time: of 4 bits, for each word the
+// low halves of its bytes, then the others.
+[[gnu::noinline]] inline void take_apart(const Group (&groups)[2], isize bits, isize from, isize n, v128_t* panel) {
+  const v128_t mask = wasm_i8x16_splat(15);
   for (int v = 0; v < 2; v++) {
-    const uint8_t* codes[TOGETHER];
-    for (isize c = 0; c < TOGETHER; c++) codes[c] = columns[v].codes(c) + from * bits / 8;
+    const v128_t* words = groups[v].codes + from * bits / 32;
     v128_t* out = panel + v;
-    for (isize k = 0; k < n; k += 128 / bits) {
-      VF words[4];
-      for (isize c = 0; c < TOGETHER; c++) {
-        words[c] = load(reinterpret_cast<const float*>(codes[c]));
-        codes[c] += 16;
-      }
-      transpose(words);
-      for (int word = 0; word < 4; word++) {
-        const v128_t all = (v128_t)words[word];
-        if (bits == 8) *out = all ^ flip, out += 2;
-        else out[0] = all & mask, out[2] = wasm_u16x8_shr(all, 4) & mask, out += 4;
-      }
+    for (isize k = 0; k < n; k += 32 / bits) {
+      const v128_t all = *words++;
+      if (bits == 8) *out = all, out += 2;
+      else out[0] = all & mask, out[2] = wasm_u16x8_shr(all, 4) & mask, out += 4;
     }
   }
 }
 
-// Columns [j, j + n) of all rows of q, n <= PANEL, of which j + n are asked for in all. memory: of own_bytes.
-inline void digit_panel(const DigitPanels& p, const gemm::Product& q, isize j, isize n, char* memory) {
+// Columns [j, j + n) of all rows of q, n <= PANEL, of which j + n are asked for in all. memory: of own_bytes; each: bytes of a group.
+inline void digit_panel(const DigitPanels& p, const gemm::Product& q, isize j, isize n, char* memory, isize each) {
   const Weights& w = p.w;
   const isize steps = DigitPanels::steps(w.block);
-  const Columns columns[2] = {Columns(w, j, j + n), Columns(w, least(j + TOGETHER, j + n - 1), j + n)};
-  w.touch(j, j + n);
   v128_t* panel = reinterpret_cast<v128_t*>(memory);
-  float *scales = reinterpret_cast<float*>(memory + steps * w.block * PANEL), *offsets = scales + (w.count + 3) * PANEL;
-  for (isize b = 0; b < w.count; b += 4)
+  float *scales = reinterpret_cast<float*>(memory + steps * w.block * PANEL), *offsets = scales + w.count * PANEL;
+  char* own = memory + steps * w.block * PANEL + gemm::round_up(w.count * PANEL * 8, 64);
+  const isize at = j / TOGETHER;
+  const Group groups[2] = {{w, at, own}, {w, n > TOGETHER ? at + 1 : at, own + each}};
+  for (isize b = 0; b < w.count; b++)
     for (int v = 0; v < 2; v++) {
-      VF scale[4], offset[4];
-      columns[v].read(b, least(4, w.count - b), scale, offset);
-      for (isize i = 0; i < 4; i++) {
-        store(scales + (b + i) * PANEL + v * W, scale[i]);
-        if (w.shifts) store(offsets + (b + i) * PANEL + v * W, offset[i]);
-      }
+      store(scales + b * PANEL + v * W, groups[v].scale(w, b));
+      if (w.shifts) store(offsets + b * PANEL + v * W, groups[v].offset(w, b));
     }
   for (isize b = 0; b < w.count; b += steps) {
     DigitTile t{};
     t.blocks = least(steps, w.count - b), t.block = w.block, t.length = p.depth * 2, t.count = w.count, t.panel = panel;
     t.flipped = flips(w.bits), t.zero = float(1 << (w.bits - 1)) - t.flipped;
     t.scales = scales + b * PANEL, t.offsets = w.shifts ? offsets + b * PANEL : nullptr;
-    take_apart(columns, b * w.block, t.blocks * w.block, panel);
+    take_apart(groups, w.bits, b * w.block, t.blocks * w.block, panel);
     for (isize i = 0, rows; i < p.m; i += rows) {
       float sums[PANEL_ROWS * PANEL] = {};
       rows = least(PANEL_ROWS, p.m - i);
@@ -181,11 +168,12 @@ inline void digit_panel(const DigitPanels& p, const gemm::Product& q, isize j, i
 
 // False where the rows cannot be rounded; nothing is done then. all, own: bytes of scratch of all threads, and of each.
 inline bool panels(Call& call, DigitPanels p, const gemm::Product& q, isize all, isize own) {
+  const isize each = p.w.row * TOGETHER + gemm::round_up(p.w.count * 8 * TOGETHER, 64);
   if (!p.take(call, q.a, q.a_rs, q.k, call.scratch + all, own)) return false;
   const isize count = (q.n + PANEL - 1) / PANEL;
   parallel_for(call.pool, count, gemm::MIN_FLOPS / (2 * q.m * q.k * PANEL + 1) + 1, [&](i64 begin, i64 end, int thread) {
     for (isize at = proven(begin) * PANEL; at < least(proven(end) * PANEL, q.n); at += PANEL)
-      digit_panel(p, q, at, least(PANEL, q.n - at), call.scratch + all + thread * own);
+      digit_panel(p, q, at, least(PANEL, q.n - at), call.scratch + all + thread * own, each);
   });
   return true;
 }

@@ -1,285 +1,203 @@
-// Four columns of codes of 4 or 8 bits against few rows (relaxed SIMD): each number of a row is given as signed bytes, its digits in base
-// 256, whose products with four codes are summed by one instruction, where it is one on this machine: of three, `dot` of nbits/rows.h needs
-// fewer. Columns go by turns: the sums of one wait while another's are made. Codes of 8 bits are taken as the machine takes bytes with their
-// top bit set.
+// Groups of codes of 4 or 8 bits (nbits/groups.h) against few rows (relaxed SIMD): each number of a row is given as signed bytes, its digits
+// in base 256, whose products with four codes of each of four columns are summed by one instruction. Groups that lie far apart are read side
+// by side: memory answers several runs sooner than one, as it waits for the addresses of each page.
 #pragma once
-#include "nbits/weights.h"
+#include "nbits/groups.h"
 
-#if !defined(__wasm_relaxed_simd__)
-
-namespace nbits {
-constexpr isize DIGIT_FACTORS = 0;
-inline bool digits_fit(isize, isize) { return false; }
-}  // namespace nbits
-
-#else
-#include "qgemm/tile.h"
+#if defined(__wasm_relaxed_simd__)
 
 namespace nbits {
 
-constexpr isize TOGETHER = 4;                  // columns at once
-constexpr isize DIGIT_FACTORS = 4 * TOGETHER;  // floats for each block that `digit_sums` keeps for itself
+constexpr int SET = 4;            // groups that are summed at once
+constexpr int RUNS = 4 * SET;     // and read side by side
+constexpr isize TURN = 128;  // codes of each of their columns at a time, or a block
 
-// Whether one instruction adds products of four bytes, of which those of one operand may be signed and the others have 8 bits.
-inline bool whole_bytes() { return qgemm::quads() == qgemm::Quads::UNSIGNED || qgemm::quads() == qgemm::Quads::SIGNED; }
-// What makes codes of 8 bits less 128 signed bytes, where they have to be.
-inline uint8_t flips(isize bits) { return bits == 8 && qgemm::quads() == qgemm::Quads::SIGNED ? 128 : 0; }
-
-// Whether it pays, and sums of a block stay below 2^31.
-inline bool digits_fit(isize bits, isize block) {
-  return (bits == 4 || (bits == 8 && block <= 256)) && whole_bytes();
-}
-
-// For each word of codes the two digits of each number of a row that its bytes stand for; of 4 bits, those of their low halves, then of the
-// others. For each digit, the lower first, four bytes.
-[[gnu::noinline]] inline void spread_digits(const int16_t* row, isize depth, isize bits, int8_t* out) {
+// For each word of codes the digits of each number of a row that its bytes stand for, of `high * 2^15 + low`, or of `high` alone where `low`
+// is missing; of 4 bits, those of their low halves, then of the others. For each digit, the lowest first, four bytes.
+[[gnu::noinline]] inline void spread_digits(const int16_t* high, const int16_t* low, isize depth, isize bits, int digits, int8_t* out) {
   const isize planes = 8 / bits;
   for (isize at = 0; at < depth; at += 4 * planes)
-    for (isize plane = 0; plane < planes; plane++, out += 8)
+    for (isize plane = 0; plane < planes; plane++, out += 4 * digits)
       for (isize l = 0; l < 4; l++) {
-        const int32_t v = row[at + planes * l + plane];
-        out[l] = int8_t(v), out[4 + l] = int8_t((v - int8_t(v)) >> 8);
-      }
-}
-
-// For each 32 numbers of a row, high * 2^15 + low, or high alone where `low` is missing, the digits of those that stand at the low halves of
-// 16 bytes of codes and of those at their high ones; of 8 bits, of the first 16 and of the next. For each digit, the lowest first, 16 bytes.
-[[gnu::noinline]] inline void spread_planes(const int16_t* high, const int16_t* low, isize depth, isize bits, int digits, int8_t* out) {
-  for (isize at = 0; at < depth; at += 32)
-    for (isize plane = 0; plane < 2; plane++, out += 16 * digits)
-      for (isize l = 0; l < 16; l++) {
-        const isize k = bits == 4 ? at + 2 * l + plane : at + 16 * plane + l;
+        const isize k = at + planes * l + plane;
         int32_t v = low ? high[k] * 32768 + low[k] : high[k];
         for (int d = 0; d < digits; d++) {
           const int8_t digit = int8_t(v);
-          out[d * 16 + l] = digit;
+          out[4 * d + l] = digit;
           v = (v - digit) >> 8;
         }
       }
 }
 
-inline void transpose(VF (&v)[4]) {
-  const VF ab0 = __builtin_shufflevector(v[0], v[1], 0, 4, 1, 5), ab1 = __builtin_shufflevector(v[0], v[1], 2, 6, 3, 7);
-  const VF cd0 = __builtin_shufflevector(v[2], v[3], 0, 4, 1, 5), cd1 = __builtin_shufflevector(v[2], v[3], 2, 6, 3, 7);
-  v[0] = __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5), v[1] = __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7);
-  v[2] = __builtin_shufflevector(ab1, cd1, 0, 1, 4, 5), v[3] = __builtin_shufflevector(ab1, cd1, 2, 3, 6, 7);
+// For each block what its sums begin with, that what stands for 0 is taken off its codes: `zero` times the sum of each digit.
+inline void begin_sums(const int8_t* digits, isize count, isize block, int each, int zero, int32_t* out) {
+  for (isize b = 0; b < count; b++, out += each) {
+    for (int d = 0; d < each; d++) out[d] = 0;
+    for (isize k = 0; k < block; k += 4, digits += 4 * each)
+      for (int d = 0; d < each; d++)
+        for (int l = 0; l < 4; l++) out[d] -= zero * digits[4 * d + l];
+  }
 }
 
-// Columns whose numbers are summed at once; those behind the last are it once more.
-struct Columns {
-  const Weights& w;
-  isize column[TOGETHER];
-
-  Columns(const Weights& from, isize j, isize end) : w(from) {
-    for (isize c = 0; c < TOGETHER; c++) column[c] = least(j + c, end - 1);
-  }
-  const uint8_t* codes(isize c) const { return w.codes + column[c] * w.row; }
-
-  // Of n <= 4 blocks from b on, a vector of the columns for each: scales; and offsets, where they are not the middle code's.
-  void read(isize b, isize n, VF (&scale)[4], VF (&offset)[4]) const {
-    numbers(w.scales, b, n, scale);
-    if (!w.shifts) return;
-    numbers(w.shifts, b, n, offset);
-    if (w.shifts.dtype == U8)
-      for (int i = 0; i < 4; i++) offset[i] *= scale[i];
-  }
-
-  void numbers(const Buf& from, isize b, isize n, VF (&out)[4]) const {
-    for (isize c = 0; c < TOGETHER; c++) {
-      const isize at = column[c] * w.count + b;
-      if (from.dtype == F32) {
-        out[c] = load_part(from.as<float>() + at, n);
-      } else if (from.dtype == F16) {
-        out[c] = n == 4 ? halves(from.as<uint16_t>() + at) : halves(Few<uint16_t>(from.as<uint16_t>() + at, n).four);
-      } else {
-        const Few<uint8_t> codes(from.as<uint8_t>() + at, n);
-        for (int i = 0; i < 4; i++) out[c][i] = codes.four[i];
-      }
-    }
-    transpose(out);
-  }
-  template <class T> struct Few {
-    T four[4] = {};
-    Few(const T* from, isize n) {
-      for (isize i = 0; i < n; i++) four[i] = from[i];
-    }
-  };
-};
-
-// Rows of a: of `spread_planes`, `length` bytes each, with their units and sums by block.
+// Rows of a: of `spread_digits`, `length` bytes each, with what is known of their blocks, `count` each.
 struct DigitRows {
   const int8_t* a;
-  isize length;
+  isize length, count;
+  const int32_t* begin;  // of `begin_sums`
   const float *units, *sums;
+
+  DigitRows from(isize i, int digits) const {
+    return {a + i * length, length, count, begin + i * count * digits, units + i * count, sums + i * count};
+  }
 };
 
-// For each block and of M rows, what the sums in the columns are multiplied with, columns side by side. What offsets take off, by blocks mod
-// 4, is taken off `total`.
-template <int M, bool HALF>
-[[gnu::noinline]] void factors(const Columns& columns, const DigitRows& rows, float zero, float flipped, float* own, float* out,
-                               VF (&total)[TOGETHER][M]) {
-  using Scale = __typeof__(__builtin_choose_expr(HALF, uint16_t(), float()));
-  const Weights& w = columns.w;
-  const isize count = w.count;
-  const Scale* scale[TOGETHER];
-  const float* offset[TOGETHER];
-  const bool shifts = bool(w.shifts);
-  for (isize c = 0; c < TOGETHER; c++) {
-    scale[c] = w.scales.as<Scale>() + columns.column[c] * count;
-    offset[c] = own + 2 * c * count;
-    if (shifts) w.read(columns.column[c], 0, count, own + (2 * c + 1) * count, own + 2 * c * count);
-  }
-  VF zeros = splat(zero), flips = splat(flipped);
-  pin(zeros), pin(flips);
-  auto some = [&](isize b, auto read, auto put) {
-    VF scales[TOGETHER], offsets[TOGETHER];
-#pragma unroll
-    for (isize c = 0; c < TOGETHER; c++) {
-      scales[c] = read(scale[c] + b);
-      offsets[c] = shifts ? read(offset[c] + b) - scales[c] * flips : scales[c] * zeros;
-    }
-#pragma unroll
-    for (int i = 0; i < M; i++) {
-      const VF unit = read(rows.units + i * count + b), sum = read(rows.sums + i * count + b);
-      VF factor[4];
-#pragma unroll
-      for (isize c = 0; c < TOGETHER; c++) {
-        factor[c] = scales[c] * unit;
-        total[c][i] -= offsets[c] * sum;
-      }
-      transpose(factor);
-      put(out + (b * M + i) * 4, factor);
-    }
-  };
-  struct Whole {
-    VF operator()(const float* at) const { return load(at); }
-    VF operator()(const uint16_t* at) const { return halves(at); }
-  };
-  struct Part {
-    isize n;
-    VF operator()(const float* at) const { return load_part(at, n); }
-    VF operator()(const uint16_t* at) const { return halves(Columns::Few<uint16_t>(at, n).four); }
-  };
-  isize b = 0;
-  for (; b + 4 <= count; b += 4)
-    some(b, Whole(), [](float* to, const VF (&factor)[4]) {
-#pragma unroll
-      for (int q = 0; q < 4; q++) store(to + q * M * 4, factor[q]);
-    });
-  if (b < count)
-    some(b, Part{count - b}, [&](float* to, const VF (&factor)[4]) {
-      for (int q = 0; q < count - b; q++) store(to + q * M * 4, factor[q]);
-    });
-}
-
-// Sums of M rows in the columns. ONE: a block is 32 codes. own: of DIGIT_FACTORS for each block.
-template <int M, int DIGITS, int BITS, bool ONE> [[gnu::noinline]] void digit_sums(const Columns& columns, const DigitRows& rows, float* own, VF* y) {
-  const Weights& w = columns.w;
-  const uint8_t flip = flips(BITS);
-  uint8_t constant = BITS == 4 ? 15 : flip;
+// Adds products of M rows with `count` blocks of G groups, from `first` on, to `total`.
+template <int G, int M, int DIGITS, int BITS>
+[[gnu::noinline]] void group_sums(const Weights& w, const Group* groups, const DigitRows& rows, isize first, isize count, VF* total) {
+  typedef int32_t Quad __attribute__((may_alias));
+  uint8_t constant = 15;
   asm("" : "+r"(constant));  // V8 puts a constant vector together from four instructions
   const v128_t mask = wasm_i8x16_splat(int8_t(constant));
-  float upper = 65536;
-  pin(upper);
-  const VF next = splat(upper);
-  VF total[TOGETHER][M], taken_off[TOGETHER][M] = {};
-  const float* factor = own + 2 * TOGETHER * w.count;
-  (w.scales.dtype == F16 ? factors<M, true> : factors<M, false>)(columns, rows, float((1 << (BITS - 1)) - flip), float(flip), own,
-                                                                 const_cast<float*>(factor), taken_off);
+  const isize block = w.block, apart = w.count;
+  const bool half = w.scales.dtype == F16;
+  VF sums[G][M];
+  const v128_t* codes[G];
+  const char* scales[G];
 #pragma unroll
-  for (isize c = 0; c < TOGETHER; c++)
+  for (int g = 0; g < G; g++) {
+    codes[g] = groups[g].codes + first * block * BITS / 32, scales[g] = groups[g].scales + first * (half ? 8 : 16);
 #pragma unroll
-    for (int i = 0; i < M; i++) total[c][i] = taken_off[c][i];
-  const uint8_t* codes[TOGETHER];
-  for (isize c = 0; c < TOGETHER; c++) codes[c] = columns.codes(c);
-  const v128_t* a[M];
+    for (int i = 0; i < M; i++) sums[g][i] = total[g * M + i];
+  }
+  const Quad* a[M];
 #pragma unroll
-  for (int i = 0; i < M; i++) a[i] = reinterpret_cast<const v128_t*>(rows.a + i * rows.length);
-  for (isize b = 0; b < w.count; b++) {
+  for (int i = 0; i < M; i++) a[i] = reinterpret_cast<const Quad*>(rows.a + i * rows.length + first * block * DIGITS);
+  const int32_t* begin = rows.begin + first * DIGITS;
+  const float* units = rows.units + first;
+  for (isize b = 0; b < count; b++) {
+    VI acc[G][M][DIGITS];
 #pragma unroll
-    for (isize c = 0; c < TOGETHER; c++) {
-      VI acc[M][DIGITS];
+    for (int i = 0; i < M; i++)
 #pragma unroll
-      for (int i = 0; i < M; i++)
+      for (int d = 0; d < DIGITS; d++)
 #pragma unroll
-        for (int d = 0; d < DIGITS; d++) acc[i][d] = splat_i(0);
-      const uint8_t* from = codes[c];
-      const v128_t* to[M];
+        for (int g = 0; g < G; g++) acc[g][i][d] = splat_i(begin[i * apart * DIGITS + d]);
+    isize left = block;
+    do {
 #pragma unroll
-      for (int i = 0; i < M; i++) to[i] = a[i];
-      isize left = ONE ? 32 : w.block;
-      do {
-        v128_t taken[2];
-        const v128_t all = wasm_v128_load(from);
-        if (BITS == 4) taken[0] = all & mask, taken[1] = wasm_u16x8_shr(all, 4) & mask;
-        else taken[0] = all ^ mask, taken[1] = wasm_v128_load(from + 16) ^ mask;
+      for (int word = 0; word < 4; word++) {
+        v128_t taken[G][2];
+#pragma unroll
+        for (int g = 0; g < G; g++) {
+          if (BITS == 4) {
+            const v128_t all = codes[g][word];
+            taken[g][0] = all & mask, taken[g][1] = wasm_u16x8_shr(all, 4) & mask;
+          } else {
+            taken[g][0] = codes[g][2 * word], taken[g][1] = codes[g][2 * word + 1];
+          }
+        }
 #pragma unroll
         for (int i = 0; i < M; i++)
 #pragma unroll
           for (int p = 0; p < 2; p++)
 #pragma unroll
             for (int d = 0; d < DIGITS; d++) {
-              const v128_t digits = to[i][p * DIGITS + d];
-              acc[i][d] = (VI)wasm_i32x4_relaxed_dot_i8x16_i7x16_add(digits, taken[p], (v128_t)acc[i][d]);
-              pin(acc[i][d]);
-            }
-        from += 4 * BITS;
+              const v128_t digits = wasm_i32x4_splat(a[i][(word * 2 + p) * DIGITS + d]);
 #pragma unroll
-        for (int i = 0; i < M; i++) to[i] += 2 * DIGITS;
-        left -= 32;
-      } while (!ONE && left);
-      codes[c] = from;
+              for (int g = 0; g < G; g++) {
+                VI& sum = acc[g][i][d];
+                sum = (VI)wasm_i32x4_relaxed_dot_i8x16_i7x16_add(digits, taken[g][p], (v128_t)sum);
+                pin(sum);
+              }
+            }
+      }
 #pragma unroll
       for (int i = 0; i < M; i++) {
-        const VI low = acc[i][0] + (acc[i][1] << splat_i(8));
-        VF sum;
-        if constexpr (DIGITS == 2) sum = __builtin_convertvector(low, VF);
-        else if constexpr (ONE) sum = __builtin_convertvector(low + (acc[i][2] << splat_i(16)), VF);
-        else sum = __builtin_convertvector(low, VF) + __builtin_convertvector(acc[i][2], VF) * next;
-        total[c][i] += sum * splat(factor[4 * i + c]);
+        a[i] += 8 * DIGITS;
+        pin(a[i]);
       }
+#pragma unroll
+      for (int g = 0; g < G; g++) {
+        codes[g] += BITS;
+        pin(codes[g]);
+      }
+      left -= 32;
+    } while (left);
+    VF scale[G];
+#pragma unroll
+    for (int g = 0; g < G; g++) {
+      scale[g] = half ? halves(reinterpret_cast<const uint16_t*>(scales[g])) : load(reinterpret_cast<const float*>(scales[g]));
+      scales[g] += half ? 8 : 16;
+      pin(scales[g]);
     }
 #pragma unroll
-    for (int i = 0; i < M; i++) a[i] += (ONE ? 2 : w.block / 16) * DIGITS;
-    factor += 4 * M;
-    pin(factor);
+    for (int i = 0; i < M; i++) {
+      const VF unit = splat(units[i * apart]);
+#pragma unroll
+      for (int g = 0; g < G; g++) {
+        const VI low = acc[g][i][0] + (acc[g][i][1] << splat_i(8));
+        VF sum = __builtin_convertvector(low, VF);
+        if constexpr (DIGITS == 3) sum += __builtin_convertvector(acc[g][i][2], VF) * splat(65536);
+        sums[g][i] += sum * (scale[g] * unit);
+      }
+    }
+    begin += DIGITS, units++;
+    pin(begin), pin(units);
   }
 #pragma unroll
-  for (int i = 0; i < M; i++) {
-    VF lanes[4];
+  for (int g = 0; g < G; g++)
 #pragma unroll
-    for (isize c = 0; c < TOGETHER; c++) lanes[c] = total[c][i];
-    transpose(lanes);
-    y[i] = (lanes[0] + lanes[1]) + (lanes[2] + lanes[3]);
+    for (int i = 0; i < M; i++) total[g * M + i] = sums[g][i];
+}
+
+// What shifts take off the products of m rows with a group.
+[[gnu::noinline]] inline void take_off(const Weights& w, const Group& group, const DigitRows& rows, isize m, VF* total) {
+  for (isize b = 0; b < w.count; b++) {
+    const VF offset = group.offset(w, b);
+    for (isize i = 0; i < m; i++) total[i] -= offset * splat(rows.sums[i * w.count + b]);
   }
 }
 
 struct DigitSums {
-  using Sums = void (*)(const Columns&, const DigitRows&, float*, VF*);
-  Sums one, two, any;  // for blocks of 32 codes one row or two, for others one
+  using Sums = void (*)(const Weights&, const Group*, const DigitRows&, isize, isize, VF*);
+  Sums one, two;  // rows: of a set, of half a set
 
   template <int DIGITS, int BITS> static DigitSums of() {
-    return {digit_sums<1, DIGITS, BITS, true>, digit_sums<2, DIGITS, BITS, true>, digit_sums<1, DIGITS, BITS, false>};
+    return {group_sums<SET, 1, DIGITS, BITS>, group_sums<SET / 2, 2, DIGITS, BITS>};
   }
 };
 
-// Columns [begin, end) of y, whose rows are y_rs apart. Numbers are of three digits, or of two.
-inline void digit_columns(const Weights& w, DigitRows rows, bool three, isize m, isize begin, isize end, float* own, float* y, isize y_rs) {
-  const DigitSums sums = three ? DigitSums::of<3, 4>() : w.bits == 4 ? DigitSums::of<2, 4>() : DigitSums::of<2, 8>();
-  const isize ahead = TOGETHER * (TOUCHED / gemm::most(TOGETHER * w.row, 1) + 1);
-  for (isize j = begin; j < end; j += TOGETHER) {
-    if ((j - begin) % ahead == 0) w.touch(j, least(j + ahead, end));
-    const Columns columns(w, j, end);
-    DigitRows some = rows;
-    for (isize i = 0; i < m;) {
-      const isize taken = m - i >= 2 && w.block == 32 ? 2 : 1;
-      VF found[2];
-      (taken == 2 ? sums.two : w.block == 32 ? sums.one : sums.any)(columns, some, own, found);
-      for (isize r = 0; r < taken; r++) store_part(y + (i + r) * y_rs + j, found[r], least(TOGETHER, end - j));
-      some.a += taken * some.length, some.units += taken * w.count, some.sums += taken * w.count;
-      i += taken;
+// Groups [first, last) of columns of q. Numbers are of so many digits. memory: of a set of groups, of `each` bytes.
+inline void digit_groups(const Weights& w, const DigitRows& rows, int digits, const gemm::Product& q, isize first, isize last, char* memory,
+                         isize each) {
+  const DigitSums sums = digits == 3 ? DigitSums::of<3, 4>() : w.bits == 4 ? DigitSums::of<2, 4>() : DigitSums::of<2, 8>();
+  const isize runs = w.packed ? RUNS : SET, apart = (last - first + runs - 1) / runs, deep = gemm::most(TURN / w.block, 1);
+  for (isize s = first; s < first + apart; s++) {
+    Group groups[RUNS];
+    isize at[RUNS];
+    int n = 0;
+    for (isize g = s; g < last; g += apart, n++) at[n] = g, groups[n] = Group(w, g, w.packed ? memory : memory + n * each);
+    for (; n % SET; n++) at[n] = at[n - 1], groups[n] = groups[n - 1];
+    for (isize i = 0, taken; i < q.m; i += taken) {
+      taken = q.m - i >= 2 ? 2 : 1;
+      const DigitRows some = rows.from(i, digits);
+      VF total[RUNS * 2] = {};
+      if (w.shifts)
+        for (int g = 0; g < n; g++) take_off(w, groups[g], some, taken, total + g * taken);
+      for (isize b = 0, blocks; b < w.count; b += blocks) {
+        blocks = least(deep, w.count - b);
+        for (int g = 0; g < n; g += SET / taken)
+          (taken == 1 ? sums.one : sums.two)(w, groups + g, some, b, blocks, total + g * taken);
+      }
+      for (int g = 0; g < n; g++)
+        for (isize r = 0; r < taken; r++) {
+          const isize j = at[g] * TOGETHER;
+          store_part(q.y + (i + r) * q.y_rs + j, total[g * taken + r], least(TOGETHER, q.n - j));
+        }
     }
   }
+  const isize j = first * TOGETHER;
+  for (isize i = 0; i < q.m; i++) q.e.finish(i, j, least(last * TOGETHER, q.n) - j, q.y + i * q.y_rs + j, false);
 }
 
 }  // namespace nbits

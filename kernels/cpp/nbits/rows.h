@@ -93,9 +93,12 @@ struct Unpacked {
   isize depth, count;
   // nibbles: `rounded` is of `spread_nibbles`; quads: the integers of `split_row`, where the floats of `rows` were; looked_up: the floats
   // of `spread_row`.
-  // split: `rounded` is the upper half of each number, `lower` the other (codes of 4 bits alone); digits: both are of `spread_planes`.
+  // split: `rounded` is the upper half of each number, `lower` the other (codes of 4 bits alone); digits: both are of `spread_digits`, and
+  // `begin` is of `begin_sums`.
   int16_t* lower = nullptr;
-  bool integers = false, split = false, nibbles = false, quads = false, looked_up = false, digits = false;
+  int32_t* begin = nullptr;
+  bool integers = false, split = false, nibbles = false, quads = false, looked_up = false;
+  int digits = 0;
 
   Unpacked(char* memory, const Weights& w) : depth(w.count * w.block), count(w.count) {
     rows = reinterpret_cast<float*>(memory), sums = rows + FEW * depth, unit = sums + FEW * count;
@@ -104,6 +107,7 @@ struct Unpacked {
     spread = reinterpret_cast<float*>(rounded + FEW * depth);
 #elif !defined(__AVX2__)
     lower = rounded + FEW * depth;
+    begin = reinterpret_cast<int32_t*>(lower + FEW * depth);
 #endif
   }
   static Size bytes(const MatmulNbitsParams& p) {
@@ -113,7 +117,7 @@ struct Unpacked {
 #elif defined(__AVX2__)
     each = each + STEP * FEW * 2;
 #else
-    each = each + Size(blocks(p)) * p.block * FEW * 2;
+    each = each + Size(blocks(p)) * p.block * FEW * 2 + Size(blocks(p)) * (grouped(p.bits, p.block) ? FEW * 3 * 4 : 0);
 #endif
     return round_up(each, 64);
   }
@@ -124,7 +128,7 @@ struct Unpacked {
     u.scale = reinterpret_cast<float*>(memory), u.offset = u.scale + count, u.factor = u.offset + count;
     return u;
   }
-  static Size own_bytes(const MatmulNbitsParams& p) { return round_up(Size(blocks(p)) * std::max(FEW + 2, DIGIT_FACTORS) * 4, 64); }
+  static Size own_bytes(const MatmulNbitsParams& p) { return round_up(Size(blocks(p)) * (FEW + 2) * 4, 64); }
 
   void take(const Weights& w, const float* a, isize a_rs, isize m, isize k, bool may_round) {
     // Sums of codes below 2^8 times 2^15 stay below 2^31 in every lane.
@@ -159,7 +163,7 @@ struct Unpacked {
   // False where a number is not finite, or a block too small to be scaled.
   bool round_rows(const Weights& w, const float* a, isize a_rs, isize m, isize k, bool halves) {
     int16_t *natural = reinterpret_cast<int16_t*>(rows), *rest = natural + m * depth;
-    const bool in_digits = digits_fit(w.bits, w.block);
+    const bool in_digits = grouped(w.bits, w.block);
     for (isize i = 0; i < m; i++) {
       int16_t* out = natural + i * depth;
       float *units = unit + i * count, *totals = sums + i * count;
@@ -176,11 +180,16 @@ struct Unpacked {
     }
 #endif
 #if defined(__wasm_relaxed_simd__)
-    digits = in_digits;
-    int8_t* to = reinterpret_cast<int8_t*>(rounded);
-    for (isize i = 0; digits && i < m; i++, to += digits_length())
-      spread_planes(natural + i * depth, split ? rest + i * depth : nullptr, depth, w.bits, split ? 3 : 2, to);
-    if (digits) return true;
+    digits = in_digits ? split ? 3 : 2 : 0;
+    if (digits) {
+      const int zero = (w.shifts ? 0 : 1 << (w.bits - 1)) - flips(w.bits);
+      int8_t* to = reinterpret_cast<int8_t*>(rounded);
+      for (isize i = 0; i < m; i++, to += depth * digits) {
+        spread_digits(natural + i * depth, split ? rest + i * depth : nullptr, depth, w.bits, digits, to);
+        begin_sums(to, count, w.block, digits, zero, begin + i * count * digits);
+      }
+      return true;
+    }
 #endif
     const isize lanes = word_lanes(w.bits), chunk = LANES * planes, apart = chunk / lanes;
     for (isize at = 0; at < m * depth; at += chunk)
@@ -192,7 +201,9 @@ struct Unpacked {
     return true;
   }
 
-  isize digits_length() const { return depth * (split ? 3 : 2); }
+#if defined(__wasm_relaxed_simd__)
+  DigitRows digit_rows() const { return {reinterpret_cast<const int8_t*>(rounded), depth * digits, count, begin, unit, sums}; }
+#endif
 
   // Readies scales and factors of column j; rest[i]: what all offsets take off y[i].
   void column(const Weights& w, isize j, isize m, float* rest) const {

@@ -3,10 +3,14 @@
 // code * scale[j, i] - offset(j, i) in block i; scales are float32 or float16. The offset is shift[j, i] (float32 or float16),
 // scale[j, i] * shift[j, i] where the shift is a code (uint8), and without shift scale[j, i] times the middle code.
 // Halves: float16 or bfloat16, row by row, without scales.
+// Packed: as `pack_blocks` leaves rows, codes, scales and shifts alike (nbits/groups.h).
 #pragma once
 #include "gemm.h"
 #include "half.h"
 #include "params.h"
+#if defined(__wasm_relaxed_simd__)
+#include "qgemm/tile.h"
+#endif
 
 namespace nbits {
 
@@ -16,6 +20,17 @@ constexpr isize TOUCHED = 1024;  // bytes of codes that are read ahead, or those
 constexpr isize LANES = 16;  // codes of a plane: those of 16 bytes that lie at the same bits
 
 inline i64 blocks(const MatmulNbitsParams& p) { return (p.k + p.block - 1) / p.block; }
+
+// Whether this machine reads rows by fours: one instruction adds products of four bytes, those of one operand with 8 bits, and sums of a
+// block stay below 2^31.
+#if defined(__wasm_relaxed_simd__)
+inline bool grouped(i64 bits, i64 block) {
+  const bool whole = qgemm::quads() == qgemm::Quads::UNSIGNED || qgemm::quads() == qgemm::Quads::SIGNED;
+  return whole && block % 32 == 0 && ((bits == 4 && block <= 512) || (bits == 8 && block <= 256));
+}
+#else
+constexpr bool grouped(i64, i64) { return false; }
+#endif
 
 typedef uint16_t VH __attribute__((ext_vector_type(W)));
 
@@ -47,12 +62,17 @@ inline void widen(const uint16_t* from, bool brain, float* out, isize n) {
 struct Weights {
   const uint8_t* codes;
   const Buf &scales, &shifts;
-  int32_t dtype;                 // of halves; U32 for codes
-  isize bits, block, count, row;  // count: blocks of a row; row: its bytes
+  int32_t dtype;                     // of halves; U32 for codes
+  isize n, bits, block, count, row;  // count: blocks of a row; row: its bytes
+  bool packed;
 
   Weights(const MatmulNbitsParams& p, const MatmulNbitsBufs& b)
-      : codes(b.b.as<uint8_t>()), scales(b.scale), shifts(b.shift), dtype(b.b.dtype), bits(proven(p.bits)), block(proven(p.block)),
-        count(proven(blocks(p))), row(bits == 16 ? proven(p.k) * 2 : count * block * bits / 8) {}
+      : codes(b.b.as<uint8_t>()), scales(b.scale), shifts(b.shift), dtype(b.b.dtype), n(proven(p.n)), bits(proven(p.bits)),
+        block(proven(p.block)), count(proven(blocks(p))), row(bits == 16 ? proven(p.k) * 2 : count * block * bits / 8),
+        packed(p.packed && grouped(p.bits, p.block)) {}
+  Weights(const Weights& from, const uint8_t* given, const Buf& scale, const Buf& shift)
+      : codes(given), scales(scale), shifts(shift), dtype(from.dtype), n(from.n), bits(from.bits), block(from.block), count(from.count),
+        row(from.row), packed(false) {}
 
   const uint16_t* half(isize j) const { return reinterpret_cast<const uint16_t*>(codes + j * row); }
   int code(isize j, isize k) const { return codes[j * row + k * bits / 8] >> k * bits % 8 & ((1 << bits) - 1); }

@@ -1,0 +1,187 @@
+"""Weights in blocks, which the init Program packs for the core in their own place."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from kernel_call import refused, run
+from onnx import TensorProto as T
+from onnx import helper as h
+from onnx import numpy_helper as nh
+from test_nbits import codes_of, signed  # noqa: F401
+
+import pyonnx_wasm
+from pyonnx_wasm import compiler
+from pyonnx_wasm.program.view import ProgramView
+
+Array = np.ndarray[Any, Any]
+BACKENDS = ["cpu", "wasmtime", "wasmtime, signed"]
+OPSETS = [h.make_opsetid("", 20), h.make_opsetid("com.microsoft", 1)]
+
+
+def weights(k: int, n: int, bits: int, zero: str = "", half: bool = False, seed: int = 0) -> tuple[dict[str, Array], Array]:
+    """Initializers of weights in blocks of 32, and the weights [k, n] in float64."""
+    rng = np.random.default_rng(seed)
+    blocks = -(-k // 32)
+    tensors: dict[str, Array] = {"B": rng.integers(0, 256, (n, blocks, 4 * bits)).astype(np.uint8)}
+    tensors["scales"] = (rng.random(n * blocks) * 0.1).astype(np.float16 if half else np.float32)
+    middle = np.full((n, blocks), 1 << (bits - 1), np.float64)
+    if zero == "packed":
+        tensors["zero"] = rng.integers(0, 256, (n, -(-blocks * bits // 8))).astype(np.uint8)
+        middle = codes_of(tensors["zero"], bits)[:, :blocks].astype(np.float64)
+    if zero == "float":
+        tensors["zero"] = (rng.random((n, blocks)) * (1 << bits)).astype(np.float32)
+        middle = tensors["zero"].astype(np.float64)
+    codes = codes_of(tensors["B"], bits).astype(np.float64)
+    found = (codes - middle[..., None]) * tensors["scales"].reshape(n, blocks, 1).astype(np.float64)
+    return tensors, found.reshape(n, -1)[:, :k].T
+
+
+def product(x: str, y: str, k: int, n: int, bits: int, level: int = 4, zero: str = "", name: str = "") -> Any:
+    inputs = [x, f"B{name}", f"scales{name}"] + ([f"zero{name}"] if zero else [])
+    return h.make_node("MatMulNBits", inputs, [y], domain="com.microsoft", K=k, N=n, bits=bits, block_size=32, accuracy_level=level)
+
+
+def model(nodes: list[Any], tensors: dict[str, Array], k: int, outputs: dict[str, int]) -> bytes:
+    values = [nh.from_array(w, name) for name, w in tensors.items()]
+    graph = h.make_graph(
+        nodes, "g", [h.make_tensor_value_info("x", T.FLOAT, ["rows", k])],
+        [h.make_tensor_value_info(y, kind, None) for y, kind in outputs.items()], values,
+    )  # fmt: skip
+    made: onnx.ModelProto = h.make_model(graph, opset_imports=OPSETS, ir_version=10)
+    return made.SerializeToString()
+
+
+def packs(made: bytes, **how: Any) -> tuple[int, int]:
+    """Steps of init that pack, and weights that take over another's memory."""
+    compiled = compiler.compile(made, **how)
+    steps = compiled.init.nodes if compiled.init else []
+    return sum(n.kernel.name == "pack_blocks" for n in steps), sum(w.over is not None for w in compiled.weights)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("bits", [4, 8])
+@pytest.mark.parametrize("zero", ["", "packed", "float"])
+@pytest.mark.parametrize("half", [False, True])
+def test_products(backend: str, bits: int, zero: str, half: bool, request: pytest.FixtureRequest) -> None:
+    """Few and many rows, rounded or not, groups that are not whole, and rows that cannot be rounded."""
+    backend, _, way = backend.partition(", ")
+    if way:
+        request.getfixturevalue(way)
+    rng = np.random.default_rng(1)
+    for k, n in ((256, 4), (96, 3), (1056, 70), (250, 277)):
+        tensors, wanted = weights(k, n, bits, zero, half)
+        for level in (0, 4):
+            made = model([product("x", "y", k, n, bits, level, zero)], tensors, k, {"y": T.FLOAT})
+            if bits == 4 or level:
+                assert packs(made)[0] == (3 if zero else 2)
+            session = pyonnx_wasm.InferenceSession(made, providers=[backend])
+            for rows in (1, 2, 3, 4, 5, 17):
+                x = rng.standard_normal((rows, k)).astype(np.float32)
+                [y] = session.run(None, {"x": x})
+                unit = 0.51 / 32639 if level else 0.0
+                bound = unit * np.abs(x).max() * np.abs(wanted).sum(axis=0)
+                bound = bound + 32 * np.finfo(np.float32).eps * (np.abs(x).astype(float) @ (np.abs(wanted) + 255 * 0.1) + 1)
+                assert (np.abs(y - x.astype(float) @ wanted) <= bound).all(), (k, n, level, rows)
+                x[0, 1] = np.inf
+                [y] = session.run(None, {"x": x})
+                with np.errstate(invalid="ignore"):
+                    want = x.astype(float) @ wanted
+                assert (np.isfinite(y) == np.isfinite(want)).all(), (k, n, level, rows)
+
+
+def test_in_place() -> None:
+    tensors, _ = weights(256, 1024, 4, "packed")
+    made = model([product("x", "y", 256, 1024, 4, zero="packed")], tensors, 256, {"y": T.FLOAT})
+    assert packs(made) == (3, 3)
+    assert packs(made, gpu=True)[0] == 3
+    assert packs(made, optimise=False) == (0, 0)
+    assert packs(model([product("x", "y", 256, 64, 8, level=0)], weights(256, 64, 8)[0], 256, {"y": T.FLOAT})) == (0, 0)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_weights_that_others_read(backend: str, request: pytest.FixtureRequest) -> None:
+    """Packed once for two products; not at all where rows are gathered as well, or codes or scales alone are read."""
+    backend, _, way = backend.partition(", ")
+    if way:
+        request.getfixturevalue(way)
+    k, n = 64, 21
+    tensors, wanted = weights(k, n, 4)
+    x = np.random.default_rng(1).standard_normal((2, k)).astype(np.float32)
+    twice = [product("x", "y", k, n, 4), h.make_node("Relu", ["x"], ["r"]), product("r", "z", k, n, 4)]
+    tied = h.make_node(
+        "GatherBlockQuantized", ["B2", "i", "scales2"], ["z"], domain="com.microsoft", bits=4, block_size=32, gather_axis=0, quantize_axis=1
+    )
+    alone = h.make_node("Identity", ["scales"], ["z"])
+    for nodes, kinds, count, more in (
+        (twice, {"y": T.FLOAT, "z": T.FLOAT}, 2, {}),
+        ([product("x", "y", k, n, 4), alone], {"y": T.FLOAT, "z": T.FLOAT}, 0, {}),
+        ([product("x", "y", k, n, 4), h.make_node("Identity", ["B"], ["z"])], {"y": T.FLOAT, "z": T.UINT8}, 0, {}),
+        (
+            [product("x", "y", k, n, 4, name="2"), tied],
+            {"y": T.FLOAT, "z": T.FLOAT},
+            0,
+            {"B2": tensors["B"].reshape(n, -1), "scales2": tensors["scales"].reshape(n, -1), "i": np.array([20, 3])},
+        ),
+    ):
+        made = model(nodes, more or tensors, k, kinds)
+        if not more:
+            assert packs(made)[0] == count
+        y, z = pyonnx_wasm.InferenceSession(made, providers=[backend]).run(None, {"x": x})
+        np.testing.assert_allclose(y, x.astype(float) @ wanted, rtol=2e-3, atol=2e-3)
+        if nodes is twice:
+            np.testing.assert_allclose(z, np.maximum(x, 0).astype(float) @ wanted, rtol=2e-3, atol=2e-3)
+        elif more:
+            np.testing.assert_allclose(z, wanted.T[[20, 3]], rtol=1e-6)
+        else:
+            np.testing.assert_array_equal(z, tensors[str(nodes[1].input[0])])
+
+
+def test_in_branches() -> None:
+    first, a = weights(64, 9, 4)
+    second, b = weights(64, 9, 4, seed=2)
+    out = h.make_tensor_value_info("b", T.FLOAT, None)
+    then, other = (h.make_graph([product("x", "b", 64, 9, 4, name=name)], "g", [], [out]) for name in ("", "2"))
+    nodes = [
+        h.make_node("ReduceSum", ["x"], ["total"], keepdims=0),
+        h.make_node("Greater", ["total", "none"], ["positive"]),
+        h.make_node("If", ["positive"], ["y"], then_branch=then, else_branch=other),
+    ]
+    tensors = {**first, **{f"{name}2": w for name, w in second.items()}, "none": np.zeros((), np.float32)}
+    made = model(nodes, tensors, 64, {"y": T.FLOAT})
+    assert packs(made)[0] == 4
+    session = pyonnx_wasm.InferenceSession(made)
+    for sign, w in ((1, a), (-1, b)):
+        x = np.abs(np.random.default_rng(1).standard_normal((3, 64))).astype(np.float32) * np.float32(sign)
+        np.testing.assert_allclose(session.run(None, {"x": x})[0], x.astype(float) @ w, rtol=2e-3, atol=2e-3)
+
+
+def test_beside_a_part_for_gpus() -> None:
+    """One file: the core packs its weights, a GPU reads them as they are."""
+    tensors, wanted = weights(64, 9, 4)
+    made = model([product("x", "y", 64, 9, 4)], tensors, 64, {"y": T.FLOAT})
+    compiled = compiler.compile(made, gpu=True)
+    assert compiled.init is not None
+    assert compiled.gpu is not None
+    assert [row.kernel for row in ProgramView(compiled.init.code).steps] == ["pack_blocks", "pack_blocks"]
+    assert compiled.gpu.init is None
+    x = np.random.default_rng(1).standard_normal((3, 64)).astype(np.float32)
+    for backend in ("cpu", "gpu", "wasmtime"):
+        [y] = pyonnx_wasm.InferenceSession(made, providers=[backend]).run(None, {"x": x})
+        np.testing.assert_allclose(y, x.astype(float) @ wanted, rtol=2e-3, atol=2e-3)
+
+
+def test_rows_that_do_not_fit() -> None:
+    good: dict[str, Any] = {"n": 4, "count": 8, "words": 0, "bits": 4, "block": 32}
+    w = np.arange(32, dtype=np.uint8)
+    np.testing.assert_array_equal(np.sort(run("pack_blocks", [("uint8", [32])], [w], **good)), w)
+    for wrong in ({"n": 5}, {"n": -1}, {"count": 9}, {"count": -1}, {"n": 1 << 62}, {"count": 1 << 40, "n": 1 << 40}):
+        refused("pack_blocks", [("uint8", [32])], [w], **(good | wrong))
+    refused("pack_blocks", [("uint8", [31])], [w], **good)
+    refused("pack_blocks", [("uint32", [32])], [w], **good)
+    refused("pack_blocks", [("float64", [32])], [w.astype(np.float64)], **good)
+    refused("pack_blocks", [("float32", [32])], [w.astype(np.float32)], **(good | {"words": 1}))
+    refused("pack_blocks", [("uint8", [32])], [w], **(good | {"n": 3, "count": 10, "words": 1}))
