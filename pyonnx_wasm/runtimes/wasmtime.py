@@ -6,9 +6,9 @@ What a Program does stays within the module's memory, whose most is set by ``max
 from __future__ import annotations
 
 import atexit
-import os
 import ctypes
 import math
+import os
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
