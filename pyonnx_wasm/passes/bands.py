@@ -11,8 +11,8 @@ from ..ops.matmul import MATMUL, PACK
 LEAST_COLUMNS, LEAST_WEIGHTS = 16, 1 << 12  # what is smaller stays in cache as it is
 # A band is copied before it is packed, in little memory, or little beside its matrix; in one of few rows, sums would be taken up again
 # too often.
-BAND, SHARE, LEAST_ROWS = 3 << 16, 16, 32
-MOST_ROWS = 256  # what a tile goes through at once, on every machine
+BAND, SHARE, LEAST_ROWS = 9 << 17, 16, 32
+MOST_ROWS = 384  # what a tile goes through at once, on every machine
 
 
 def pack_products(lists: Sequence[Sequence[Node]], init: list[Node], read: set[Storage]) -> list[list[Node]]:

@@ -136,9 +136,10 @@ inline const float* panel_of(const Product& p, isize k0, isize kc, isize j, isiz
 inline void touch(const Product& p, isize k0, isize kc, isize j, isize j1) {
   if (FETCHES || k0 % p.band || kc != least(p.band, p.k - k0)) return;
   const float* from = p.b + k0 * p.n + j * kc;
-  for (isize i = 0; i < (j1 - j) * kc; i += 16) {
-    [[maybe_unused]] const float read = *static_cast<const volatile float*>(from + i);
-  }
+  const isize all = (j1 - j) * kc, run = all / 8 / 16 * 16;
+  for (isize i = 0; i < run; i += 16)
+    for (int r = 0; r < 8; r++) [[maybe_unused]] const float read = *static_cast<const volatile float*>(from + r * run + i);
+  for (isize i = run * 8; i < all; i += 16) [[maybe_unused]] const float read = *static_cast<const volatile float*>(from + i);
 }
 
 // Where packed columns come from: puts rows [k0, k0 + kc) of columns [j, j + columns) of p's b into `out`, panel by panel.
