@@ -39,7 +39,7 @@ def test_products_are_those_of_the_reference() -> None:
             continue
         ours = blocks.wanted(case)
         assert ours is not None
-        for made, (want,) in zip(theirs, ours, strict=True):
+        for made, (want, *_) in zip(theirs, ours, strict=True):
             with np.errstate(over="ignore"):
                 y = made[0].astype(want.low.dtype)
             inside = (want.low <= y) & (y <= want.high)
@@ -79,14 +79,14 @@ def test_what_is_beyond_the_bound_is_wrong(kind: str) -> None:
         assert answer.runs is not None
         assert want is not None
         assert judge.judge(case, [answer]).status == "agrees"
-        (bound,), (y,) = want[0], answer.runs[0]
+        (bound, *_), (y, *rest) = want[0], answer.runs[0]
         with np.errstate(all="ignore"):
             plain = ~bound.free & ~bound.broken & (np.abs(bound.high.astype(np.float64)) < 1e30)
         for at in np.argwhere(plain)[:3]:
             off = y.copy()
             off[tuple(at)] = np.nextafter(bound.high[tuple(at)], np.asarray(np.inf, y.dtype))
-            assert judge.judge(case, [judge.Answer([[off], *answer.runs[1:]])]).status == "wrong"
+            assert judge.judge(case, [judge.Answer([[off, *rest], *answer.runs[1:]])]).status == "wrong"
             off[tuple(at)] = np.nan
-            assert judge.judge(case, [judge.Answer([[off], *answer.runs[1:]])]).status == "wrong"
+            assert judge.judge(case, [judge.Answer([[off, *rest], *answer.runs[1:]])]).status == "wrong"
             tried += 1
     assert tried > 40

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -104,7 +105,7 @@ def test_in_place() -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_weights_that_others_read(backend: str, request: pytest.FixtureRequest) -> None:
-    """Packed once for two products; not at all where rows are gathered as well, or codes or scales alone are read."""
+    """Packed once for two products; not at all where codes or scales are read otherwise."""
     backend, _, way = backend.partition(", ")
     if way:
         request.getfixturevalue(way)
@@ -112,32 +113,51 @@ def test_weights_that_others_read(backend: str, request: pytest.FixtureRequest) 
     tensors, wanted = weights(k, n, 4)
     x = np.random.default_rng(1).standard_normal((2, k)).astype(np.float32)
     twice = [product("x", "y", k, n, 4), h.make_node("Relu", ["x"], ["r"]), product("r", "z", k, n, 4)]
-    tied = h.make_node(
-        "GatherBlockQuantized", ["B2", "i", "scales2"], ["z"], domain="com.microsoft", bits=4, block_size=32, gather_axis=0, quantize_axis=1
-    )
     alone = h.make_node("Identity", ["scales"], ["z"])
-    for nodes, kinds, count, more in (
-        (twice, {"y": T.FLOAT, "z": T.FLOAT}, 2, {}),
-        ([product("x", "y", k, n, 4), alone], {"y": T.FLOAT, "z": T.FLOAT}, 0, {}),
-        ([product("x", "y", k, n, 4), h.make_node("Identity", ["B"], ["z"])], {"y": T.FLOAT, "z": T.UINT8}, 0, {}),
-        (
-            [product("x", "y", k, n, 4, name="2"), tied],
-            {"y": T.FLOAT, "z": T.FLOAT},
-            0,
-            {"B2": tensors["B"].reshape(n, -1), "scales2": tensors["scales"].reshape(n, -1), "i": np.array([20, 3])},
-        ),
+    for nodes, kinds, count in (
+        (twice, {"y": T.FLOAT, "z": T.FLOAT}, 2),
+        ([product("x", "y", k, n, 4), alone], {"y": T.FLOAT, "z": T.FLOAT}, 0),
+        ([product("x", "y", k, n, 4), h.make_node("Identity", ["B"], ["z"])], {"y": T.FLOAT, "z": T.UINT8}, 0),
     ):
-        made = model(nodes, more or tensors, k, kinds)
-        if not more:
-            assert packs(made)[0] == count
+        made = model(nodes, tensors, k, kinds)
+        assert packs(made)[0] == count
         y, z = pyonnx_wasm.InferenceSession(made, providers=[backend]).run(None, {"x": x})
         np.testing.assert_allclose(y, x.astype(float) @ wanted, rtol=2e-3, atol=2e-3)
         if nodes is twice:
             np.testing.assert_allclose(z, np.maximum(x, 0).astype(float) @ wanted, rtol=2e-3, atol=2e-3)
-        elif more:
-            np.testing.assert_allclose(z, wanted.T[[20, 3]], rtol=1e-6)
         else:
             np.testing.assert_array_equal(z, tensors[str(nodes[1].input[0])])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("form", ["q4", "int8"])
+def test_tied_embeddings(backend: str, form: str, request: pytest.FixtureRequest, tmp_path: Path) -> None:
+    """Rows of packed weights are gathered as they were: of whole groups and of what is left, by indices from both ends."""
+    backend, _, way = backend.partition(", ")
+    if way:
+        request.getfixturevalue(way)
+    k, n = 128, 1031
+    table = np.random.default_rng(0).standard_normal((n, k)).astype(np.float32)
+    nodes = [
+        h.make_node("Gather", ["table", "i"], ["z"]),
+        h.make_node("Transpose", ["table"], ["t"]),
+        h.make_node("MatMul", ["x", "t"], ["y"]),
+    ]
+    infos = [h.make_tensor_value_info("x", T.FLOAT, ["rows", k]), h.make_tensor_value_info("i", T.INT64, ["some"])]
+    outs = [h.make_tensor_value_info(name, T.FLOAT, None) for name in "yz"]
+    graph = h.make_graph(nodes, "g", infos, outs, [nh.from_array(table, "table")])
+    made: onnx.ModelProto = h.make_model(graph, opset_imports=OPSETS, ir_version=10)
+    compiled = compiler.compile(made.SerializeToString(), weights=form)
+    assert [n.kernel.name for n in compiled.main.nodes].count("pick_blocks") == 2
+    pyonnx_wasm.save(compiled, tmp_path / "tied.ponnx")
+    session = pyonnx_wasm.InferenceSession(tmp_path / "tied.ponnx", providers=[backend])
+    x, i = np.eye(k, dtype=np.float32)[:3], np.array([0, 1, 2, 3, 4, 1027, 1028, 1030, -1, -n, 517])
+    y, z = session.run(None, {"x": x, "i": i})
+    assert np.abs(z - table[i]).max() < {"q4": 0.35, "int8": 0.03}[form]
+    np.testing.assert_allclose(y[:, i], z[:, :3].T, rtol=2e-4, atol=2e-4)
+    for wrong in (n, -n - 1):
+        with pytest.raises(Exception, match="out of range"):
+            session.run(None, {"x": x, "i": np.array([0, wrong])})
 
 
 def test_in_branches() -> None:
@@ -172,6 +192,19 @@ def test_beside_a_part_for_gpus() -> None:
     for backend in ("cpu", "gpu", "wasmtime"):
         [y] = pyonnx_wasm.InferenceSession(made, providers=[backend]).run(None, {"x": x})
         np.testing.assert_allclose(y, x.astype(float) @ wanted, rtol=2e-3, atol=2e-3)
+
+
+def test_picked_rows_that_do_not_fit() -> None:
+    good: dict[str, Any] = {"n": 4, "row": 8, "words": 0, "bits": 4, "block": 32, "count": 2}
+    w, at = np.arange(32, dtype=np.uint8), np.array([3, -4])
+    np.testing.assert_array_equal(run("pick_blocks", [("uint8", [2, 8])], [w, at], **good), w.reshape(4, 8)[at])
+    for wrong in ({"n": 5}, {"n": -1}, {"row": 9}, {"row": -1}, {"count": 3}, {"count": -1}, {"n": 1 << 62}, {"row": 1 << 40}):
+        refused("pick_blocks", [("uint8", [2, 8])], [w, at], **(good | wrong))
+    refused("pick_blocks", [("uint8", [15])], [w, at], **good)
+    refused("pick_blocks", [("uint32", [2, 8])], [w, at], **good)
+    refused("pick_blocks", [("uint8", [2, 8])], [w, at.astype(np.float64)], **good)
+    refused("pick_blocks", [("float32", [2, 8])], [w.astype(np.float32), at], **(good | {"words": 1}))
+    refused("pick_blocks", [("uint8", [2, 10])], [w, at], **(good | {"n": 3, "row": 10, "words": 1}))
 
 
 def test_rows_that_do_not_fit() -> None:

@@ -58,6 +58,9 @@ MATMUL_NBITS = Kernel(
 #: reads them, where it has one of its own for such blocks.
 PACK_BLOCKS = Kernel("pack_blocks", ">y w", "n count words bits block", None, ("inplace",))
 
+#: Rows of what ``PACK_BLOCKS`` gave, of ``row`` elements, picked by ``count`` indices and as they were before.
+PICK_BLOCKS = Kernel("pick_blocks", ">y w indices", "n row words bits block count")
+
 
 def multiply(x: Value, codes: Value, scale: Value | None, shift: Value | None, k: DimLike, bits: int, block: int, *, rounded: int) -> Value:
     """float32 [..., n] of x [..., k] times the transpose of weights.

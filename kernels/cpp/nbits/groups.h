@@ -31,6 +31,10 @@ inline void interleave(const char* from, isize width, isize rows, isize count, u
   else if (width == 2) go(uint16_t(0));
   else go(uint8_t(0));
 }
+// One row, of so many bytes, out of a group.
+PWX_SMALL inline void pick(const char* group, isize width, isize which, isize row, uint8_t flip, char* out) {
+  for (isize at = 0; at < row; at++) out[at] = char(group[at / width * TOGETHER * width + which * width + at % width] ^ char(flip));
+}
 PWX_SMALL inline void separate(const char* from, isize width, isize count, uint8_t flip, char* out) {
   auto go = [&]<class T>(T flips) { separate(reinterpret_cast<const T*>(from), count, flips, reinterpret_cast<T*>(out)); };
   if (width == 4) go(uint32_t(flip * 0x01010101u));

@@ -105,6 +105,9 @@ def matmul_nbits(m: Sketch, schema: Schema) -> None:
         a = m.input(activations(m, _rows(m, k), k, block).astype(dtype))
     level = m.choice((None, 0, 1, 2, 4, 4, 4))
     m.result(m.node("MatMulNBits", a, *given, domain=MICROSOFT, K=k, N=n, bits=bits, block_size=block, accuracy_level=level))
+    for part in given[: 1 if flat else 2]:
+        if n and m.chance(0.2):  # tied to an embedding
+            m.result(m.node("Gather", part, m.input(rng.integers(-n, n, m.shape(1, 0, 6)))))
 
 
 def table(m: Sketch, rng: np.random.Generator, kind: str, n: int, k: int) -> Array:
