@@ -162,10 +162,20 @@ def test_missing_file_is_told(browser: Browser, site: Server, name: str, file: s
     page.close()
 
 
+SAID = """addEventListener("DOMContentLoaded", () => {
+  const phase = document.getElementById("phase");
+  window.said = [];
+  new MutationObserver(() => said.push(phase.textContent)).observe(phase, { childList: true, subtree: true });
+})"""
+
+
 def test_search_by_meaning(page: Page, site: Server) -> None:
+    page.add_init_script(SAID)
     page.goto(site.url + "search/")
-    expect(page.locator("#phase")).to_contain_text("Loading the model:")
     expect(page.locator("#loading")).to_be_hidden(timeout=4 * LOAD)
+    said = page.evaluate("said")
+    assert [text for text in said if text.startswith("Loading the model: ")], said
+    assert [text for text in said if text.startswith("Reading the sentences: ")], said
     first = page.locator("#results li").first
     page.fill("#query", "the feline slept next to the heater")
     expect(first).to_contain_text("The cat curled up on the warm radiator and purred.")

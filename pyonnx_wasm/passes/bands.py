@@ -11,7 +11,7 @@ from ..ops.matmul import MATMUL, PACK
 LEAST_COLUMNS, LEAST_WEIGHTS = 16, 1 << 12  # what is smaller stays in cache as it is
 # A band is copied before it is packed, in little memory, or little beside its matrix; in one of few rows, sums would be taken up again
 # too often.
-BAND, SHARE, LEAST_ROWS = 9 << 17, 16, 32
+BAND, SHARE, LEAST_ROWS = 1 << 20, 16, 32
 MOST_ROWS = 384  # what a tile goes through at once, on every machine
 
 
