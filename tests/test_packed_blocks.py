@@ -12,7 +12,7 @@ from kernel_call import refused, run
 from onnx import TensorProto as T
 from onnx import helper as h
 from onnx import numpy_helper as nh
-from test_nbits import codes_of, signed  # noqa: F401
+from test_nbits import codes_of, middles, signed  # noqa: F401
 
 import pyonnx_wasm
 from pyonnx_wasm import compiler
@@ -20,6 +20,7 @@ from pyonnx_wasm.program.view import ProgramView
 
 Array = np.ndarray[Any, Any]
 BACKENDS = ["cpu", "wasmtime", "wasmtime, signed"]
+SIZES = [(256, 4), (96, 3), (1056, 70), (250, 277)]  # K, N
 OPSETS = [h.make_opsetid("", 20), h.make_opsetid("com.microsoft", 1)]
 
 
@@ -29,13 +30,7 @@ def weights(k: int, n: int, bits: int, zero: str = "", half: bool = False, seed:
     blocks = -(-k // 32)
     tensors: dict[str, Array] = {"B": rng.integers(0, 256, (n, blocks, 4 * bits)).astype(np.uint8)}
     tensors["scales"] = (rng.random(n * blocks) * 0.1).astype(np.float16 if half else np.float32)
-    middle = np.full((n, blocks), 1 << (bits - 1), np.float64)
-    if zero == "packed":
-        tensors["zero"] = rng.integers(0, 256, (n, -(-blocks * bits // 8))).astype(np.uint8)
-        middle = codes_of(tensors["zero"], bits)[:, :blocks].astype(np.float64)
-    if zero == "float":
-        tensors["zero"] = (rng.random((n, blocks)) * (1 << bits)).astype(np.float32)
-        middle = tensors["zero"].astype(np.float64)
+    middle = middles(tensors, rng, n, blocks, bits, zero)
     codes = codes_of(tensors["B"], bits).astype(np.float64)
     found = (codes - middle[..., None]) * tensors["scales"].reshape(n, blocks, 1).astype(np.float64)
     return tensors, found.reshape(n, -1)[:, :k].T
@@ -56,6 +51,13 @@ def model(nodes: list[Any], tensors: dict[str, Array], k: int, outputs: dict[str
     return made.SerializeToString()
 
 
+def is_product(y: Array, x: Array, wanted: Array, level: int) -> bool:
+    """Whether y is x times the weights, as far as floats, and rounded rows where ``level`` allows them, can tell."""
+    bound = (0.51 / 32639 if level else 0.0) * np.abs(x).max() * np.abs(wanted).sum(axis=0)
+    bound = bound + 32 * np.finfo(np.float32).eps * (np.abs(x).astype(float) @ (np.abs(wanted) + 255 * 0.1) + 1)
+    return bool((np.abs(y - x.astype(float) @ wanted) <= bound).all())
+
+
 def packs(made: bytes, **how: Any) -> tuple[int, int]:
     """Steps of init that pack, and weights that take over another's memory."""
     compiled = compiler.compile(made, **how)
@@ -73,7 +75,7 @@ def test_products(backend: str, bits: int, zero: str, half: bool, request: pytes
     if way:
         request.getfixturevalue(way)
     rng = np.random.default_rng(1)
-    for k, n in ((256, 4), (96, 3), (1056, 70), (250, 277)):
+    for k, n in SIZES:
         tensors, wanted = weights(k, n, bits, zero, half)
         for level in (0, 4):
             made = model([product("x", "y", k, n, bits, level, zero)], tensors, k, {"y": T.FLOAT})
@@ -83,10 +85,7 @@ def test_products(backend: str, bits: int, zero: str, half: bool, request: pytes
             for rows in (1, 2, 3, 4, 5, 17):
                 x = rng.standard_normal((rows, k)).astype(np.float32)
                 [y] = session.run(None, {"x": x})
-                unit = 0.51 / 32639 if level else 0.0
-                bound = unit * np.abs(x).max() * np.abs(wanted).sum(axis=0)
-                bound = bound + 32 * np.finfo(np.float32).eps * (np.abs(x).astype(float) @ (np.abs(wanted) + 255 * 0.1) + 1)
-                assert (np.abs(y - x.astype(float) @ wanted) <= bound).all(), (k, n, level, rows)
+                assert is_product(y, x, wanted, level), (k, n, level, rows)
                 x[0, 1] = np.inf
                 [y] = session.run(None, {"x": x})
                 with np.errstate(invalid="ignore"):

@@ -68,7 +68,7 @@ PWX_SMALL const char* check(const Call& call, Proof& proof) {
 }
 
 // Panels of columns, widened. Words of codes of W columns are transposed, so that what is taken out of them lies as a panel has it.
-struct PackBlocks {
+struct Widen {
   const Weights& w;
 
   void operator()(isize k0, isize kc, isize j, isize n_columns, float* out) const {
@@ -107,9 +107,9 @@ struct PackBlocks {
     if (w.packed && some == TOGETHER) {
       const Group group(w, j / TOGETHER, nullptr);
       for (isize b = 0; b < count; b++) store(scales + b * W, group.scale(w, first + b)), store(offsets + b * W, group.offset(w, first + b));
-      const v128_t flipped = wasm_i8x16_splat(int8_t(flips(BITS)));
-      v128_t* out = reinterpret_cast<v128_t*>(words);
-      for (isize at = 0; at < (kc + EACH - 1) / EACH; at++) out[at] = group.codes[k0 / EACH + at] ^ flipped;
+      const isize bytes = (kc + EACH - 1) / EACH * W * 4;
+      __builtin_memcpy(words, group.codes + k0 / EACH, size_t(bytes));
+      if (flips(BITS)) flip(reinterpret_cast<char*>(words), bytes);
     } else
 #endif
     {
@@ -140,8 +140,8 @@ struct PackBlocks {
   }
 };
 
-void pack_blocks(const void* w, const gemm::Product&, isize k0, isize kc, isize j, isize columns, float* out) {
-  PackBlocks{*static_cast<const Weights*>(w)}(k0, kc, j, columns, out);
+void widen_panels(const void* w, const gemm::Product&, isize k0, isize kc, isize j, isize columns, float* out) {
+  Widen{*static_cast<const Weights*>(w)}(k0, kc, j, columns, out);
 }
 
 gemm::Product product(const MatmulNbitsParams& p) {
@@ -155,7 +155,7 @@ gemm::Product product(const MatmulNbitsParams& p) {
 // Of a thread, for few rows.
 Size few_bytes(const MatmulNbitsParams& p) {
 #if defined(__wasm_relaxed_simd__)
-  return Unpacked::own_bytes(p) + Group::bytes(p) * SET;
+  return Unpacked::own_bytes(p) + Group::bytes(blocks(p), p.bits, p.block) * SET;
 #else
   return Unpacked::own_bytes(p);
 #endif
@@ -173,6 +173,7 @@ PWX_SMALL Size scratch(const Call& call, int threads) {
 }
 
 #if defined(__wasm_relaxed_simd__)
+// A group of packed weights as floats, where rows cannot be rounded.
 PWX_SMALL void natural_group(const Weights& w, const Unpacked& u, const gemm::Product& q, isize g, char* memory) {
   const Natural natural(w, g, memory);
   const isize j = g * TOGETHER, n = least(TOGETHER, q.n - j);
@@ -187,7 +188,7 @@ PWX_SMALL void natural_group(const Weights& w, const Unpacked& u, const gemm::Pr
 
 // Groups of columns: by digits, or as they were before they were packed.
 void few_in_groups(Call& call, const Weights& w, const Unpacked& taken, const gemm::Product& q, const MatmulNbitsParams& p) {
-  const isize all = proven(Unpacked::bytes(p).value()), own = proven(Unpacked::own_bytes(p).value()), each = proven(Group::bytes(p).value());
+  const isize all = proven(Unpacked::bytes(p).value()), own = proven(Unpacked::own_bytes(p).value()), each = proven(Group::bytes(w.count, w.bits, w.block).value());
   char* const memory = call.scratch + all;
   const isize groups = (q.n + TOGETHER - 1) / TOGETHER, few = MIN_WORK / (TOGETHER * q.m * q.k + 1) + SET;
   parallel_for(call.pool, groups, few, [&](i64 begin, i64 end, int thread) {
@@ -250,7 +251,7 @@ void run(Call& call) {
   const auto fits = [&] { return panels(call, Many(call.scratch, w, q.m), q, proven(Many::bytes(p).value()), proven(Many::own_bytes(p).value())); };
   if (q.k && Many::fit(p) && fits()) return;
 #endif
-  gemm::run_packed(call, q, gemm::Batch(), w.block, {&w, pack_blocks});
+  gemm::run_packed(call, q, gemm::Batch(), w.block, {&w, widen_panels});
 }
 
 }  // namespace

@@ -15,10 +15,8 @@ struct Args {
 
 PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
-  if (b.w.dtype != U32 && b.w.dtype != F32 && b.w.dtype != F16 && b.w.dtype != U8) return "rows are uint32, float32, float16 or uint8";
-  if (b.y.dtype != b.w.dtype) return "w and y must have one type";
+  if (const char* wrong = wrong_rows(b.w, b.y, p.row, p.words)) return wrong;
   if (b.indices.dtype != I32 && b.indices.dtype != I64) return "indices are not int32 or int64";
-  if (p.words && b.w.dtype != U32 && (b.w.dtype != U8 || p.row % 4)) return "words of codes have four bytes";
   if (p.n < 0 || p.row < 0 || p.count < 0 || p.n > MAX_EXTENT || p.row > MAX_EXTENT || p.count > MAX_EXTENT) return "a size is out of range";
   if (!(Size(p.n) * p.row).within(b.w.count())) return "the rows do not fit their buffer";
   const Size all = Size(p.count) * p.row;
@@ -32,21 +30,21 @@ PWX_SMALL const char* check(const Call& call, Proof& proof) {
 // Each index is read once, and checked where it is used: the memory of an input may change meanwhile.
 void run(Call& call) {
   const auto [p, b] = Args(call);
+  if (!p.count || !p.row) return;
+  if (!p.n) return call.fail("index out of range");
   const isize row = proven(p.row) * width_of(b.w.dtype), n = proven(p.n);
   bool ok = true;
   for (isize at = 0; at < proven(p.count); at++) {
     i64 i = b.indices.dtype == I64 ? b.indices.as<i64>()[at] : b.indices.as<int32_t>()[at];
     if (i < 0) i += n;
-    if (i < 0 || i >= n) {
-      ok = false;
-      continue;
-    }
+    if (i < 0 || i >= n) i = 0, ok = false;
     char* to = b.y.data + at * row;
     const isize from = proven(i);
 #if defined(__wasm_relaxed_simd__)
     if (grouped(p.bits, p.block) && from < n / TOGETHER * TOGETHER) {
-      const char* group = b.w.data + from / TOGETHER * TOGETHER * row;
-      pick(group, p.words ? 4 : width_of(b.w.dtype), from % TOGETHER, row, p.words ? flips(proven(p.bits)) : 0, to);
+      const isize width = p.words ? 4 : width_of(b.w.dtype);
+      pick(b.w.data + from / TOGETHER * TOGETHER * row, width, from % TOGETHER, row / width, to);
+      if (p.words && flips(proven(p.bits))) flip(to, row);
       continue;
     }
 #endif

@@ -12,7 +12,7 @@ LEAST_COLUMNS, LEAST_WEIGHTS = 16, 1 << 12  # what is smaller stays in cache as 
 # A band is copied before it is packed, in little memory, or little beside its matrix; in one of few rows, sums would be taken up again
 # too often.
 BAND, SHARE, LEAST_ROWS = 1 << 20, 16, 32
-MOST_ROWS = 384  # what a tile goes through at once, on every machine
+MOST_ROWS = 384  # what a tile goes through at once in WebAssembly; others take a band in parts
 
 
 def pack_products(lists: Sequence[Sequence[Node]], init: list[Node], read: set[Storage]) -> list[list[Node]]:

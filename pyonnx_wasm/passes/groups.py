@@ -26,10 +26,12 @@ def pack_blocks(lists: Sequence[Sequence[Node]], init: list[Node], read: set[Sto
     nodes = [node for nodes in lists for node in nodes]
     products = [(node, parts) for node in nodes if (parts := _parts(node))]
     ways: dict[Storage, Way] = {}
+    origins: dict[Storage, str] = {}
     plain = set(read)
     for node, parts in products:
         for name, v in parts.items():
             way = _way(node, name, v)
+            origins.setdefault(v.storage, node.origin)
             if ways.setdefault(v.storage, way) != way:
                 plain.add(v.storage)
     for node in nodes:
@@ -40,7 +42,7 @@ def pack_blocks(lists: Sequence[Sequence[Node]], init: list[Node], read: set[Sto
     # What one part of some weights cannot be, none of them is.
     while more := {v.storage for _, parts in products if any(p.storage in plain for p in parts.values()) for v in parts.values()} - plain:
         plain |= more
-    made = {storage: _pack(storage, way, init, origin) for storage, (way, origin) in _first(products, ways).items() if storage not in plain}
+    made = {storage: _pack(storage, way, init, origins[storage]) for storage, way in ways.items() if storage not in plain}
 
     def packed(node: Node) -> Node:
         ins: dict[str, Any] = dict(node.ins)
@@ -50,9 +52,8 @@ def pack_blocks(lists: Sequence[Sequence[Node]], init: list[Node], read: set[Sto
                 ins[name] = Value(made[v.storage].storage, v.dtype, v.shape)
             replaced = Node(MATMUL_NBITS, ins, {**node.params, "packed": 1}, node.origin)
         elif _picked(node, ways) and (w := made.get(node.ins["x"].storage)) is not None:
-            way = dict(ways[node.ins["x"].storage])
-            params = {**way, "row": way.pop("count"), "count": node.params["count"]}
-            params = {name: params[name] for name in ("n", "row", "words", "bits", "block", "count")}
+            way = ways[node.ins["x"].storage]
+            params = {**way, "row": way["count"], "count": node.params["count"]}
             replaced = Node(PICK_BLOCKS, {"w": w, "indices": node.ins["indices"]}, params, node.origin)
         else:
             return node
@@ -60,15 +61,6 @@ def pack_blocks(lists: Sequence[Sequence[Node]], init: list[Node], read: set[Sto
         return replaced
 
     return [[packed(node) for node in nodes] for nodes in lists]
-
-
-def _first(products: Sequence[tuple[Node, dict[str, Value]]], ways: dict[Storage, Way]) -> dict[Storage, tuple[Way, str]]:
-    """How each storage is packed, and for which node, in the order in which products read them."""
-    found: dict[Storage, tuple[Way, str]] = {}
-    for node, parts in products:
-        for v in parts.values():
-            found.setdefault(v.storage, (ways[v.storage], node.origin))
-    return found
 
 
 def _pack(storage: Storage, way: Way, init: list[Node], origin: str) -> Value:

@@ -8,13 +8,12 @@ import pytest
 from onnx import TensorProto
 from player_site import DIST, HELPERS
 from playwright.sync_api import Page
-from test_packed_blocks import model, product, weights
+from test_packed_blocks import SIZES, is_product, model, product, weights
 
 import pyonnx_wasm
 from pyonnx_wasm.server import Server
 
 pytestmark = pytest.mark.browser
-SIZES = [(256, 4), (96, 3), (1056, 70), (250, 277)]
 KINDS = [(bits, zero, level) for bits in (4, 8) for zero in ("", "packed", "float") for level in (0, 4)]
 
 
@@ -58,12 +57,10 @@ def test_products(player_page: Page, site: tuple[Server, list[Any]], threads: in
             }}""",
             [f"{server.url}{i}.ponnx", threads, k, [[v if np.isfinite(v) else None for v in x.ravel().tolist()] for x in xs + endless]],
         )
-        unit = 0.51 / 32639 if level else 0.0
+        kind = KINDS[i // len(SIZES)]
         for x, y in zip(xs, told, strict=False):
-            bound = unit * np.abs(x).max() * np.abs(wanted).sum(axis=0)
-            bound = bound + 32 * np.finfo(np.float32).eps * (np.abs(x).astype(float) @ (np.abs(wanted) + 255 * 0.1) + 1)
-            assert (np.abs(np.array(y, float).reshape(-1, n) - x.astype(float) @ wanted) <= bound).all(), (KINDS[i // 4], k, n, len(x))
+            assert is_product(np.array(y, float).reshape(-1, n), x, wanted, level), (kind, k, n, len(x))
         for x, y in zip(endless, told[len(xs) :], strict=True):
             with np.errstate(invalid="ignore"):
                 finite = np.isfinite(x.astype(float) @ wanted)
-            assert (np.array([v is not None for v in y]).reshape(-1, n) == finite).all(), (KINDS[i // 4], k, n, len(x))
+            assert (np.array([v is not None for v in y]).reshape(-1, n) == finite).all(), (kind, k, n, len(x))

@@ -131,15 +131,17 @@ inline const float* panel_of(const Product& p, isize k0, isize kc, isize j, isiz
   return out;
 }
 
-// Reads the panels [j, j1) of a band from one end to the other, which is faster than the tiles that will pass over them wait for them.
+// Reads the panels [j, j1) of a band, in several runs side by side, which is faster than the tiles that will pass over them wait for them.
 // Panels of less than a band lie apart and are left. Where tiles ask memory ahead this is not needed.
 inline void touch(const Product& p, isize k0, isize kc, isize j, isize j1) {
   if (FETCHES || k0 % p.band || kc != least(p.band, p.k - k0)) return;
   const float* from = p.b + k0 * p.n + j * kc;
-  const isize all = (j1 - j) * kc, run = all / 8 / 16 * 16;
+  constexpr isize RUNS = 8;
+  const isize all = (j1 - j) * kc, run = all / RUNS / 16 * 16;
+  auto line = [&](isize at) { [[maybe_unused]] const float read = *static_cast<const volatile float*>(from + at); };
   for (isize i = 0; i < run; i += 16)
-    for (int r = 0; r < 8; r++) [[maybe_unused]] const float read = *static_cast<const volatile float*>(from + r * run + i);
-  for (isize i = run * 8; i < all; i += 16) [[maybe_unused]] const float read = *static_cast<const volatile float*>(from + i);
+    for (isize r = 0; r < RUNS; r++) line(r * run + i);
+  for (isize i = run * RUNS; i < all; i += 16) line(i);
 }
 
 // Where packed columns come from: puts rows [k0, k0 + kc) of columns [j, j + columns) of p's b into `out`, panel by panel.

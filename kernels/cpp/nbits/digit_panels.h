@@ -28,7 +28,7 @@ struct DigitPanels {
   // Of a thread: a panel; scales and offsets of its columns; two groups; a row of int16 while rows are taken.
   static Size own_bytes(const MatmulNbitsParams& p) {
     const Size panel = Size(steps(p.block)) * p.block * PANEL, factors = round_up(Size(blocks(p)) * PANEL * 8, 64);
-    return round_up(Size(std::max((panel + factors + Group::bytes(p) * 2).value(), (Size(blocks(p)) * p.block * 2).value())), 64);
+    return round_up(Size(std::max((panel + factors + Group::bytes(blocks(p), p.bits, p.block) * 2).value(), (Size(blocks(p)) * p.block * 2).value())), 64);
   }
   static isize steps(i64 block) { return block >= PANEL_DEPTH ? 1 : PANEL_DEPTH / proven(block); }
 
@@ -145,7 +145,7 @@ inline void digit_panel(const DigitPanels& p, const gemm::Product& q, isize j, i
   for (isize b = 0; b < w.count; b += steps) {
     DigitTile t{};
     t.blocks = least(steps, w.count - b), t.block = w.block, t.length = p.depth * 2, t.count = w.count, t.panel = panel;
-    t.flipped = flips(w.bits), t.zero = float(1 << (w.bits - 1)) - t.flipped;
+    t.flipped = flips(w.bits) ? 128 : 0, t.zero = float(1 << (w.bits - 1)) - t.flipped;
     t.scales = scales + b * PANEL, t.offsets = w.shifts ? offsets + b * PANEL : nullptr;
     take_apart(groups, w.bits, b * w.block, t.blocks * w.block, panel);
     for (isize i = 0, rows; i < p.m; i += rows) {
@@ -168,7 +168,7 @@ inline void digit_panel(const DigitPanels& p, const gemm::Product& q, isize j, i
 
 // False where the rows cannot be rounded; nothing is done then. all, own: bytes of scratch of all threads, and of each.
 inline bool panels(Call& call, DigitPanels p, const gemm::Product& q, isize all, isize own) {
-  const isize each = p.w.row * TOGETHER + gemm::round_up(p.w.count * 8 * TOGETHER, 64);
+  const isize each = proven(Group::bytes(p.w.count, p.w.bits, p.w.block).value());
   if (!p.take(call, q.a, q.a_rs, q.k, call.scratch + all, own)) return false;
   const isize count = (q.n + PANEL - 1) / PANEL;
   parallel_for(call.pool, count, gemm::MIN_FLOPS / (2 * q.m * q.k * PANEL + 1) + 1, [&](i64 begin, i64 end, int thread) {

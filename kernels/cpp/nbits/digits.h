@@ -8,9 +8,9 @@
 
 namespace nbits {
 
-constexpr int SET = 4;            // groups that are summed at once
-constexpr int RUNS = 4 * SET;     // and read side by side
-constexpr isize TURN = 128;  // codes of each of their columns at a time, or a block
+constexpr int SET = 4;         // groups that are summed at once
+constexpr int RUNS = 4 * SET;  // and read side by side
+constexpr isize TURN = 128;    // codes of each of their columns at a time, or a block
 
 // For each word of codes the digits of each number of a row that its bytes stand for, of `high * 2^15 + low`, or of `high` alone where `low`
 // is missing; of 4 bits, those of their low halves, then of the others. For each digit, the lowest first, four bytes.

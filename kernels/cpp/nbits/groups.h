@@ -9,55 +9,45 @@ constexpr isize TOGETHER = 4;  // rows of a group
 
 inline isize width_of(int32_t dtype) { return dtype == F16 ? 2 : dtype == U8 ? 1 : 4; }
 
+// What is wrong with `count` elements to each row of w, `words` of them codes, of which y takes some.
+PWX_SMALL inline const char* wrong_rows(const Buf& w, const Buf& y, i64 count, bool words) {
+  if (w.dtype != U32 && w.dtype != F32 && w.dtype != F16 && w.dtype != U8) return "rows are uint32, float32, float16 or uint8";
+  if (y.dtype != w.dtype) return "w and y must have one type";
+  if (words && w.dtype != U32 && (w.dtype != U8 || count % 4)) return "words of codes have four bytes";
+  return nullptr;
+}
+
 #if defined(__wasm_relaxed_simd__)
 
-// What makes codes of 8 bits less 128 signed bytes, where they have to be.
-inline uint8_t flips(isize bits) { return bits == 8 && qgemm::quads() == qgemm::Quads::SIGNED ? 128 : 0; }
-
-// Elements of `width` bytes of up to four rows of `count`, to one of each by turns, the last row standing for those that there are none
-// of; and back. Words of four bytes are flipped in each of these.
-template <class T> inline void interleave(const T* from, isize rows, isize count, T flip, T* out) {
-  for (isize i = 0; i < count; i++)
-    for (isize c = 0; c < TOGETHER; c++) *out++ = from[least(c, rows - 1) * count + i] ^ flip;
-}
-template <class T> inline void separate(const T* from, isize count, T flip, T* out) {
-  for (isize i = 0; i < count; i++)
-    for (isize c = 0; c < TOGETHER; c++) out[c * count + i] = *from++ ^ flip;
+// Whether codes are taken less 128: those of 8 bits where bytes are signed.
+inline bool flips(isize bits) { return bits == 8 && qgemm::quads() == qgemm::Quads::SIGNED; }
+inline void flip(char* codes, isize n) {
+  for (isize i = 0; i < n; i++) codes[i] = char(codes[i] ^ char(0x80));
 }
 
-inline void interleave(const char* from, isize width, isize rows, isize count, uint8_t flip, char* out) {
-  auto go = [&]<class T>(T flips) { interleave(reinterpret_cast<const T*>(from), rows, count, flips, reinterpret_cast<T*>(out)); };
-  if (width == 4) go(uint32_t(flip * 0x01010101u));
-  else if (width == 2) go(uint16_t(0));
-  else go(uint8_t(0));
-}
-// One row, of so many bytes, out of a group.
-PWX_SMALL inline void pick(const char* group, isize width, isize which, isize row, uint8_t flip, char* out) {
-  for (isize at = 0; at < row; at++) out[at] = char(group[at / width * TOGETHER * width + which * width + at % width] ^ char(flip));
-}
-PWX_SMALL inline void separate(const char* from, isize width, isize count, uint8_t flip, char* out) {
-  auto go = [&]<class T>(T flips) { separate(reinterpret_cast<const T*>(from), count, flips, reinterpret_cast<T*>(out)); };
-  if (width == 4) go(uint32_t(flip * 0x01010101u));
-  else if (width == 2) go(uint16_t(0));
-  else go(uint8_t(0));
+// gemm::copy_matrix of elements of 4, 2 or 1 bytes. Those of 4 travel as floats: they are copied alone.
+inline void copy_elements(isize width, const char* src, isize rs, isize cs, char* dst, isize dst_rs, isize rows, isize columns) {
+  if (width == 4)
+    return gemm::copy_matrix(reinterpret_cast<const float*>(src), rs, cs, reinterpret_cast<float*>(dst), dst_rs, rows, columns);
+  auto go = [&]<class T>(T) {
+    const T* from = reinterpret_cast<const T*>(src);
+    T* to = reinterpret_cast<T*>(dst);
+    for (isize r = 0; r < rows; r++)
+      for (isize c = 0; c < columns; c++) to[r * dst_rs + c] = from[r * rs + c * cs];
+  };
+  if (width == 2) go(uint16_t());
+  else go(uint8_t());
 }
 
-inline void transpose(VF (&v)[4]) {
-  const VF ab0 = __builtin_shufflevector(v[0], v[1], 0, 4, 1, 5), ab1 = __builtin_shufflevector(v[0], v[1], 2, 6, 3, 7);
-  const VF cd0 = __builtin_shufflevector(v[2], v[3], 0, 4, 1, 5), cd1 = __builtin_shufflevector(v[2], v[3], 2, 6, 3, 7);
-  v[0] = __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5), v[1] = __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7);
-  v[2] = __builtin_shufflevector(ab1, cd1, 0, 1, 4, 5), v[3] = __builtin_shufflevector(ab1, cd1, 2, 3, 6, 7);
+// Up to four rows of `count` elements as a group, in which nothing stands for those that there are none of; a group as rows; one of them.
+inline void interleave(const char* from, isize width, isize rows, isize count, char* out) {
+  copy_elements(width, from, 1, count, out, TOGETHER, count, rows);
 }
-
-// The same of rows of codes, whose bytes are a multiple of 16.
-[[gnu::noinline]] inline void interleave_codes(const uint8_t* from, isize rows, isize row, uint8_t flip, v128_t* out) {
-  const v128_t flipped = wasm_i8x16_splat(int8_t(flip));
-  for (isize at = 0; at < row; at += 16, out += 4) {
-    VF words[4];
-    for (isize c = 0; c < TOGETHER; c++) words[c] = load(reinterpret_cast<const float*>(from + least(c, rows - 1) * row + at));
-    transpose(words);
-    for (int word = 0; word < 4; word++) out[word] = (v128_t)words[word] ^ flipped;
-  }
+inline void separate(const char* group, isize width, isize count, char* out) {
+  copy_elements(width, group, 1, TOGETHER, out, count, TOGETHER, count);
+}
+inline void pick(const char* group, isize width, isize which, isize count, char* out) {
+  copy_elements(width, group + which * width, 0, TOGETHER, out, 0, 1, count);
 }
 
 // Four numbers of block b, one of each row, out of a group's.
@@ -75,10 +65,9 @@ struct Group {
   const v128_t* codes;
   const char *scales, *shifts;
 
-  // Bytes in which one is put together.
-  static Size bytes(const MatmulNbitsParams& p) {
-    if (!grouped(p.bits, p.block)) return 0;
-    return Size(blocks(p)) * (p.block / 8 * p.bits * TOGETHER) + round_up(Size(blocks(p)) * 8 * TOGETHER, 64);
+  // Bytes in which one is put together, of `count` blocks.
+  static Size bytes(i64 count, i64 bits, i64 block) {
+    return grouped(bits, block) ? Size(count) * (block / 8 * bits * TOGETHER) + round_up(Size(count) * 8 * TOGETHER, 64) : Size(0);
   }
 
   Group() = default;
@@ -92,16 +81,16 @@ struct Group {
       if (whole(w, rows)) return at;
       char* to = memory + taken;
       taken += w.count * TOGETHER * 4;
-      interleave(at, width, rows, w.count, 0, to);
+      interleave(at, width, rows, w.count, to);
       return to;
     };
     isize taken = w.row * TOGETHER;
-    const uint8_t* from = w.codes + j * w.row;
-    codes = reinterpret_cast<const v128_t*>(from);
+    const char* from = reinterpret_cast<const char*>(w.codes) + j * w.row;
+    codes = reinterpret_cast<const v128_t*>(whole(w, rows) ? from : memory);
     if (!whole(w, rows)) {
       w.touch(j, j + rows);
-      interleave_codes(from, rows, w.row, flips(w.bits), reinterpret_cast<v128_t*>(memory));
-      codes = reinterpret_cast<const v128_t*>(memory);
+      interleave(from, 4, rows, w.row / 4, memory);
+      if (flips(w.bits)) flip(memory, taken);
     }
     scales = part(w.scales, taken), shifts = part(w.shifts, taken);
   }
@@ -129,13 +118,14 @@ struct Natural {
       const isize width = width_of(buf.dtype);
       char* at = static_cast<char*>(buf.data) + j * from.count * width;
       buf.data = rows == TOGETHER ? memory + taken : at;
-      if (rows == TOGETHER) separate(at, width, from.count, 0, memory + taken);
+      if (rows == TOGETHER) separate(at, width, from.count, memory + taken);
       taken += from.count * TOGETHER * 4;
     };
     isize taken = from.row * TOGETHER;
     const uint8_t* codes = from.codes + j * from.row;
-    if (rows == TOGETHER) separate(reinterpret_cast<const char*>(codes), 4, from.row / 4, flips(from.bits), memory);
-    else w.codes = codes;
+    if (rows < TOGETHER) w.codes = codes;
+    else separate(reinterpret_cast<const char*>(codes), 4, from.row / 4, memory);
+    if (rows == TOGETHER && flips(from.bits)) flip(memory, taken);
     part(scales, taken), part(shifts, taken);
   }
 };

@@ -182,7 +182,7 @@ struct Unpacked {
 #if defined(__wasm_relaxed_simd__)
     digits = in_digits ? split ? 3 : 2 : 0;
     if (digits) {
-      const int zero = (w.shifts ? 0 : 1 << (w.bits - 1)) - flips(w.bits);
+      const int zero = (w.shifts ? 0 : 1 << (w.bits - 1)) - (flips(w.bits) ? 128 : 0);
       int8_t* to = reinterpret_cast<int8_t*>(rounded);
       for (isize i = 0; i < m; i++, to += depth * digits) {
         spread_digits(natural + i * depth, split ? rest + i * depth : nullptr, depth, w.bits, digits, to);
