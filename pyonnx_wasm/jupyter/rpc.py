@@ -308,7 +308,10 @@ class Rpc:
                 return
             said = message.json if isinstance(message.json, Mapping) else {}
             tab, load = (str(said.get(key) or "")[:128] for key in ("tab", "load"))
-            self.peers[message.peer] = Peer(message.peer, said.get("info"), time.monotonic(), tab, load)
+            known, info = self.peers.get(message.peer), said.get("info")
+            if known is not None and info is None:  # the first hello, overtaken by the second: they may come through different shells
+                info = known.info
+            self.peers[message.peer] = Peer(message.peer, info, time.monotonic(), tab, load)
             others = [p for p in self.peers.values() if p.id != message.peer]
             before = [p.id for p in others if tab and p.tab == tab and not (load and p.load == load)]
             self.greeted, self.refusal = True, ""

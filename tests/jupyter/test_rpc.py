@@ -187,6 +187,13 @@ def test_pages_take_turns(line: Line) -> None:
     assert line.rpc.active is None
 
 
+def test_an_old_hello_takes_nothing_back(line: Line) -> None:
+    """A page greets once when it starts, once when it knows its browser; the second may come first."""
+    line.hello()
+    line.give(Message("hello", "hello", "p", json={"tab": "", "load": "", "info": None}))
+    assert line.rpc.active is not None and line.rpc.active.info == {"name": "p"}
+
+
 def test_close_ends_everything(line: Line) -> None:
     line.hello()
     call = line.rpc.call("f")
