@@ -13,29 +13,53 @@ constexpr int RUNS = 4 * SET;  // and read side by side
 constexpr isize TURN = 128;    // codes of each of their columns at a time, or a block
 
 // For each word of codes the digits of each number of a row that its bytes stand for, of `high * 2^15 + low`, or of `high` alone where `low`
-// is missing; of 4 bits, those of their low halves, then of the others. For each digit, the lowest first, four bytes.
+// is missing; of 4 bits, those of their low halves, then of the others. For each digit, the lowest first, four bytes. A digit is the byte of
+// its place once what rounds the lower ones to it is added.
 [[gnu::noinline]] inline void spread_digits(const int16_t* high, const int16_t* low, isize depth, isize bits, int digits, int8_t* out) {
-  const isize planes = 8 / bits;
-  for (isize at = 0; at < depth; at += 4 * planes)
-    for (isize plane = 0; plane < planes; plane++, out += 4 * digits)
-      for (isize l = 0; l < 4; l++) {
-        const isize k = at + planes * l + plane;
-        int32_t v = low ? high[k] * 32768 + low[k] : high[k];
-        for (int d = 0; d < digits; d++) {
-          const int8_t digit = int8_t(v);
-          out[4 * d + l] = digit;
-          v = (v - digit) >> 8;
-        }
-      }
+  const v128_t round = wasm_i16x8_splat(0x80), round_low = wasm_i32x4_splat(0x80), round_both = wasm_i32x4_splat(0x8080);
+  for (isize at = 0; at < depth; at += 8, out += 8 * digits) {
+    const v128_t h = wasm_v128_load(high + at);
+    if (digits == 2) {
+      const v128_t next = wasm_i16x8_add(h, round);
+      const v128_t found = bits == 4 ? wasm_i8x16_shuffle(h, next, 0, 4, 8, 12, 17, 21, 25, 29, 2, 6, 10, 14, 19, 23, 27, 31)
+                                     : wasm_i8x16_shuffle(h, next, 0, 2, 4, 6, 17, 19, 21, 23, 8, 10, 12, 14, 25, 27, 29, 31);
+      wasm_v128_store(out, found);
+      continue;
+    }
+    const v128_t l = wasm_v128_load(low + at);
+    auto whole = [](v128_t highs, v128_t lows) { return wasm_i32x4_add(wasm_i32x4_shl(highs, 15), lows); };
+    const v128_t a = whole(wasm_i32x4_extend_low_i16x8(h), wasm_i32x4_extend_low_i16x8(l));
+    const v128_t b = whole(wasm_i32x4_extend_high_i16x8(h), wasm_i32x4_extend_high_i16x8(l));
+    // A digit of numbers at even places as a word, then of those at odd ones.
+    auto bytes = [](v128_t first, v128_t second, unsigned digit) {
+      const v128_t x = wasm_u32x4_shr(first, 8 * digit), y = wasm_u32x4_shr(second, 8 * digit);
+      return wasm_i8x16_shuffle(x, y, 0, 8, 16, 24, 4, 12, 20, 28, 0, 0, 0, 0, 0, 0, 0, 0);
+    };
+    const v128_t lowest = bytes(a, b, 0);
+    const v128_t middle = bytes(wasm_i32x4_add(a, round_low), wasm_i32x4_add(b, round_low), 1);
+    const v128_t highest = bytes(wasm_i32x4_add(a, round_both), wasm_i32x4_add(b, round_both), 2);
+    const v128_t two = wasm_i32x4_shuffle(lowest, middle, 0, 4, 1, 5);
+    wasm_v128_store(out, wasm_i32x4_shuffle(two, highest, 0, 1, 4, 2));
+    wasm_v128_store64_lane(out + 16, wasm_i32x4_shuffle(two, highest, 3, 5, 0, 0), 0);
+  }
 }
 
 // For each block what its sums begin with, that what stands for 0 is taken off its codes: `zero` times the sum of each digit.
 inline void begin_sums(const int8_t* digits, isize count, isize block, int each, int zero, int32_t* out) {
-  for (isize b = 0; b < count; b++, out += each) {
-    for (int d = 0; d < each; d++) out[d] = 0;
-    for (isize k = 0; k < block; k += 4, digits += 4 * each)
-      for (int d = 0; d < each; d++)
-        for (int l = 0; l < 4; l++) out[d] -= zero * digits[4 * d + l];
+  auto quads = [&](isize at) {
+    return wasm_i32x4_extadd_pairwise_i16x8(wasm_i16x8_extadd_pairwise_i8x16(wasm_v128_load(digits + at)));
+  };
+  for (isize b = 0; b < count; b++, out += each, digits += block * each) {
+    int32_t lanes[12];
+    v128_t total[3] = {wasm_i32x4_splat(0), wasm_i32x4_splat(0), wasm_i32x4_splat(0)};
+    for (isize at = 0; at < block * each; at += 16 * each)
+      for (int v = 0; v < each; v++) total[v] = wasm_i32x4_add(total[v], quads(at + 16 * v));
+    for (int v = 0; v < each; v++) wasm_v128_store(lanes + 4 * v, total[v]);
+    for (int d = 0; d < each; d++) {
+      int32_t sum = 0;
+      for (int l = d; l < 4 * each; l += each) sum += lanes[l];
+      out[d] = -zero * sum;
+    }
   }
 }
 
@@ -172,11 +196,13 @@ inline void digit_groups(const Weights& w, const DigitRows& rows, int digits, co
                          isize each) {
   const DigitSums sums = digits == 3 ? DigitSums::of<3, 4>() : w.bits == 4 ? DigitSums::of<2, 4>() : DigitSums::of<2, 8>();
   const isize runs = w.packed ? RUNS : SET, apart = (last - first + runs - 1) / runs, deep = gemm::most(TURN / w.block, 1);
+  const isize whole = w.packed ? w.n / TOGETHER : 0;
   for (isize s = first; s < first + apart; s++) {
     Group groups[RUNS];
     isize at[RUNS];
     int n = 0;
-    for (isize g = s; g < last; g += apart, n++) at[n] = g, groups[n] = Group(w, g, w.packed ? memory : memory + n * each);
+    for (isize g = s; g < last; g += apart, n++)
+      at[n] = g, groups[n] = g < whole ? Group::at(w, g) : Group(w, g, w.packed ? memory : memory + n * each);
     for (; n % SET; n++) at[n] = at[n - 1], groups[n] = groups[n - 1];
     for (isize i = 0, taken; i < q.m; i += taken) {
       taken = q.m - i >= 2 ? 2 : 1;

@@ -71,7 +71,17 @@ struct Group {
   }
 
   Group() = default;
-  // Where it lies, or put together in `memory`.
+  // Where it lies, whole, in packed weights.
+  static Group at(const Weights& w, isize i) {
+    auto part = [&](const Buf& from) -> const char* {
+      return from ? static_cast<const char*>(from.data) + i * TOGETHER * w.count * width_of(from.dtype) : nullptr;
+    };
+    Group g;
+    g.codes = reinterpret_cast<const v128_t*>(w.codes + i * TOGETHER * w.row);
+    g.scales = part(w.scales), g.shifts = part(w.shifts);
+    return g;
+  }
+  // The same, or put together in `memory`.
   Group(const Weights& w, isize i, char* memory) {
     const isize j = i * TOGETHER, rows = least(TOGETHER, w.n - j);
     auto part = [&](const Buf& from, isize& taken) -> const char* {

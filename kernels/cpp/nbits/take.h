@@ -9,11 +9,17 @@ constexpr float MOST_OF_THREE = 127 * 65536 + 127 * 256 + 127;
 
 typedef int16_t VS __attribute__((ext_vector_type(W)));
 
+// Numbers from `at` on, zeros behind the first `given`.
+inline VF some_of(const float* in, isize at, isize given) {
+  const isize some = least(given - at, W);
+  return some < W ? load_part(in + at, some < 0 ? 0 : some) : load(in + at);
+}
+
 // The largest magnitude of n numbers; negative where one is not finite.
 inline float largest_of(const float* in, isize n) {
   VF most = splat(0), poison = splat(0);
   for (isize at = 0; at < n; at += W) {
-    const VF v = load_part(in + at, least(n - at, W));
+    const VF v = some_of(in, at, n);
     most = vmax(vmax(v, -v), most);
     poison += v * splat(0);  // NaN where v is not finite
   }
@@ -21,12 +27,6 @@ inline float largest_of(const float* in, isize n) {
   store(lanes, most);
   for (float v : lanes) largest = v > largest ? v : largest;
   return sum_lanes(poison) == 0 ? largest : -1;
-}
-
-// Numbers from `at` on, zeros behind the first `given`.
-inline VF some_of(const float* in, isize at, isize given) {
-  const isize some = least(given - at, W);
-  return some < W ? load_part(in + at, some < 0 ? 0 : some) : load(in + at);
 }
 
 inline VI nearest(VF v) { return __builtin_convertvector(v + select(v < splat(0), splat(-0.5f), splat(0.5f)), VI); }
