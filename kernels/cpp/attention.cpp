@@ -1,6 +1,7 @@
 // Attention in one pass: for a block of query rows the scores of all keys are computed, masked, exponentiated and multiplied with the
 // values, so only rows * keys floats exist at a time. The matrix products take keys from panels of packed columns.
 #include <initializer_list>
+#include "attention/few.h"
 #include "gemm/pack.h"
 #include "params.h"
 #include "vmath.h"
@@ -128,28 +129,8 @@ void pack_keys(const float* k, const AttentionParams& p, float* out) {
   }
 }
 
-template <int N> void dots(const float* q, const float* k, i64 step, i64 d, float* out) {
-  VF acc[N] = {};
-  i64 t = 0;
-  for (; t + W <= d; t += W) {
-    VF x = load(q + t);
-    for (int j = 0; j < N; j++) acc[j] = fma(x, load(k + j * step + t), acc[j]);
-  }
-  for (int j = 0; j < N; j++) {
-    float s = sum_lanes(acc[j]);
-    for (i64 u = t; u < d; u++) s += q[u] * k[j * step + u];
-    out[j] = s;
-  }
-}
-
-// The scores of one query against n keys where they lie.
-void scores_in_place(const float* q, const float* k, const AttentionParams& p, i64 n, float* out) {
-  if (p.k_d == 1) {
-    i64 j = 0;
-    for (; j + 4 <= n; j += 4) dots<4>(q, k + j * p.k_s, p.k_s, p.d, out + j);
-    for (; j < n; j++) dots<1>(q, k + j * p.k_s, p.k_s, p.d, out + j);
-    return;
-  }
+// The scores of one query against n keys whose numbers do not lie side by side.
+void scores_apart(const float* q, const float* k, const AttentionParams& p, i64 n, float* out) {
   for (i64 j = 0; j < n; j++) out[j] = 0;
   for (i64 t = 0; t < p.d; t++) {
     const float* row = k + t * p.k_d;
@@ -229,11 +210,13 @@ struct Head {
   const float *q, *k, *v, *mask;
   float *y, *scratch;
   bool packed;  // the keys are there: those of the head before, which shares them
-  i64 v_step;
+  bool one;     // the rows are heads' queries at one place
+  bool packs;
+  i64 v_step = 0;
 
   void rows(i64 begin, i64 end) {
     if (!p.sk) return nothing(begin, end);
-    if (packs(p) && p.d && !packed) pack_keys(k, p, scratch + l.keys);
+    if (packs && p.d && !packed) pack_keys(k, p, scratch + l.keys);
     v_step = p.v_s;
     if (p.dv % W) {
       float* out = scratch + l.values;
@@ -249,7 +232,7 @@ struct Head {
  private:
   i64 visible(i64 row) const {
     if (!p.causal) return p.sk;
-    i64 n = row + p.past + 1;
+    i64 n = (one ? 0 : row) + p.past + 1;
     return n < 0 ? 0 : least(n, p.sk);
   }
 
@@ -265,14 +248,17 @@ struct Head {
     i64 most = visible(first + count - 1);
     const isize rows = proven(count), keys = proven(most), pitch = proven(l.score_stride), out_pitch = proven(l.out_stride);
     const isize step = most > 1 ? proven(v_step) : 0;  // of a single key it was not proved
+    const attention::Rows few{rows, proven(p.d), queries, count > 1 && p.d ? proven(p.q_s) : 0, s, pitch};
     if (!p.d) {
       for (i64 i = 0; i < count; i++)
         for (i64 j = 0; j < most; j++) s[i * l.score_stride + j] = 0;
-    } else if (packs(p)) {
+    } else if (packs) {
       for (i64 j = 0; j < most; j += PANEL)
         strip<NR, PANEL>(rows, proven(p.d), queries, proven(p.q_s), scratch + l.keys + j * p.d, PANEL, s + j, pitch);
+    } else if (p.k_d == 1) {
+      attention::score(few, k, most > 1 ? proven(p.k_s) : 0, keys);
     } else {
-      for (i64 i = 0; i < count; i++) scores_in_place(queries + i * p.q_s, k, p, most, s + i * l.score_stride);
+      for (i64 i = 0; i < count; i++) scores_apart(queries + i * p.q_s, k, p, most, s + i * l.score_stride);
     }
     float inverse[ROWS];
     for (i64 i = 0; i < count; i++) {
@@ -282,8 +268,7 @@ struct Head {
       for (i64 j = n; j < most; j++) row[j] = 0;
     }
     i64 t = 0;
-    if (count < FEW)
-      for (; t + 4 * W <= l.out_stride; t += 4 * W) strip<4, 0>(rows, keys, s, pitch, v + t, step, out + t, out_pitch);
+    if (!packs || count < FEW) attention::weighted(few, v, step, keys, out_pitch, out, out_pitch), t = l.out_stride;
     for (; t + NR * W <= l.out_stride; t += NR * W) strip<NR, 0>(rows, keys, s, pitch, v + t, step, out + t, out_pitch);
     if (t < l.out_stride) strip<1, 0>(rows, keys, s, pitch, v + t, step, out + t, out_pitch);
     for (i64 i = 0; i < count; i++) {
@@ -299,15 +284,28 @@ struct Head {
   }
 };
 
+// A query of each of the heads that share keys as rows of one head.
+AttentionParams in_one(const AttentionParams& p) {
+  auto all = [&](i64 step) { return i64(uint64_t(step) * uint64_t(p.rep)); };  // of views of nothing it may be any number
+  AttentionParams t = p;
+  t.heads = p.heads / p.rep, t.sq = p.rep, t.rep = 1;
+  t.q_s = p.q_h, t.q_h = all(p.q_h);
+  t.y_s = p.y_h, t.y_h = all(p.y_h);
+  t.m_q = p.m_h, t.m_h = all(p.m_h);
+  return t;
+}
+
 void run(Call& call) {
-  const auto& p = *reinterpret_cast<const AttentionParams*>(call.params);
+  const auto& given = *reinterpret_cast<const AttentionParams*>(call.params);
   const auto& b = *reinterpret_cast<const AttentionBufs*>(call.bufs);
-  i64 heads = p.batch * p.heads;
-  if (heads == 0 || p.sq == 0 || p.dv == 0) return;
-  const Places l{Layout(p)};
-  // Whole heads share one packing of the keys; they are split only to keep all threads busy.
-  i64 threads = pool_threads(call.pool), pieces = (2 * threads + heads - 1) / heads;
-  i64 span = threads == 1 || heads >= 2 * threads ? p.sq : round_up((p.sq + pieces - 1) / pieces, ROWS);
+  if (given.batch * given.heads == 0 || given.sq == 0 || given.dv == 0) return;
+  const Places l{Layout(given)};
+  const bool one = given.sq == 1 && given.rep > 1 && given.heads % given.rep == 0;
+  const AttentionParams p = one ? in_one(given) : given;
+  const i64 heads = p.batch * p.heads, threads = pool_threads(call.pool), least_rows = one ? 1 : ROWS;
+  // Whole heads share one packing of the keys, or one reading; they are split only to keep all threads busy.
+  i64 pieces = (2 * threads + heads - 1) / heads;
+  i64 span = threads == 1 || heads >= 2 * threads ? p.sq : round_up((p.sq + pieces - 1) / pieces, least_rows);
   pieces = (p.sq + span - 1) / span;
   const double work = double(least(span, p.sq)) * double(p.sk + 1) * double(p.d + p.dv + 16) / 16;
   // Views of nothing may have any strides and offsets.
@@ -322,7 +320,7 @@ void run(Call& call) {
                 no_v ? nullptr : b.v.as<float>() + p.voff + n * p.v_b + kv * p.v_h,
                 no_mask ? nullptr : b.mask.as<float>() + p.moff + n * p.m_b + h * p.m_h,
                 b.y.as<float>() + p.yoff + n * p.y_b + h * p.y_h,
-                reinterpret_cast<float*>(call.scratch) + thread * l.total, false, 0};
+                reinterpret_cast<float*>(call.scratch) + thread * l.total, false, one, packs(given)};
       head.packed = head.k && head.k == last;
       last = head.k;
       head.rows(piece * span, least(p.sq, (piece + 1) * span));

@@ -269,10 +269,10 @@ def rotary(m: Sketch, schema: Schema) -> None:
 @generates("GroupQueryAttention", domain=DOMAIN)
 def grouped(m: Sketch, schema: Schema) -> None:
     m.empty = False
-    b, kv, rep, half = m.size(1, 3), m.integer(1, 2), m.integer(1, 3), m.integer(1, 2)
-    size, heads, prompt = half * 8, kv * rep, m.chance(0.5)
-    n = m.size(1, 4) if prompt else 1
-    held = 0 if prompt else m.size(1, 5)
+    b, kv, rep, half = m.size(1, 3), m.integer(1, 2), m.integer(1, 5), m.integer(1, 4)
+    size, heads, prompt, long = half * 8, kv * rep, m.chance(0.5), m.chance(0.3)
+    n = m.size(1, 20 if long else 4) if prompt else 1
+    held = 0 if prompt else m.size(1, 90 if long else 5)
     lengths = np.full(b, n - 1, np.int32) if prompt else m.whole_numbers(1, held, (b,), np.int32)
     total = int(lengths.max()) + 1
     packed, turns = m.chance(0.4), m.chance(0.5)
@@ -280,7 +280,7 @@ def grouped(m: Sketch, schema: Schema) -> None:
     given += ["", ""] if packed else []
     given += [plain(m, b, kv, held, size) for _ in range(2)]
     given += [m.input(lengths), m.input(np.asarray(total, np.int32))]
-    given += [plain(m, 16, size // 2, constant=0.6) for _ in range(2)] if turns else ["", ""]
+    given += [plain(m, 96, size // 2, constant=0.6) for _ in range(2)] if turns else ["", ""]
     given += ["", plain(m, 1, m.choice((1, heads)), n, total) if m.chance(0.3) else ""]
     given.append(plain(m, heads) if m.chance(0.3) else "")
     finish(m, given, 3, num_heads=heads, kv_num_heads=kv, do_rotary=int(turns), rotary_interleaved=m.choice((None, 1)) if turns else None,

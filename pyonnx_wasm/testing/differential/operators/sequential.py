@@ -62,11 +62,19 @@ def recurrent(m: Sketch, schema: Schema) -> None:
     m.result(*m.add(name, [*given, *optional], 3 if name == "LSTM" else 2, **attributes))
 
 
+def lengths(m: Sketch) -> tuple[int, int, int]:
+    """Queries, keys, and how large a head's vectors may be: small ones, or many keys, of which kernels take several at once."""
+    if m.chance(0.6):
+        return m.size(1, 4), m.size(1, 5), 5
+    return m.size(1, m.choice((1, 3, 20))), m.size(1, 90), 40
+
+
 @generates("Attention")
 def attention(m: Sketch, schema: Schema) -> None:
     dtype = picked(m, schema, "T1", 0.6)
-    batch, queries, keys, size, depth = m.size(1, 2), m.size(1, 4), m.size(1, 5), m.integer(1, 5), m.integer(1, 5)
-    kv_heads, rep = m.integer(1, 2), m.integer(1, 2)
+    batch, (queries, keys, most) = m.size(1, 2), lengths(m)
+    size, depth = m.integer(1, most), m.integer(1, most)
+    kv_heads, rep = m.integer(1, 2), m.integer(1, 2 if most == 5 else 5)
     heads = kv_heads * rep
     flat = m.chance(0.4)
     past = m.size(1, 3) if m.chance(0.25) else 0
@@ -116,8 +124,8 @@ def flex_attention(m: Sketch, schema: Schema) -> None:
 
 @generates("MultiHeadAttention", domain="com.microsoft")
 def multi_head_attention(m: Sketch, schema: Schema) -> None:
-    batch, queries, keys, heads, size = m.size(1, 2), m.size(1, 4), m.size(1, 5), m.integer(1, 3), m.integer(1, 4)
-    causal = m.chance(0.2)
+    batch, (queries, keys, most), heads = m.size(1, 2), lengths(m), m.integer(1, 3)
+    size, causal = m.integer(1, most - 1), m.chance(0.2)
     keys = queries if causal else keys  # of other lengths onnxruntime leaves the last row whole
     shapes = [(batch, queries, heads * size), (batch, keys, heads * size), (batch, keys, heads * size)]
     given = [m.operand(FLOAT, s, "plain", constant=0) for s in shapes]
