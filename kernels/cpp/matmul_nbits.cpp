@@ -190,12 +190,13 @@ PWX_SMALL void natural_group(const Weights& w, const Unpacked& u, const gemm::Pr
 void few_in_groups(Call& call, const Weights& w, const Unpacked& taken, const gemm::Product& q, const MatmulNbitsParams& p) {
   const isize all = proven(Unpacked::bytes(p).value()), own = proven(Unpacked::own_bytes(p).value()), each = proven(Group::bytes(w.count, w.bits, w.block).value());
   char* const memory = call.scratch + all;
-  const isize groups = (q.n + TOGETHER - 1) / TOGETHER, few = MIN_WORK / (TOGETHER * q.m * q.k + 1) + SET;
-  parallel_for(call.pool, groups, few, [&](i64 begin, i64 end, int thread) {
+  const isize groups = (q.n + TOGETHER - 1) / TOGETHER, few = MIN_WORK / (TOGETHER * SHARE * q.m * q.k + 1) + 1;
+  parallel_for(call.pool, (groups + SHARE - 1) / SHARE, few, [&](i64 begin, i64 end, int thread) {
     char* mine = memory + thread * (own + SET * each);
-    if (taken.digits) return digit_groups(w, taken.digit_rows(), taken.digits, q, proven(begin), proven(end), mine + own, each);
+    const isize first = proven(begin) * SHARE, last = least(proven(end) * SHARE, groups);
+    if (taken.digits) return digit_groups(w, taken.digit_rows(), taken.digits, q, first, last, mine + own, each);
     const Unpacked u = taken.with(mine);
-    for (isize g = proven(begin); g < proven(end); g++) natural_group(w, u, q, g, mine + own);
+    for (isize g = first; g < last; g++) natural_group(w, u, q, g, mine + own);
   });
 }
 #endif

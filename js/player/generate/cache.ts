@@ -277,7 +277,14 @@ export class Decoder {
 
   private whole(name: string, values: readonly number[], dims: number[]): TensorType {
     if (this.types.get(name) === "int32") return new this.tensor("int32", Int32Array.from(values), dims);
-    return new this.tensor("int64", BigInt64Array.from(values, BigInt), dims);
+    // In two words each: to make a BigInt of every place of a long text takes longer than a token's smaller products.
+    const words = new Int32Array(2 * values.length);
+    for (let i = 0; i < values.length; i++) {
+      const value = (words[2 * i] = values[i]!);
+      words[2 * i + 1] = value >> 31;
+      if ((value | 0) !== value) return new this.tensor("int64", BigInt64Array.from(values, BigInt), dims);
+    }
+    return new this.tensor("int64", new BigInt64Array(words.buffer), dims);
   }
 
   /** The first `length` places along axis 2. */

@@ -1,6 +1,6 @@
 /** The order of things, without a model: what is fed next, which token follows, when it ends, which text may be shown. */
 import { chooseOf, Leading } from "./leading.js";
-import { choose, leading, probabilities, type Sampling } from "./sampling.js";
+import { choose, leading, sharesOf, type Sampling } from "./sampling.js";
 
 /** The text is longer than the model can read. */
 export class ContextError extends RangeError {
@@ -253,9 +253,10 @@ function told(id: number, text: string, row: Row, count: number, never: readonly
       likely: likely.map(([i]) => ({ id: i, probability: row.share(i) })),
     };
   }
-  const shares = probabilities(row);
+  const share = sharesOf(row);
   const likely = count ? leading(without(row, never), count) : [];
-  return { id, text, probability: shares[id]!, likely: likely.map((i) => ({ id: i, probability: shares[i]! })) };
+  const of = (i: number): number => share(row[i]!);
+  return { id, text, probability: of(id), likely: likely.map((i) => ({ id: i, probability: of(i) })) };
 }
 
 /** Text that comes token by token: characters only when they are whole, nothing that a stop string may begin with. */

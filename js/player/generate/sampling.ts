@@ -63,29 +63,34 @@ export function uniform(seed: bigint, position: number): number {
 
 export const wrong = (): Error => new Error("the model's logits are not numbers; its weights or inputs are damaged");
 
+/** The place of the largest, of equals the first. */
 function largest(logits: ArrayLike<number>): number {
   let most = -Infinity;
+  let at = -1;
   let nan = false;
   for (let i = 0; i < logits.length; i++) {
     const x = logits[i]!;
-    if (x > most) most = x;
-    else if (x !== x) nan = true;
+    if (x > most) {
+      most = x;
+      at = i;
+    } else if (x !== x) nan = true;
   }
-  if (nan || most === -Infinity) throw wrong();
-  return most;
+  if (nan || at < 0) throw wrong();
+  return at;
 }
 
 /** Probabilities of logits, before any choice. */
 export function probabilities(logits: ArrayLike<number>): Float64Array {
-  const most = largest(logits);
-  const shares = new Float64Array(logits.length);
+  return Float64Array.from(logits, sharesOf(logits));
+}
+
+/** What makes probabilities of some of the logits. */
+export function sharesOf(logits: ArrayLike<number>): (logit: number) => number {
+  const most = logits[largest(logits)]!;
+  const power = (x: number): number => (most === Infinity ? Number(x === most) : Math.exp(x - most));
   let sum = 0;
-  for (let i = 0; i < shares.length; i++) {
-    const x = logits[i]!;
-    sum += shares[i] = most === Infinity ? Number(x === most) : Math.exp(x - most);
-  }
-  for (let i = 0; i < shares.length; i++) shares[i]! /= sum;
-  return shares;
+  for (let i = 0; i < logits.length; i++) sum += power(logits[i]!);
+  return (x) => power(x) / sum;
 }
 
 /** Indices of the `count` largest, largest first, of equals the first. */
@@ -117,9 +122,11 @@ export function choose(
   position: number,
   before: Iterable<number>,
 ): number {
-  largest(logits);
+  const first = largest(logits);
   let wide = logits;
-  if (how.repetitionPenalty !== 1) {
+  if (how.repetitionPenalty === 1) {
+    if (how.temperature === 0) return first;
+  } else {
     const made = (wide = new Float64Array(logits));
     for (const id of new Set(before)) if (id < made.length) made[id] = penalised(made[id]!, how.repetitionPenalty);
   }

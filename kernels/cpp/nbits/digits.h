@@ -10,6 +10,7 @@ namespace nbits {
 
 constexpr int SET = 4;         // groups that are summed at once
 constexpr int RUNS = 4 * SET;  // and read side by side
+constexpr isize SHARE = 8;     // groups of which threads take several
 constexpr isize TURN = 128;    // codes of each of their columns at a time, or a block
 
 // For each word of codes the digits of each number of a row that its bytes stand for, of `high * 2^15 + low`, or of `high` alone where `low`
@@ -191,11 +192,21 @@ struct DigitSums {
   }
 };
 
+// How far groups lie apart that are read side by side, of n: the most of them with which the fewest are summed in vain.
+inline isize apart_of(isize n) {
+  isize best = 0, least_sums = 0;
+  for (isize runs = RUNS; runs > 0; runs -= SET) {
+    const isize apart = (n + runs - 1) / runs, sums = gemm::round_up(n / apart, SET) * apart + (n % apart && n / apart % SET == 0 ? n % apart * SET : 0);
+    if (!best || sums < least_sums) best = apart, least_sums = sums;
+  }
+  return best;
+}
+
 // Groups [first, last) of columns of q. Numbers are of so many digits. memory: of a set of groups, of `each` bytes.
 inline void digit_groups(const Weights& w, const DigitRows& rows, int digits, const gemm::Product& q, isize first, isize last, char* memory,
                          isize each) {
   const DigitSums sums = digits == 3 ? DigitSums::of<3, 4>() : w.bits == 4 ? DigitSums::of<2, 4>() : DigitSums::of<2, 8>();
-  const isize runs = w.packed ? RUNS : SET, apart = (last - first + runs - 1) / runs, deep = gemm::most(TURN / w.block, 1);
+  const isize apart = w.packed ? apart_of(last - first) : (last - first + SET - 1) / SET, deep = gemm::most(TURN / w.block, 1);
   const isize whole = w.packed ? w.n / TOGETHER : 0;
   for (isize s = first; s < first + apart; s++) {
     Group groups[RUNS];

@@ -38,8 +38,8 @@ def activations(m: Sketch, rows: tuple[int, ...], k: int, group: int) -> Array:
     """float32 [*rows, k], now and then of which one number of a block dwarfs the others, or that no product can hold."""
     rng, kind = m._rng(False), m.choice(KINDS)
     x = rng.standard_normal((*rows, k))
-    if kind in ("flat", "steps"):  # terms that are alike are rounded alike: errors of a sum add up
-        m.loose = 1 + k / 8
+    if kind in ("flat", "steps"):  # terms that are alike are rounded alike: errors of a sum add up, each time up to half a unit
+        m.loose = 1 + k / 4
     if kind == "flat":  # what sums of codes are largest of
         x = np.where(rng.random((*rows, 1)) < 0.5, 1.0, rng.choice((-1.0, 1.0), x.shape)) * rng.choice((1.0, -3.0, 127.0), (*rows, 1))
     if kind == "steps":
