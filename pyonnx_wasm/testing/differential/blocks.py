@@ -142,7 +142,8 @@ def _product(a: Array, w: Weights, bias: Array | None, rounded: bool, flush: boo
     largest = padded(clean).max(axis=2, initial=0)
     y = clean @ weights.T
     made_of = largest @ padded(size).sum(2).T
-    bound = FLOATS * loose * made_of + k * 2.0**-149
+    # Additions to a sum that is large from its first terms on are each off by up to half a unit: a walk of k steps.
+    bound = FLOATS * max(loose, math.sqrt(k) / 8) * made_of + k * 2.0**-149
     if rounded:
         bound = bound + ROUNDED * (largest @ padded(weights).sum(2).T)
     if flush:
