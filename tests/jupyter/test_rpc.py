@@ -191,7 +191,9 @@ def test_an_old_hello_takes_nothing_back(line: Line) -> None:
     """A page greets once when it starts, once when it knows its browser; the second may come first."""
     line.hello()
     line.give(Message("hello", "hello", "p", json={"tab": "", "load": "", "info": None}))
-    assert line.rpc.active is not None and line.rpc.active.info == {"name": "p"}
+    page = line.rpc.active
+    assert page is not None
+    assert page.info == {"name": "p"}
 
 
 def test_close_ends_everything(line: Line) -> None:
