@@ -103,12 +103,12 @@ struct Widen {
       __builtin_memset(read, 0, sizeof read);
       __builtin_memset(words, 0, sizeof words);
     }
-#if defined(__wasm_relaxed_simd__)
+#if defined(PWX_GROUPS)
     if (w.packed && some == TOGETHER) {
       const Group group(w, j / TOGETHER, nullptr);
       for (isize b = 0; b < count; b++) store(scales + b * W, group.scale(w, first + b)), store(offsets + b * W, group.offset(w, first + b));
       const isize bytes = (kc + EACH - 1) / EACH * W * 4;
-      __builtin_memcpy(words, group.codes + k0 / EACH, size_t(bytes));
+      __builtin_memcpy(words, group.codes + k0 / EACH * W * 4, size_t(bytes));
       if (flips(BITS)) flip(reinterpret_cast<char*>(words), bytes);
     } else
 #endif
@@ -154,7 +154,7 @@ gemm::Product product(const MatmulNbitsParams& p) {
 
 // Of a thread, for few rows.
 Size few_bytes(const MatmulNbitsParams& p) {
-#if defined(__wasm_relaxed_simd__)
+#if defined(PWX_GROUPS)
   return Unpacked::own_bytes(p) + Group::bytes(blocks(p), p.bits, p.block) * SET;
 #else
   return Unpacked::own_bytes(p);
@@ -172,7 +172,7 @@ PWX_SMALL Size scratch(const Call& call, int threads) {
   return floats;
 }
 
-#if defined(__wasm_relaxed_simd__)
+#if defined(PWX_GROUPS)
 // A group of packed weights as floats, where rows cannot be rounded.
 PWX_SMALL void natural_group(const Weights& w, const Unpacked& u, const gemm::Product& q, isize g, char* memory) {
   const Natural natural(w, g, memory);
@@ -206,7 +206,7 @@ void few_rows(Call& call, const MatmulNbitsParams& p, const Weights& w, const ge
   const isize all = w.bits < 16 ? proven(Unpacked::bytes(p).value()) : 0, each = w.bits < 16 ? proven(few_bytes(p).value()) : 0;
   Unpacked taken(call.scratch, w);
   if (whole) taken.take(w, q.a, q.a_rs, q.m, q.k, p.rounded != 0);
-#if defined(__wasm_relaxed_simd__)
+#if defined(PWX_GROUPS)
   if (taken.digits || w.packed) return few_in_groups(call, w, taken, q, p);
 #endif
   parallel_for(call.pool, q.n, MIN_WORK / (q.m * q.k + 1) + 1, [&](i64 begin, i64 end, int thread) {

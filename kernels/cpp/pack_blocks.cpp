@@ -36,7 +36,7 @@ void run(Call& call) {
   const isize row = proven(p.count) * width_of(b.w.dtype), n = proven(p.n);
   if (b.y.data != b.w.data) __builtin_memcpy(b.y.data, b.w.data, size_t(n * row));
   if (!grouped(p.bits, p.block)) return;
-#if defined(__wasm_relaxed_simd__)
+#if defined(PWX_GROUPS)
   const isize width = p.words ? 4 : width_of(b.w.dtype), each = gemm::round_up(proven(p.count) * 4 * TOGETHER, 64);
   const bool flipped = p.words && flips(proven(p.bits));
   parallel_for(call.pool, n / TOGETHER, (1 << 16) / (row * TOGETHER) + 1, [&](i64 begin, i64 end, int thread) {

@@ -40,7 +40,7 @@ void run(Call& call) {
     if (i < 0 || i >= n) i = 0, ok = false;
     char* to = b.y.data + at * row;
     const isize from = proven(i);
-#if defined(__wasm_relaxed_simd__)
+#if defined(PWX_GROUPS)
     if (grouped(p.bits, p.block) && from < n / TOGETHER * TOGETHER) {
       const isize width = p.words ? 4 : width_of(b.w.dtype);
       pick(b.w.data + from / TOGETHER * TOGETHER * row, width, from % TOGETHER, row / width, to);

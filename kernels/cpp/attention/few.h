@@ -10,6 +10,7 @@ using gemm::least;
 constexpr isize RUNS = 16;  // of keys, side by side
 constexpr int SET = 4;      // of them at once
 constexpr isize CHUNK = 4;  // keys of each run for all rows, before the next: they stay in the first-level cache
+constexpr isize RUN = 64;   // values of a run
 
 typedef float Four __attribute__((ext_vector_type(4)));
 
@@ -102,23 +103,23 @@ inline void score(const Rows& r, const float* k, isize step, isize n) {
     for (isize i = 0; i < r.count; i++) r.scores[i * r.pitch + j] = one_key(r.q + i * r.q_step, k + j * step, r.depth);
 }
 
-// Adds to out[M, N vectors] the products of s[M] with a value of each of R runs, key by key.
-template <int M, int N, int R>
-void values(const float* s, isize pitch, isize s_apart, const float* v, isize step, isize apart, isize keys, float* out, isize out_pitch) {
+// Adds to out[M, N vectors] the products of s[M] with `keys` values of each of so many runs, run by run.
+template <int M, int N>
+void values(const float* s, isize pitch, const float* v, isize step, isize runs, isize keys, float* out, isize out_pitch) {
   VF acc[M][N];
 #pragma unroll
   for (int i = 0; i < M; i++)
 #pragma unroll
     for (int c = 0; c < N; c++) acc[i][c] = load(out + i * out_pitch + c * W);
-  for (isize j = 0; j < keys; j++, s++, v += step) {
-#pragma unroll
-    for (int run = 0; run < R; run++) {
+  for (isize run = 0; run < runs; run++, s += RUN, v += RUN * step) {
+    const float* from = v;
+    for (isize j = 0; j < keys; j++, from += step) {
       VF x[M];
 #pragma unroll
-      for (int i = 0; i < M; i++) x[i] = splat(s[i * pitch + run * s_apart]);
+      for (int i = 0; i < M; i++) x[i] = splat(s[i * pitch + j]);
 #pragma unroll
       for (int c = 0; c < N; c++) {
-        const VF row = load(v + run * apart + c * W);
+        const VF row = load(from + c * W);
 #pragma unroll
         for (int i = 0; i < M; i++) {
           acc[i][c] = fma(x[i], row, acc[i][c]);
@@ -133,32 +134,33 @@ void values(const float* s, isize pitch, isize s_apart, const float* v, isize st
     for (int c = 0; c < N; c++) store(out + i * out_pitch + c * W, acc[i][c]);
 }
 
-// What all rows' scores give of n values [width], `step` apart; width: a multiple of W, as `out_pitch` is.
+// What all rows' scores give of n values [width], `step` apart; width: a multiple of W, as `out_pitch` is. In an order that more values
+// behind them leave as it is: a row gives the same alone and with later ones.
 inline void weighted(const Rows& r, const float* v, isize step, isize n, isize width, float* out, isize out_pitch) {
   for (isize i = 0; i < r.count; i++) __builtin_memset(out + i * out_pitch, 0, size_t(width) * sizeof(float));
-  auto add = [&]<int M, int N, int R>(isize i, isize t, isize at, isize keys, isize run) {
-    const float* s = r.scores + i * r.pitch + at;
-    values<M, N, R>(s, r.pitch, run, v + at * step + t, step, run * step, keys, out + i * out_pitch + t, out_pitch);
-  };
-  auto side_by_side = [&](isize at, isize keys, isize run) {
+  auto add = [&](isize at, isize runs, isize keys) {
     for (isize i = 0, rows; i < r.count; i += rows) {
-      isize t = 0;
       rows = least(2, r.count - i);
+      auto go = [&]<int M, int N>(isize row, isize t) {
+        values<M, N>(r.scores + row * r.pitch + at, r.pitch, v + at * step + t, step, runs, keys, out + row * out_pitch + t, out_pitch);
+      };
+      isize t = 0;
       for (; t + 4 * W <= width; t += 4 * W) {
-        if (rows == 2) add.template operator()<2, 4, SET>(i, t, at, keys, run);
-        else add.template operator()<1, 4, SET>(i, t, at, keys, run);
+        if (rows == 2) go.template operator()<2, 4>(i, t);
+        else go.template operator()<1, 4>(i, t);
       }
       for (; t < width; t += W)
-        for (isize u = i; u < i + rows; u++) add.template operator()<1, 1, SET>(u, t, at, keys, run);
+        for (isize row = i; row < i + rows; row++) go.template operator()<1, 1>(row, t);
     }
   };
-  const isize run = n / RUNS, most = run * RUNS, sets = (n - most) / SET;
-  for (isize j = 0; j < run; j += CHUNK)
-    for (isize key = j; key < most; key += run * SET) side_by_side(key, least(CHUNK, run - j), run);
-  if (sets) side_by_side(most, sets, sets);
-  const isize at = most + sets * SET;
-  for (isize i = 0; at < n && i < r.count; i++)
-    for (isize t = 0; t < width; t += W) add.template operator()<1, 1, 1>(i, t, at, n - at, 0);
+  for (isize window = 0; window < n; window += RUNS * RUN) {
+    const isize runs = least(RUNS, (n - window) / RUN), rest = runs < RUNS ? n - window - runs * RUN : 0;
+    for (isize j = 0; j < RUN; j += CHUNK) {
+      const isize begun = least(rest - j, CHUNK), all = runs + (begun == CHUNK);
+      if (all) add(window + j, all, CHUNK);
+      if (begun > 0 && begun < CHUNK) add(window + runs * RUN + j, 1, begun);
+    }
+  }
 }
 
 }  // namespace attention

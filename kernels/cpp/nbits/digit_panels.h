@@ -118,7 +118,7 @@ template <int M> [[gnu::noinline]] void digit_tile(const DigitTile& t) {
 [[gnu::noinline]] inline void take_apart(const Group (&groups)[2], isize bits, isize from, isize n, v128_t* panel) {
   const v128_t mask = wasm_i8x16_splat(15);
   for (int v = 0; v < 2; v++) {
-    const v128_t* words = groups[v].codes + from * bits / 32;
+    const v128_t* words = reinterpret_cast<const v128_t*>(groups[v].codes) + from * bits / 32;
     v128_t* out = panel + v;
     for (isize k = 0; k < n; k += 32 / bits) {
       const v128_t all = *words++;

@@ -1,61 +1,89 @@
-// Groups of codes of 4 or 8 bits (nbits/groups.h) against few rows (relaxed SIMD): each number of a row is given as signed bytes, its digits
-// in base 256, whose products with four codes of each of four columns are summed by one instruction. Groups that lie far apart are read side
-// by side: memory answers several runs sooner than one, as it waits for the addresses of each page.
+// Groups of codes of 4 or 8 bits (nbits/groups.h) against few rows: each number of a row is given as signed bytes, its digits in base 256,
+// whose products with four codes of each column of a group are summed by one instruction. Groups that lie far apart are read side by side:
+// memory answers several runs sooner than one, as it waits for the addresses of each page.
 #pragma once
 #include "nbits/groups.h"
 
-#if defined(__wasm_relaxed_simd__)
+#if defined(PWX_GROUPS)
 
 namespace nbits {
 
-constexpr int SET = 4;         // groups that are summed at once
+constexpr int SET = 4;  // groups that are summed at once
+#if defined(__wasm__)
 constexpr int RUNS = 4 * SET;  // and read side by side
 constexpr isize SHARE = 8;     // groups of which threads take several
 constexpr isize TURN = 128;    // codes of each of their columns at a time, or a block
+#else
+constexpr int RUNS = SET;  // in memory of huge pages
+constexpr isize SHARE = SET, TURN = MAX_EXTENT;
+#endif
+
+using qgemm::Bytes;
+typedef int8_t Digits16 __attribute__((ext_vector_type(16)));
+typedef int16_t Shorts8 __attribute__((ext_vector_type(8)));
+typedef int32_t Words4 __attribute__((ext_vector_type(4)));
+
+template <class V> inline V load_as(const void* from) {
+  V v;
+  __builtin_memcpy(&v, from, sizeof v);
+  return v;
+}
+
+#if defined(__wasm__)
+inline Bytes low_nibbles() {
+  uint8_t constant = 15;
+  asm("" : "+r"(constant));  // V8 puts a constant vector together from four instructions
+  return wasm_i8x16_splat(int8_t(constant));
+}
+inline Bytes shifted(Bytes v) { return wasm_u16x8_shr(v, 4); }
+inline VI digit_dot(VI sum, Bytes codes, int32_t digits) {
+  return (VI)wasm_i32x4_relaxed_dot_i8x16_i7x16_add(wasm_i32x4_splat(digits), codes, (v128_t)sum);
+}
+inline Words4 sums_of_fours(Digits16 v) { return (Words4)wasm_i32x4_extadd_pairwise_i16x8(wasm_i16x8_extadd_pairwise_i8x16((v128_t)v)); }
+#else
+inline Bytes low_nibbles() { return _mm512_set1_epi8(15); }
+inline Bytes shifted(Bytes v) { return _mm512_srli_epi16(v, 4); }
+PWX_QUADS inline VI digit_dot(VI sum, Bytes codes, int32_t digits) { return (VI)_mm512_dpbusd_epi32((__m512i)sum, codes, _mm512_set1_epi32(digits)); }
+inline Words4 sums_of_fours(Digits16 v) {
+  return (Words4)_mm_madd_epi16(_mm_maddubs_epi16(_mm_set1_epi8(1), (__m128i)v), _mm_set1_epi16(1));
+}
+#endif
 
 // For each word of codes the digits of each number of a row that its bytes stand for, of `high * 2^15 + low`, or of `high` alone where `low`
 // is missing; of 4 bits, those of their low halves, then of the others. For each digit, the lowest first, four bytes. A digit is the byte of
 // its place once what rounds the lower ones to it is added.
 [[gnu::noinline]] inline void spread_digits(const int16_t* high, const int16_t* low, isize depth, isize bits, int digits, int8_t* out) {
-  const v128_t round = wasm_i16x8_splat(0x80), round_low = wasm_i32x4_splat(0x80), round_both = wasm_i32x4_splat(0x8080);
   for (isize at = 0; at < depth; at += 8, out += 8 * digits) {
-    const v128_t h = wasm_v128_load(high + at);
+    const Shorts8 h = load_as<Shorts8>(high + at);
     if (digits == 2) {
-      const v128_t next = wasm_i16x8_add(h, round);
-      const v128_t found = bits == 4 ? wasm_i8x16_shuffle(h, next, 0, 4, 8, 12, 17, 21, 25, 29, 2, 6, 10, 14, 19, 23, 27, 31)
-                                     : wasm_i8x16_shuffle(h, next, 0, 2, 4, 6, 17, 19, 21, 23, 8, 10, 12, 14, 25, 27, 29, 31);
-      wasm_v128_store(out, found);
+      const Digits16 first = (Digits16)h, next = (Digits16)(h + int16_t(0x80));
+      const Digits16 found = bits == 4 ? __builtin_shufflevector(first, next, 0, 4, 8, 12, 17, 21, 25, 29, 2, 6, 10, 14, 19, 23, 27, 31)
+                                       : __builtin_shufflevector(first, next, 0, 2, 4, 6, 17, 19, 21, 23, 8, 10, 12, 14, 25, 27, 29, 31);
+      __builtin_memcpy(out, &found, sizeof found);
       continue;
     }
-    const v128_t l = wasm_v128_load(low + at);
-    auto whole = [](v128_t highs, v128_t lows) { return wasm_i32x4_add(wasm_i32x4_shl(highs, 15), lows); };
-    const v128_t a = whole(wasm_i32x4_extend_low_i16x8(h), wasm_i32x4_extend_low_i16x8(l));
-    const v128_t b = whole(wasm_i32x4_extend_high_i16x8(h), wasm_i32x4_extend_high_i16x8(l));
+    const Shorts8 l = load_as<Shorts8>(low + at);
+    auto whole = [](auto highs, auto lows) { return (__builtin_convertvector(highs, Words4) << 15) + __builtin_convertvector(lows, Words4); };
+    const Words4 a = whole(__builtin_shufflevector(h, h, 0, 1, 2, 3), __builtin_shufflevector(l, l, 0, 1, 2, 3));
+    const Words4 b = whole(__builtin_shufflevector(h, h, 4, 5, 6, 7), __builtin_shufflevector(l, l, 4, 5, 6, 7));
     // A digit of numbers at even places as a word, then of those at odd ones.
-    auto bytes = [](v128_t first, v128_t second, unsigned digit) {
-      const v128_t x = wasm_u32x4_shr(first, 8 * digit), y = wasm_u32x4_shr(second, 8 * digit);
-      return wasm_i8x16_shuffle(x, y, 0, 8, 16, 24, 4, 12, 20, 28, 0, 0, 0, 0, 0, 0, 0, 0);
+    auto bytes = [](Words4 first, Words4 second) {
+      return (Words4)__builtin_shufflevector((Digits16)first, (Digits16)second, 0, 8, 16, 24, 4, 12, 20, 28, 0, 0, 0, 0, 0, 0, 0, 0);
     };
-    const v128_t lowest = bytes(a, b, 0);
-    const v128_t middle = bytes(wasm_i32x4_add(a, round_low), wasm_i32x4_add(b, round_low), 1);
-    const v128_t highest = bytes(wasm_i32x4_add(a, round_both), wasm_i32x4_add(b, round_both), 2);
-    const v128_t two = wasm_i32x4_shuffle(lowest, middle, 0, 4, 1, 5);
-    wasm_v128_store(out, wasm_i32x4_shuffle(two, highest, 0, 1, 4, 2));
-    wasm_v128_store64_lane(out + 16, wasm_i32x4_shuffle(two, highest, 3, 5, 0, 0), 0);
+    const Words4 lowest = bytes(a, b), middle = bytes((a + 0x80) >> 8, (b + 0x80) >> 8), highest = bytes((a + 0x8080) >> 16, (b + 0x8080) >> 16);
+    const int32_t found[6] = {lowest[0], middle[0], highest[0], lowest[1], middle[1], highest[1]};
+    __builtin_memcpy(out, found, sizeof found);
   }
 }
 
 // For each block what its sums begin with, that what stands for 0 is taken off its codes: `zero` times the sum of each digit.
 inline void begin_sums(const int8_t* digits, isize count, isize block, int each, int zero, int32_t* out) {
-  auto quads = [&](isize at) {
-    return wasm_i32x4_extadd_pairwise_i16x8(wasm_i16x8_extadd_pairwise_i8x16(wasm_v128_load(digits + at)));
-  };
   for (isize b = 0; b < count; b++, out += each, digits += block * each) {
-    int32_t lanes[12];
-    v128_t total[3] = {wasm_i32x4_splat(0), wasm_i32x4_splat(0), wasm_i32x4_splat(0)};
+    Words4 total[3] = {};
     for (isize at = 0; at < block * each; at += 16 * each)
-      for (int v = 0; v < each; v++) total[v] = wasm_i32x4_add(total[v], quads(at + 16 * v));
-    for (int v = 0; v < each; v++) wasm_v128_store(lanes + 4 * v, total[v]);
+      for (int v = 0; v < each; v++) total[v] += sums_of_fours(load_as<Digits16>(digits + at + 16 * v));
+    int32_t lanes[12];
+    __builtin_memcpy(lanes, total, sizeof lanes);
     for (int d = 0; d < each; d++) {
       int32_t sum = 0;
       for (int l = d; l < 4 * each; l += each) sum += lanes[l];
@@ -78,19 +106,16 @@ struct DigitRows {
 
 // Adds products of M rows with `count` blocks of G groups, from `first` on, to `total`.
 template <int G, int M, int DIGITS, int BITS>
-[[gnu::noinline]] void group_sums(const Weights& w, const Group* groups, const DigitRows& rows, isize first, isize count, VF* total) {
+[[gnu::noinline]] PWX_QUADS void group_sums(const Weights& w, const Group* groups, const DigitRows& rows, isize first, isize count, VF* total) {
   typedef int32_t Quad __attribute__((may_alias));
-  uint8_t constant = 15;
-  asm("" : "+r"(constant));  // V8 puts a constant vector together from four instructions
-  const v128_t mask = wasm_i8x16_splat(int8_t(constant));
+  const Bytes mask = low_nibbles();
   const isize block = w.block, apart = w.count;
   const bool half = w.scales.dtype == F16;
   VF sums[G][M];
-  const v128_t* codes[G];
-  const char* scales[G];
+  const char *codes[G], *scales[G];
 #pragma unroll
   for (int g = 0; g < G; g++) {
-    codes[g] = groups[g].codes + first * block * BITS / 32, scales[g] = groups[g].scales + first * (half ? 8 : 16);
+    codes[g] = groups[g].codes + first * block * BITS / 8 * TOGETHER, scales[g] = groups[g].scales + first * (half ? 2 : 4) * TOGETHER;
 #pragma unroll
     for (int i = 0; i < M; i++) sums[g][i] = total[g * M + i];
   }
@@ -111,14 +136,14 @@ template <int G, int M, int DIGITS, int BITS>
     do {
 #pragma unroll
       for (int word = 0; word < 4; word++) {
-        v128_t taken[G][2];
+        Bytes taken[G][2];
 #pragma unroll
         for (int g = 0; g < G; g++) {
           if (BITS == 4) {
-            const v128_t all = codes[g][word];
-            taken[g][0] = all & mask, taken[g][1] = wasm_u16x8_shr(all, 4) & mask;
+            const Bytes all = load_as<Bytes>(codes[g] + word * sizeof(Bytes));
+            taken[g][0] = all & mask, taken[g][1] = shifted(all) & mask;
           } else {
-            taken[g][0] = codes[g][2 * word], taken[g][1] = codes[g][2 * word + 1];
+            taken[g][0] = load_as<Bytes>(codes[g] + 2 * word * sizeof(Bytes)), taken[g][1] = load_as<Bytes>(codes[g] + (2 * word + 1) * sizeof(Bytes));
           }
         }
 #pragma unroll
@@ -127,11 +152,11 @@ template <int G, int M, int DIGITS, int BITS>
           for (int p = 0; p < 2; p++)
 #pragma unroll
             for (int d = 0; d < DIGITS; d++) {
-              const v128_t digits = wasm_i32x4_splat(a[i][(word * 2 + p) * DIGITS + d]);
+              const int32_t digits = a[i][(word * 2 + p) * DIGITS + d];
 #pragma unroll
               for (int g = 0; g < G; g++) {
                 VI& sum = acc[g][i][d];
-                sum = (VI)wasm_i32x4_relaxed_dot_i8x16_i7x16_add(digits, taken[g][p], (v128_t)sum);
+                sum = digit_dot(sum, taken[g][p], digits);
                 pin(sum);
               }
             }
@@ -143,7 +168,7 @@ template <int G, int M, int DIGITS, int BITS>
       }
 #pragma unroll
       for (int g = 0; g < G; g++) {
-        codes[g] += BITS;
+        codes[g] += BITS * sizeof(Bytes);
         pin(codes[g]);
       }
       left -= 32;
@@ -152,7 +177,7 @@ template <int G, int M, int DIGITS, int BITS>
 #pragma unroll
     for (int g = 0; g < G; g++) {
       scale[g] = half ? halves(reinterpret_cast<const uint16_t*>(scales[g])) : load(reinterpret_cast<const float*>(scales[g]));
-      scales[g] += half ? 8 : 16;
+      scales[g] += (half ? 2 : 4) * TOGETHER;
       pin(scales[g]);
     }
 #pragma unroll

@@ -1,11 +1,15 @@
-// Rows of weights in blocks by fours: a word of the codes of one beside those of the next three, and so elements of scales and of shifts,
-// for machines that sum products of four bytes in each lane (relaxed SIMD). What is left of rows stays as it was.
+// Rows of weights in blocks by groups, a row for each lane: a word of the codes of one beside those of the next ones, and so elements of
+// scales and of shifts, for machines that sum products of four bytes in each lane (relaxed SIMD, VNNI). What is left of rows stays as it was.
 #pragma once
 #include "nbits/weights.h"
 
 namespace nbits {
 
-constexpr isize TOGETHER = 4;  // rows of a group
+#if defined(PWX_GROUPS)
+constexpr isize TOGETHER = W;  // rows of a group
+#else
+constexpr isize TOGETHER = 4;
+#endif
 
 inline isize width_of(int32_t dtype) { return dtype == F16 ? 2 : dtype == U8 ? 1 : 4; }
 
@@ -17,7 +21,7 @@ PWX_SMALL inline const char* wrong_rows(const Buf& w, const Buf& y, i64 count, b
   return nullptr;
 }
 
-#if defined(__wasm_relaxed_simd__)
+#if defined(PWX_GROUPS)
 
 // Whether codes are taken less 128: those of 8 bits where bytes are signed.
 inline bool flips(isize bits) { return bits == 8 && qgemm::quads() == qgemm::Quads::SIGNED; }
@@ -39,7 +43,7 @@ inline void copy_elements(isize width, const char* src, isize rs, isize cs, char
   else go(uint8_t());
 }
 
-// Up to four rows of `count` elements as a group, in which nothing stands for those that there are none of; a group as rows; one of them.
+// Up to TOGETHER rows of `count` elements as a group, in which nothing stands for those that there are none of; a group as rows; one of them.
 inline void interleave(const char* from, isize width, isize rows, isize count, char* out) {
   copy_elements(width, from, 1, count, out, TOGETHER, count, rows);
 }
@@ -50,20 +54,19 @@ inline void pick(const char* group, isize width, isize which, isize count, char*
   copy_elements(width, group + which * width, 0, TOGETHER, out, 0, 1, count);
 }
 
-// Four numbers of block b, one of each row, out of a group's.
+// Numbers of block b, one of each row, out of a group's.
 inline VF numbers(const char* from, int32_t dtype, isize b) {
   if (dtype == F32) return load(reinterpret_cast<const float*>(from) + b * TOGETHER);
   if (dtype == F16) return halves(reinterpret_cast<const uint16_t*>(from) + b * TOGETHER);
-  typedef uint8_t Four __attribute__((ext_vector_type(4)));
-  Four four;
-  __builtin_memcpy(&four, from + b * TOGETHER, sizeof four);
-  return __builtin_convertvector(four, VF);
+  typedef uint8_t Bytes __attribute__((ext_vector_type(TOGETHER)));
+  Bytes bytes;
+  __builtin_memcpy(&bytes, from + b * TOGETHER, sizeof bytes);
+  return __builtin_convertvector(bytes, VF);
 }
 
-// Rows [4 i, 4 i + 4) of weights as a group.
+// Rows [TOGETHER i, TOGETHER (i + 1)) of weights as a group.
 struct Group {
-  const v128_t* codes;
-  const char *scales, *shifts;
+  const char *codes, *scales, *shifts;
 
   // Bytes in which one is put together, of `count` blocks.
   static Size bytes(i64 count, i64 bits, i64 block) {
@@ -77,7 +80,7 @@ struct Group {
       return from ? static_cast<const char*>(from.data) + i * TOGETHER * w.count * width_of(from.dtype) : nullptr;
     };
     Group g;
-    g.codes = reinterpret_cast<const v128_t*>(w.codes + i * TOGETHER * w.row);
+    g.codes = reinterpret_cast<const char*>(w.codes) + i * TOGETHER * w.row;
     g.scales = part(w.scales), g.shifts = part(w.shifts);
     return g;
   }
@@ -96,7 +99,7 @@ struct Group {
     };
     isize taken = w.row * TOGETHER;
     const char* from = reinterpret_cast<const char*>(w.codes) + j * w.row;
-    codes = reinterpret_cast<const v128_t*>(whole(w, rows) ? from : memory);
+    codes = whole(w, rows) ? from : memory;
     if (!whole(w, rows)) {
       w.touch(j, j + rows);
       interleave(from, 4, rows, w.row / 4, memory);

@@ -103,11 +103,12 @@ struct Unpacked {
   Unpacked(char* memory, const Weights& w) : depth(w.count * w.block), count(w.count) {
     rows = reinterpret_cast<float*>(memory), sums = rows + FEW * depth, unit = sums + FEW * count;
     rounded = reinterpret_cast<int16_t*>(unit + FEW * count);
-#if defined(__AVX512F__)
-    spread = reinterpret_cast<float*>(rounded + FEW * depth);
-#elif !defined(__AVX2__)
+#if defined(__AVX512F__) || !defined(__AVX2__)
     lower = rounded + FEW * depth;
     begin = reinterpret_cast<int32_t*>(lower + FEW * depth);
+#endif
+#if defined(__AVX512F__)
+    spread = reinterpret_cast<float*>(begin + (grouped(w.bits, w.block) ? FEW * 3 * count : 0));
 #endif
   }
   static Size bytes(const MatmulNbitsParams& p) {
@@ -116,7 +117,8 @@ struct Unpacked {
     each = each + (Size(blocks(p)) * p.block + STEP * 4) * FEW * 4;
 #elif defined(__AVX2__)
     each = each + STEP * FEW * 2;
-#else
+#endif
+#if defined(__AVX512F__) || !defined(__AVX2__)
     each = each + Size(blocks(p)) * p.block * FEW * 2 + Size(blocks(p)) * (grouped(p.bits, p.block) ? FEW * 3 * 4 : 0);
 #endif
     return round_up(each, 64);
@@ -130,16 +132,27 @@ struct Unpacked {
   }
   static Size own_bytes(const MatmulNbitsParams& p) { return round_up(Size(blocks(p)) * (FEW + 2) * 4, 64); }
 
+  // Whether sums of integers are as good as those of floats, and not slower.
+  bool exactly([[maybe_unused]] const Weights& w) const {
+#if defined(__AVX512F__)
+    return w.packed;
+#else
+    return lower;
+#endif
+  }
+  // Whether rows are taken as digits: where weights are packed, or put together quickly.
+  static bool in_digits(const Weights& w) { return W > 4 ? w.packed : grouped(w.bits, w.block); }
+
   void take(const Weights& w, const float* a, isize a_rs, isize m, isize k, bool may_round) {
     // Sums of codes below 2^8 times 2^15 stay below 2^31 in every lane.
-    integers = (may_round || (lower && w.bits == 4)) && w.block % 32 == 0 && w.block <= 512 && round_rows(w, a, a_rs, m, k, !may_round);
+    integers = (may_round || (w.bits == 4 && exactly(w))) && w.block % 32 == 0 && w.block <= 512 && round_rows(w, a, a_rs, m, k, !may_round);
     if (!integers)
       for (isize i = 0; i < m; i++) unpack_row(a + i * a_rs, k, 8 / w.bits, i, w.block);
 #if defined(__AVX512F__)
-    quads = integers && quads_fit(w);
+    quads = integers && !digits && quads_fit(w);
     if (quads)
       for (isize i = 0; i < m; i++) split_row(rounded + i * depth, reinterpret_cast<int8_t*>(rows + i * depth), w.row, 8 / w.bits);
-    looked_up = !integers && lookup_fits(w);
+    looked_up = !integers && !w.packed && lookup_fits(w);
     if (looked_up)
       for (isize i = 0; i < m; i++) spread_row(a + i * a_rs, k, spread + i * spread_length(depth), w.row, 4 * (8 / w.bits));
 #endif
@@ -163,11 +176,11 @@ struct Unpacked {
   // False where a number is not finite, or a block too small to be scaled.
   bool round_rows(const Weights& w, const float* a, isize a_rs, isize m, isize k, bool halves) {
     int16_t *natural = reinterpret_cast<int16_t*>(rows), *rest = natural + m * depth;
-    const bool in_digits = grouped(w.bits, w.block);
+    const bool by_digits = in_digits(w);
     for (isize i = 0; i < m; i++) {
       int16_t* out = natural + i * depth;
       float *units = unit + i * count, *totals = sums + i * count;
-      if (halves ? !split_row(w, a + i * a_rs, k, in_digits, out, rest + i * depth, units, totals) : !round_row(w, a + i * a_rs, k, out, units, totals))
+      if (halves ? !split_row(w, a + i * a_rs, k, by_digits, out, rest + i * depth, units, totals) : !round_row(w, a + i * a_rs, k, out, units, totals))
         return false;
     }
     split = halves;
@@ -179,8 +192,8 @@ struct Unpacked {
       return true;
     }
 #endif
-#if defined(__wasm_relaxed_simd__)
-    digits = in_digits ? split ? 3 : 2 : 0;
+#if defined(PWX_GROUPS)
+    digits = by_digits ? split ? 3 : 2 : 0;
     if (digits) {
       const int zero = (w.shifts ? 0 : 1 << (w.bits - 1)) - (flips(w.bits) ? 128 : 0);
       int8_t* to = reinterpret_cast<int8_t*>(rounded);
@@ -201,7 +214,7 @@ struct Unpacked {
     return true;
   }
 
-#if defined(__wasm_relaxed_simd__)
+#if defined(PWX_GROUPS)
   DigitRows digit_rows() const { return {reinterpret_cast<const int8_t*>(rounded), depth * digits, count, begin, unit, sums}; }
 #endif
 

@@ -8,7 +8,8 @@
 #include "gemm.h"
 #include "half.h"
 #include "params.h"
-#if defined(__wasm_relaxed_simd__)
+#if defined(__wasm_relaxed_simd__) || defined(__AVX512F__)
+#define PWX_GROUPS
 #include "qgemm/tile.h"
 #endif
 
@@ -21,9 +22,9 @@ constexpr isize LANES = 16;  // codes of a plane: those of 16 bytes that lie at 
 
 inline i64 blocks(const MatmulNbitsParams& p) { return (p.k + p.block - 1) / p.block; }
 
-// Whether this machine reads rows by fours: one instruction adds products of four bytes, those of one operand with 8 bits, and sums of a
+// Whether this machine reads rows by groups: one instruction adds products of four bytes, those of one operand with 8 bits, and sums of a
 // block stay below 2^31.
-#if defined(__wasm_relaxed_simd__)
+#if defined(PWX_GROUPS)
 inline bool grouped(i64 bits, i64 block) {
   const bool whole = qgemm::quads() == qgemm::Quads::UNSIGNED || qgemm::quads() == qgemm::Quads::SIGNED;
   return whole && block % 32 == 0 && ((bits == 4 && block <= 512) || (bits == 8 && block <= 256));
