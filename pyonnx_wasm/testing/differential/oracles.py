@@ -131,10 +131,10 @@ def _astray(case: Case) -> str | None:
             return f"{node.op_type} keeps or drops NaN by which comes first; a minimum or maximum with one is NaN"
         pads = given.get("pads", [0] * 2 * (x.ndim - 2)) if given.get("auto_pad", b"NOTSET") == b"NOTSET" else [0] * 2 * (x.ndim - 2)
         padding, up = given.get("auto_pad", b"NOTSET"), given.get("ceil_mode", 0)
-        if node.op_type in ("MaxPool", "AveragePool", "LpPool") and "kernel_shape" in given and (padding == b"VALID" or (padding == b"NOTSET" and not up)):
-            reach = [(k - 1) * d + 1 for k, d in zip(given["kernel_shape"], given.get("dilations", itertools.repeat(1)), strict=False)]
+        if node.op_type in ("MaxPool", "AveragePool", "LpPool") and (padding == b"VALID" or (padding == b"NOTSET" and not up)):
+            reach = [(k - 1) * d + 1 for k, d in zip(given.get("kernel_shape", ()), given.get("dilations", itertools.repeat(1)), strict=False)]
             sizes = [n + a + b for n, a, b in zip(x.shape[2:], pads, pads[x.ndim - 2 :], strict=False)]
-            if any(n < r for n, r in zip(sizes, reach, strict=True)):
+            if any(n < r for n, r in zip(sizes, reach, strict=False)):
                 return f"{node.op_type} finds a window in an axis that is shorter than one"
     return None
 
