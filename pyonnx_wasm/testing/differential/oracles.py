@@ -132,7 +132,8 @@ def _astray(case: Case) -> str | None:
         pads = given.get("pads", [0] * 2 * (x.ndim - 2)) if given.get("auto_pad", b"NOTSET") == b"NOTSET" else [0] * 2 * (x.ndim - 2)
         padding, up = given.get("auto_pad", b"NOTSET"), given.get("ceil_mode", 0)
         if node.op_type in ("MaxPool", "AveragePool", "LpPool") and (padding == b"VALID" or (padding == b"NOTSET" and not up)):
-            reach = [(k - 1) * d + 1 for k, d in zip(given.get("kernel_shape", ()), given.get("dilations", itertools.repeat(1)), strict=False)]
+            dilations = given.get("dilations", itertools.repeat(1))
+            reach = [(k - 1) * d + 1 for k, d in zip(given.get("kernel_shape", ()), dilations, strict=False)]
             sizes = [n + a + b for n, a, b in zip(x.shape[2:], pads, pads[x.ndim - 2 :], strict=False)]
             if any(n < r for n, r in zip(sizes, reach, strict=False)):
                 return f"{node.op_type} finds a window in an axis that is shorter than one"
