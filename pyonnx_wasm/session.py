@@ -7,6 +7,7 @@ import os
 import threading
 import time
 import warnings
+import weakref
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -91,6 +92,7 @@ class InferenceSession:
         self._variants: dict[Any, Runtime] = {}
         self._unranked: tuple[str, ...] = ()
         self._symbols: tuple[str, ...] = ()  # whose sizes decide ranks: each run is compiled for its own
+        self._rooms: dict[str, weakref.ref[Any]] = {}  # by input, of what fitted when it came the last time
         try:
             compiled = self._compile({}, {})
         except (NeedsShape, NeedsSizes) as need:
@@ -104,6 +106,8 @@ class InferenceSession:
             self._variants[()] = self._executor(compiled)
             del compiled
             _forget()
+        self._precompiled = is_compiled(path_or_bytes)
+        self._named = [(i, axis, d) for i, s in enumerate(self._inputs) for axis, d in enumerate(s.shape) if isinstance(d, str)]
 
     def _compile(self, shapes: Mapping[str, Sequence[int | str | None]], sizes: Mapping[str, int]) -> Compiled:
         if is_compiled(self._source):
@@ -377,7 +381,7 @@ class InferenceSession:
 
     def _variant(self, arrays: Sequence[np.ndarray]) -> Runtime:
         """The executor for these inputs: one for all, unless ranks are not declared or hang on sizes, or axes of one name differ."""
-        shapes = {} if is_compiled(self._source) else self._shapes(arrays)
+        shapes = {} if self._precompiled or self._alike(arrays) else self._shapes(arrays)
         sizes = self._sizes(arrays, shapes)
         key = (*shapes.items(), *sizes.items())
         if key not in self._variants:
@@ -407,6 +411,12 @@ class InferenceSession:
                     found[str(name)] = size
         return found
 
+    def _alike(self, arrays: Sequence[Any]) -> bool:
+        """Whether all ranks are declared, and axes of one name have one size."""
+        sizes: dict[str, int] = {}
+        plain_ones = not self._unranked and all(face.plain for face in self._faces[0])
+        return plain_ones and all(sizes.setdefault(name, n := arrays[i].shape[axis]) == n for i, axis, name in self._named)
+
     def _shapes(self, arrays: Sequence[np.ndarray]) -> dict[str, tuple[int | str | None, ...]]:
         """What these inputs ask for beyond what is declared: ranks, and names of their own for axes that differ from others so named."""
         found: dict[str, tuple[int | str | None, ...]] = {}
@@ -431,6 +441,8 @@ class InferenceSession:
     def _checked(self, s: Signature, feed: Mapping[str, Any]) -> Any:
         given = feed[s.name]
         held = isinstance(given, Held) and given.dtype is s.dtype
+        if held and s.name in self._rooms and self._rooms[s.name]() is given.room:
+            return given
         array = given if held else interface.typed(given, s.dtype, f"input {s.name!r}")
         if s.name in self._unranked:
             return array
@@ -439,6 +451,8 @@ class InferenceSession:
         for axis, (have, want) in enumerate(zip(array.shape, s.shape, strict=True)):
             if have != want and isinstance(want, int):
                 raise ValueError(f"input {s.name!r}: axis {axis} must be {want}, got shape {list(array.shape)}, takes {list(s.shape)}")
+        if held and not isinstance(s.shape[given.room.axis], int):  # with any number of rows
+            self._rooms[s.name] = weakref.ref(given.room)
         return array
 
     def __getstate__(self) -> dict[str, Any]:

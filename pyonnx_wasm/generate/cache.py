@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 
+from ..dtypes import DType
 from ..options import RunOptions
 from ..session import InferenceSession
 from ..values import OrtValue
@@ -238,8 +239,8 @@ def rows(values: Mapping[str, OrtValue], words: int | None, last: Callable[[Arra
 def fed(session: InferenceSession, everything: Mapping[str, Any], past: Mapping[str, OrtValue]) -> dict[str, Any]:
     """Of all that decoders may want what this one does, in its types."""
     return {
-        i.name: past[i.name] if i.name in past else everything[i.name].astype(np.int32) if i.type == "tensor(int32)" else everything[i.name]
-        for i in session.get_inputs()
+        i.name: past[i.name] if i.name in past else everything[i.name].astype(np.int32) if i.dtype is DType.int32 else everything[i.name]
+        for i in session.signature()[0]
     }
 
 

@@ -17,6 +17,7 @@ constexpr isize TURN = 128;    // codes of each of their columns at a time, or a
 constexpr int RUNS = SET;  // in memory of huge pages
 constexpr isize SHARE = SET, TURN = MAX_EXTENT;
 #endif
+constexpr isize AHEAD_OF_GROUPS = 2048;  // bytes of a group's codes, where memory can be asked for them
 
 using qgemm::Bytes;
 typedef int8_t Digits16 __attribute__((ext_vector_type(16)));
@@ -139,6 +140,8 @@ template <int G, int M, int DIGITS, int BITS>
         Bytes taken[G][2];
 #pragma unroll
         for (int g = 0; g < G; g++) {
+          if (FETCHES) fetch(codes[g] + word * (BITS / 4) * sizeof(Bytes) + AHEAD_OF_GROUPS);
+          if (FETCHES && BITS == 8) fetch(codes[g] + (2 * word + 1) * sizeof(Bytes) + AHEAD_OF_GROUPS);
           if (BITS == 4) {
             const Bytes all = load_as<Bytes>(codes[g] + word * sizeof(Bytes));
             taken[g][0] = all & mask, taken[g][1] = shifted(all) & mask;
