@@ -63,10 +63,13 @@ class Outputs:
 
     def wanted(self, names: Collection[str]) -> set[int]:
         """Those and strings, which are put together whether they are asked for or not."""
-        found, k = set(), 0
+        found: set[int] = set()
+        k = 0
         for s in self.signatures:
-            found |= set(range(k, k + s.parts)) if s.name in names or s.parts > 1 else set()
-            k += s.parts
+            parts = s.parts
+            if parts > 1 or s.name in names:
+                found.update(range(k, k + parts))
+            k += parts
         return found
 
     def results(self, found: Sequence[Any]) -> list[Any]:

@@ -344,9 +344,9 @@ class InferenceSession:
             raise ValueError(f"no input is named {sorted(unknown)[0]!r}; the model takes {', '.join(map(repr, inputs))}")
         feed = interface.to_tensors(self._faces[0], input_feed)
         arrays = [self._checked(s, feed) for s in self._inputs]
-        wanted = list(output_names or names)
+        wanted, known = list(output_names or names), set(names)
         for name in wanted:
-            if name not in names:
+            if name not in known:
                 raise ValueError(f"no output is named {name!r}; the model gives {', '.join(map(repr, names))}")
         return arrays, wanted
 
@@ -377,7 +377,8 @@ class InferenceSession:
 
     def _tensors_of(self, names: Collection[str]) -> set[str]:
         """What outputs are made of; of those that are made of several, all, since they are put together."""
-        return {tensor[0] for face in self._faces[1] if face.name in names or not face.plain for tensor in face.tensors()}
+        asked = set(names)
+        return {tensor[0] for face in self._faces[1] if face.name in asked or not face.plain for tensor in face.tensors()}
 
     def _variant(self, arrays: Sequence[np.ndarray]) -> Runtime:
         """The executor for these inputs: one for all, unless ranks are not declared or hang on sizes, or axes of one name differ."""
@@ -451,7 +452,7 @@ class InferenceSession:
         for axis, (have, want) in enumerate(zip(array.shape, s.shape, strict=True)):
             if have != want and isinstance(want, int):
                 raise ValueError(f"input {s.name!r}: axis {axis} must be {want}, got shape {list(array.shape)}, takes {list(s.shape)}")
-        if held and not isinstance(s.shape[given.room.axis], int):  # with any number of rows
+        if held and s.shape and not isinstance(s.shape[given.room.axis], int):  # with any number of rows
             self._rooms[s.name] = weakref.ref(given.room)
         return array
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -76,10 +75,9 @@ class Held:
     room: Room
     rows: int
 
-    @cached_property
-    def shape(self) -> Shape:
+    def __post_init__(self) -> None:
         shape, axis = self.room.shape, self.room.axis
-        return (*shape[:axis], self.rows, *shape[axis + 1 :])
+        self.shape: Shape = (*shape[:axis], self.rows, *shape[axis + 1 :])
 
     @property
     def ndim(self) -> int:
