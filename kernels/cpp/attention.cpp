@@ -105,7 +105,7 @@ template <int M, int N, isize LDB> void micro(isize k, const float* a, isize lda
 }
 
 // As many of the rows as one microkernel takes, so that all are about as high; returns how many.
-template <int N, isize LDB, int M = (N > NR ? 1 : MR)>
+template <int N, isize LDB, int M = MR>
 isize rows_of(isize rows, isize k, const float* a, isize lda, const float* b, isize ldb, float* c, isize ldc) {
   if constexpr (M == MR) {
     const isize parts = (rows + M - 1) / M;
@@ -210,13 +210,12 @@ struct Head {
   const float *q, *k, *v, *mask;
   float *y, *scratch;
   bool packed;  // the keys are there: those of the head before, which shares them
-  bool one;     // the rows are heads' queries at one place
-  bool packs;
+  bool heads_as_rows;
   i64 v_step = 0;
 
   void rows(i64 begin, i64 end) {
     if (!p.sk) return nothing(begin, end);
-    if (packs && p.d && !packed) pack_keys(k, p, scratch + l.keys);
+    if (in_panels() && p.d && !packed) pack_keys(k, p, scratch + l.keys);
     v_step = p.v_s;
     if (p.dv % W) {
       float* out = scratch + l.values;
@@ -230,9 +229,10 @@ struct Head {
   }
 
  private:
+  bool in_panels() const { return packs(p) && !heads_as_rows; }
   i64 visible(i64 row) const {
     if (!p.causal) return p.sk;
-    i64 n = (one ? 0 : row) + p.past + 1;
+    i64 n = (heads_as_rows ? 0 : row) + p.past + 1;
     return n < 0 ? 0 : least(n, p.sk);
   }
 
@@ -252,7 +252,7 @@ struct Head {
     if (!p.d) {
       for (i64 i = 0; i < count; i++)
         for (i64 j = 0; j < most; j++) s[i * l.score_stride + j] = 0;
-    } else if (packs) {
+    } else if (in_panels()) {
       for (i64 j = 0; j < most; j += PANEL)
         strip<NR, PANEL>(rows, proven(p.d), queries, proven(p.q_s), scratch + l.keys + j * p.d, PANEL, s + j, pitch);
     } else if (p.k_d == 1) {
@@ -267,10 +267,13 @@ struct Head {
       inverse[i] = weigh(row, n, mask ? mask + (first + i) * p.m_q : nullptr, p.m_k, float(p.scale), float(p.softcap));
       for (i64 j = n; j < most; j++) row[j] = 0;
     }
-    i64 t = 0;
-    if (!packs || count < FEW) attention::weighted(few, v, step, keys, out_pitch, out, out_pitch), t = l.out_stride;
-    for (; t + NR * W <= l.out_stride; t += NR * W) strip<NR, 0>(rows, keys, s, pitch, v + t, step, out + t, out_pitch);
-    if (t < l.out_stride) strip<1, 0>(rows, keys, s, pitch, v + t, step, out + t, out_pitch);
+    if (!in_panels() || count < FEW) {
+      attention::weighted(few, v, step, keys, out_pitch, out, out_pitch);
+    } else {
+      i64 t = 0;
+      for (; t + NR * W <= l.out_stride; t += NR * W) strip<NR, 0>(rows, keys, s, pitch, v + t, step, out + t, out_pitch);
+      if (t < l.out_stride) strip<1, 0>(rows, keys, s, pitch, v + t, step, out + t, out_pitch);
+    }
     for (i64 i = 0; i < count; i++) {
       float* to = y + (first + i) * p.y_s;
       const float* from = out + i * l.out_stride;
@@ -300,9 +303,9 @@ void run(Call& call) {
   const auto& b = *reinterpret_cast<const AttentionBufs*>(call.bufs);
   if (given.batch * given.heads == 0 || given.sq == 0 || given.dv == 0) return;
   const Places l{Layout(given)};
-  const bool one = given.sq == 1 && given.rep > 1 && given.heads % given.rep == 0;
-  const AttentionParams p = one ? in_one(given) : given;
-  const i64 heads = p.batch * p.heads, threads = pool_threads(call.pool), least_rows = one ? 1 : ROWS;
+  const bool heads_as_rows = given.sq == 1 && given.rep > 1 && given.heads % given.rep == 0;
+  const AttentionParams p = heads_as_rows ? in_one(given) : given;
+  const i64 heads = p.batch * p.heads, threads = pool_threads(call.pool), least_rows = heads_as_rows ? 1 : ROWS;
   // Whole heads share one packing of the keys, or one reading; they are split only to keep all threads busy.
   i64 pieces = (2 * threads + heads - 1) / heads;
   i64 span = threads == 1 || heads >= 2 * threads ? p.sq : round_up((p.sq + pieces - 1) / pieces, least_rows);
@@ -320,7 +323,7 @@ void run(Call& call) {
                 no_v ? nullptr : b.v.as<float>() + p.voff + n * p.v_b + kv * p.v_h,
                 no_mask ? nullptr : b.mask.as<float>() + p.moff + n * p.m_b + h * p.m_h,
                 b.y.as<float>() + p.yoff + n * p.y_b + h * p.y_h,
-                reinterpret_cast<float*>(call.scratch) + thread * l.total, false, one, packs(given)};
+                reinterpret_cast<float*>(call.scratch) + thread * l.total, false, heads_as_rows};
       head.packed = head.k && head.k == last;
       last = head.k;
       head.rows(piece * span, least(p.sq, (piece + 1) * span));
