@@ -1,7 +1,9 @@
-"""A plugin of the tests: a browser or a page that crashes fails the test that it crashed in, and no other.
+"""A plugin of the tests: a browser or a page that crashes does not fail the tests behind the one that it crashed in.
 
 Fixtures of modules and sessions keep pages for many tests. Where a test fails since its page, or the browser, is gone, they are taken
-down behind it, so that the next test that asks for one opens it anew. Nothing is run a second time.
+down behind it, so that the next test that asks for one opens it anew. That test is run once more, in another page (``--only-rerun`` in
+``pyproject.toml``): a page can ask for what its process does not survive, but once in ten thousand tests a browser ends on its own. It is
+told at the end; what crashes twice fails.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from playwright.sync_api import Browser, Error
 
 GONE = ("Target crashed", "Page crashed", "has been closed", "Connection closed")
 OPENERS = {"browser", "browser_type", "launch_browser"}
-SAID = "The browser or a page of it crashed or was closed in this test; the tests behind it are given another."
+SAID = "The browser or a page of it crashed or was closed in this test; it is given another once, as are the tests behind it."
 gone = pytest.StashKey[bool]()
 
 
@@ -61,3 +63,8 @@ def _take_down(item: pytest.Item) -> None:
                 fixture.finish(item._request)  # type: ignore[attr-defined]
             except Exception as error:
                 item.add_report_section("teardown", "crash", f"{name}: {error}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    for report in terminalreporter.getreports("rerun"):
+        terminalreporter.write_line(f"RERUN {report.nodeid}: the browser or its page crashed", yellow=True)
