@@ -30,7 +30,7 @@ def test_products_are_those_of_the_reference() -> None:
     compared = 0
     for index in range(60):
         case = cases.case(5, index, r"^com.microsoft.MatMulNBits$")
-        wide = [a for a in map(numpy_helper.to_array, case.model.graph.initializer) if a.dtype.kind == "f"]
+        wide = [a for a in map(numpy_helper.to_array, case.model.graph.initializer) if a.dtype.kind in "fV"]  # V: bfloat16
         if not all(np.isfinite(a.astype(np.float64)).all() for a in (*wide, *(a for feeds in case.runs for a in feeds.values()))):
             continue
         try:
@@ -40,9 +40,9 @@ def test_products_are_those_of_the_reference() -> None:
         ours = blocks.wanted(case)
         assert ours is not None
         for made, (want, *_) in zip(theirs, ours, strict=True):
-            with np.errstate(over="ignore"):
+            with np.errstate(over="ignore", invalid="ignore"):
                 y = made[0].astype(want.low.dtype)
-            inside = (want.low <= y) & (y <= want.high)
+                inside = (want.low <= y) & (y <= want.high)
             assert (inside | want.free).all(), index
             compared += y.size
     assert compared > 5000

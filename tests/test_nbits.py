@@ -24,7 +24,7 @@ ROWS = [(1, 1), (1, 2), (3, 1), (1, 4), (5, 1), (3, 11), (0, 2)]
 def codes_of(packed: Array, bits: int) -> Array:
     """The codes along the last axis of bytes, low bits first."""
     shifts = np.arange(0, 8, bits, dtype=np.uint8)
-    return np.asarray((packed[..., None] >> shifts & ((1 << bits) - 1)).reshape(*packed.shape[:-1], -1))
+    return np.asarray((packed[..., None] >> shifts & ((1 << bits) - 1)).reshape(*packed.shape[:-1], packed.shape[-1] * 8 // bits))
 
 
 def middles(tensors: dict[str, Array], rng: np.random.Generator, n: int, blocks: int, bits: int, zero: str) -> Array:

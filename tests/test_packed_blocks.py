@@ -33,7 +33,7 @@ def weights(k: int, n: int, bits: int, zero: str = "", half: bool = False, seed:
     middle = middles(tensors, rng, n, blocks, bits, zero)
     codes = codes_of(tensors["B"], bits).astype(np.float64)
     found = (codes - middle[..., None]) * tensors["scales"].reshape(n, blocks, 1).astype(np.float64)
-    return tensors, found.reshape(n, -1)[:, :k].T
+    return tensors, found.reshape(n, blocks * 32)[:, :k].T
 
 
 def product(x: str, y: str, k: int, n: int, bits: int, level: int = 4, zero: str = "", name: str = "") -> Any:

@@ -45,12 +45,36 @@ def _params(node: Node) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def _params_of_several(node: Node) -> dict[str, Any]:
+    """``node.params["products"]``: those of each product by meaning."""
+    a, p = node.ins["a"], node.params
+    ys, biases = list(node.outs.values()), [node.ins.get(name) for name in ("bias", "bias1", "bias2")]
+    given = [activation_params(Node(MATMUL_NBITS, {}, one)) for one in p["products"]]
+    return {
+        "m": a.shape[-2], "k": a.shape[-1], "bits": p["bits"], "block": p["block"], "rounded": int(p["rounded"]),
+        "packed": int(p.get("packed", 0)), "aoff": a.offset, "a_rs": a.strides[-2], "n": [y.shape[-1] for y in ys],
+        "bias_ms": [0 if bias is None else bias.strides[0] for bias in biases],
+        "bias_ns": [0 if bias is None else bias.strides[1] for bias in biases],
+        "alpha": [one.get("alpha", 1.0) for one in p["products"]], **{name: [one[name] for one in given] for name in given[0]},
+    }  # fmt: skip
+
+
 MATMUL_NBITS = Kernel(
     "matmul_nbits",
     ">y a b scale? shift? bias? residual?",
     "m n k bits block rounded packed aoff a_rs yoff y_rs bias_ms bias_ns res_off res_rs act alpha:f act_a:f act_b:f",
     _params,
     ("epilogue", "strided", "smooth"),
+    {"act": ACTIVATIONS},
+)
+
+#: What two or three such products of one ``a`` are to one step, which takes ``a`` once.
+MATMULS_NBITS = Kernel(
+    "matmuls_nbits",
+    ">y >y1 >y2? a b scale? shift? bias? b1 scale1? shift1? bias1? b2? scale2? shift2? bias2?",
+    "m k bits block rounded packed aoff a_rs n[3] bias_ms[3] bias_ns[3] act[3] alpha[3]:f act_a[3]:f act_b[3]:f",
+    _params_of_several,
+    ("strided", "smooth"),
     {"act": ACTIVATIONS},
 )
 

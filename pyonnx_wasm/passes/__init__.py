@@ -3,7 +3,7 @@
 A pass takes a graph and rewrites it; :func:`run` verifies the graph after each. The graph that they leave is what every target
 lowers (``program.partition``). What is said of nodes when they are lowered takes them and gives others, and leaves the graph alone:
 ``keep_state`` for all targets; what suits one alone, for the core
-``channels_last``, ``pack_products``, ``pack_blocks``, ``pack_weights``, ``combine_bytes`` and ``write_through``, for GPUs
+``channels_last``, ``pack_products``, ``pack_blocks``, ``pack_weights``, ``combine_bytes``, ``write_through`` and ``together``, for GPUs
 ``gpu.halves.read_halves`` and ``gpu.split.split_large``.
 
 A new pass is a function of a graph, in a file of its own, that replaces nodes through :class:`~.rewrite.Rewriter` and gives the same
@@ -31,6 +31,7 @@ from .norm import fuse_norms
 from .pack import pack_weights
 from .simplify import simplify
 from .state import Kept, Pair, keep_state
+from .together import together
 from .verify import verify
 from .wide import keep_wide
 
@@ -47,6 +48,7 @@ __all__ = [
     "pack_products",
     "pack_weights",
     "run",
+    "together",
     "verify",
     "write_through",
 ]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..ir import Graph, IRError, Node, Storage, Value, reachable
-from ..passes import Pair, channels_last, combine_bytes, keep_state, pack_blocks, pack_products, pack_weights, write_through
+from ..passes import Pair, channels_last, combine_bytes, keep_state, pack_blocks, pack_products, pack_weights, together, write_through
 from ..tensor import COPY
 from ..tensor.packed import bytes_of
 from .assemble import Assembler
@@ -102,7 +102,8 @@ def lower(parts: Parts, optimise: bool = True) -> Lowered:
         bodies = dict(zip(bodies, rest, strict=True))
         _enlist(parts, init)
         bodies = {body: write_through(nodes, body.output_storages(), body.reads) for body, nodes in bodies.items()}
-        main = write_through(main, graph.output_storages(), graph.reads)
+        bodies = {body: together(nodes) for body, nodes in bodies.items()}
+        main = together(write_through(main, graph.output_storages(), graph.reads))
         plain = [*parts.main, *(node for nodes in (*parts.bodies.values(), *bodies.values()) for node in nodes)]
         _take_over(parts.init, [*init, *main, *plain], read, parts.weights, parts.table)
         inner = {v.storage for nodes in bodies.values() for node in nodes for v in node.inputs()}

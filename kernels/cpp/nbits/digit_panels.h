@@ -33,7 +33,7 @@ struct DigitPanels {
   static isize steps(i64 block) { return block >= PANEL_DEPTH ? 1 : PANEL_DEPTH / proven(block); }
 
   static bool fit(const MatmulNbitsParams& p) {
-    return p.rounded > 1 && p.block % 32 == 0 && p.block <= 512 && grouped(p.bits, p.block);
+    return p.rounded > 1 && p.block % 32 == 0 && p.block <= 512 && grouped(p.bits, p.block) && qgemm::quads() != qgemm::Quads::SATURATING;
   }
 
   // False where a number is not finite, or a block too small to be scaled. own: of own_bytes for each thread.

@@ -1,6 +1,5 @@
 // Groups of codes of 4 or 8 bits (nbits/groups.h) against few rows: each number of a row is given as signed bytes, its digits in base 256,
-// whose products with four codes of each column of a group are summed by one instruction. Groups that lie far apart are read side by side:
-// memory answers several runs sooner than one, as it waits for the addresses of each page.
+// whose products with four codes of each column of a group are summed by one instruction; or with two, in 16 bits.
 #pragma once
 #include "nbits/groups.h"
 
@@ -10,9 +9,9 @@ namespace nbits {
 
 constexpr int SET = 4;  // groups that are summed at once
 #if defined(__wasm__)
-constexpr int RUNS = 4 * SET;  // and read side by side
+constexpr int RUNS = 2 * SET;  // and read side by side
 constexpr isize SHARE = 8;     // groups of which threads take several
-constexpr isize TURN = 128;    // codes of each of their columns at a time, or a block
+constexpr isize TURN = 256;     // codes of each of their columns at a time, or a block
 #else
 constexpr int RUNS = SET;  // in memory of huge pages
 constexpr isize SHARE = SET, TURN = MAX_EXTENT;
@@ -40,11 +39,30 @@ inline Bytes shifted(Bytes v) { return wasm_u16x8_shr(v, 4); }
 inline VI digit_dot(VI sum, Bytes codes, int32_t digits) {
   return (VI)wasm_i32x4_relaxed_dot_i8x16_i7x16_add(wasm_i32x4_splat(digits), codes, (v128_t)sum);
 }
+// Lanes of sums of two products in 16 bits, and what two of them are together.
+inline Bytes pair_dot(Bytes sum, Bytes codes, int32_t digits) {
+  return wasm_i16x8_add(sum, wasm_i16x8_relaxed_dot_i8x16_i7x16(wasm_i32x4_splat(digits), codes));
+}
+inline VI pairs_added(Bytes sum) { return (VI)wasm_i32x4_extadd_pairwise_i16x8(sum); }
 inline Words4 sums_of_fours(Digits16 v) { return (Words4)wasm_i32x4_extadd_pairwise_i16x8(wasm_i16x8_extadd_pairwise_i8x16((v128_t)v)); }
-#else
+#elif defined(__AVX512F__)
 inline Bytes low_nibbles() { return _mm512_set1_epi8(15); }
 inline Bytes shifted(Bytes v) { return _mm512_srli_epi16(v, 4); }
 PWX_QUADS inline VI digit_dot(VI sum, Bytes codes, int32_t digits) { return (VI)_mm512_dpbusd_epi32((__m512i)sum, codes, _mm512_set1_epi32(digits)); }
+inline Bytes pair_dot(Bytes sum, Bytes codes, int32_t digits) {
+  return _mm512_add_epi16(sum, _mm512_maddubs_epi16(codes, _mm512_set1_epi32(digits)));
+}
+inline VI pairs_added(Bytes sum) { return (VI)_mm512_madd_epi16(sum, _mm512_set1_epi16(1)); }
+#else
+inline Bytes low_nibbles() { return _mm256_set1_epi8(15); }
+inline Bytes shifted(Bytes v) { return _mm256_srli_epi16(v, 4); }
+PWX_QUADS inline VI digit_dot(VI sum, Bytes codes, int32_t digits) { return (VI)_mm256_dpbusd_avx_epi32((__m256i)sum, codes, _mm256_set1_epi32(digits)); }
+inline Bytes pair_dot(Bytes sum, Bytes codes, int32_t digits) {
+  return _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, _mm256_set1_epi32(digits)));
+}
+inline VI pairs_added(Bytes sum) { return (VI)_mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
+#endif
+#if !defined(__wasm__)
 inline Words4 sums_of_fours(Digits16 v) {
   return (Words4)_mm_madd_epi16(_mm_maddubs_epi16(_mm_set1_epi8(1), (__m128i)v), _mm_set1_epi16(1));
 }
@@ -105,9 +123,10 @@ struct DigitRows {
   }
 };
 
-// Adds products of M rows with `count` blocks of G groups, from `first` on, to `total`.
-template <int G, int M, int DIGITS, int BITS>
-[[gnu::noinline]] PWX_QUADS void group_sums(const Weights& w, const Group* groups, const DigitRows& rows, isize first, isize count, VF* total) {
+// Adds products of M rows with `count` blocks of G groups, from `first` on, to `total`. PAIRED: of codes of 4 bits, sums of two products are
+// summed in 16 bits; 8 of them, those of 32 codes, are at most 8 * 2 * 15 * 128.
+template <int G, int M, int DIGITS, int BITS, bool PAIRED>
+[[gnu::always_inline]] inline void sum_groups(const Weights& w, const Group* groups, const DigitRows& rows, isize first, isize count, VF* total) {
   typedef int32_t Quad __attribute__((may_alias));
   const Bytes mask = low_nibbles();
   const isize block = w.block, apart = w.count;
@@ -135,6 +154,7 @@ template <int G, int M, int DIGITS, int BITS>
         for (int g = 0; g < G; g++) acc[g][i][d] = splat_i(begin[i * apart * DIGITS + d]);
     isize left = block;
     do {
+      [[maybe_unused]] Bytes pairs[G][M][DIGITS] = {};
 #pragma unroll
       for (int word = 0; word < 4; word++) {
         Bytes taken[G][2];
@@ -158,12 +178,18 @@ template <int G, int M, int DIGITS, int BITS>
               const int32_t digits = a[i][(word * 2 + p) * DIGITS + d];
 #pragma unroll
               for (int g = 0; g < G; g++) {
-                VI& sum = acc[g][i][d];
-                sum = digit_dot(sum, taken[g][p], digits);
-                pin(sum);
+                if constexpr (PAIRED) pairs[g][i][d] = pair_dot(pairs[g][i][d], taken[g][p], digits), pin(pairs[g][i][d]);
+                else acc[g][i][d] = digit_dot(acc[g][i][d], taken[g][p], digits), pin(acc[g][i][d]);
               }
             }
       }
+      if constexpr (PAIRED)
+#pragma unroll
+        for (int g = 0; g < G; g++)
+#pragma unroll
+          for (int i = 0; i < M; i++)
+#pragma unroll
+            for (int d = 0; d < DIGITS; d++) acc[g][i][d] += pairs_added(pairs[g][i][d]);
 #pragma unroll
       for (int i = 0; i < M; i++) {
         a[i] += 8 * DIGITS;
@@ -203,66 +229,21 @@ template <int G, int M, int DIGITS, int BITS>
     for (int i = 0; i < M; i++) total[g * M + i] = sums[g][i];
 }
 
+template <int G, int M, int DIGITS, int BITS>
+[[gnu::noinline]] PWX_QUADS void in_quads(const Weights& w, const Group* groups, const DigitRows& rows, isize first, isize count, VF* total) {
+  sum_groups<G, M, DIGITS, BITS, false>(w, groups, rows, first, count, total);
+}
+template <int G, int M, int DIGITS>
+[[gnu::noinline]] void in_pairs(const Weights& w, const Group* groups, const DigitRows& rows, isize first, isize count, VF* total) {
+  sum_groups<G, M, DIGITS, 4, true>(w, groups, rows, first, count, total);
+}
+
 // What shifts take off the products of m rows with a group.
 [[gnu::noinline]] inline void take_off(const Weights& w, const Group& group, const DigitRows& rows, isize m, VF* total) {
   for (isize b = 0; b < w.count; b++) {
     const VF offset = group.offset(w, b);
     for (isize i = 0; i < m; i++) total[i] -= offset * splat(rows.sums[i * w.count + b]);
   }
-}
-
-struct DigitSums {
-  using Sums = void (*)(const Weights&, const Group*, const DigitRows&, isize, isize, VF*);
-  Sums one, two;  // rows: of a set, of half a set
-
-  template <int DIGITS, int BITS> static DigitSums of() {
-    return {group_sums<SET, 1, DIGITS, BITS>, group_sums<SET / 2, 2, DIGITS, BITS>};
-  }
-};
-
-// How far groups lie apart that are read side by side, of n: the most of them with which the fewest are summed in vain.
-inline isize apart_of(isize n) {
-  isize best = 0, least_sums = 0;
-  for (isize runs = RUNS; runs > 0; runs -= SET) {
-    const isize apart = (n + runs - 1) / runs, sums = gemm::round_up(n / apart, SET) * apart + (n % apart && n / apart % SET == 0 ? n % apart * SET : 0);
-    if (!best || sums < least_sums) best = apart, least_sums = sums;
-  }
-  return best;
-}
-
-// Groups [first, last) of columns of q. Numbers are of so many digits. memory: of a set of groups, of `each` bytes.
-inline void digit_groups(const Weights& w, const DigitRows& rows, int digits, const gemm::Product& q, isize first, isize last, char* memory,
-                         isize each) {
-  const DigitSums sums = digits == 3 ? DigitSums::of<3, 4>() : w.bits == 4 ? DigitSums::of<2, 4>() : DigitSums::of<2, 8>();
-  const isize apart = w.packed ? apart_of(last - first) : (last - first + SET - 1) / SET, deep = gemm::most(TURN / w.block, 1);
-  const isize whole = w.packed ? w.n / TOGETHER : 0;
-  for (isize s = first; s < first + apart; s++) {
-    Group groups[RUNS];
-    isize at[RUNS];
-    int n = 0;
-    for (isize g = s; g < last; g += apart, n++)
-      at[n] = g, groups[n] = g < whole ? Group::at(w, g) : Group(w, g, w.packed ? memory : memory + n * each);
-    for (; n % SET; n++) at[n] = at[n - 1], groups[n] = groups[n - 1];
-    for (isize i = 0, taken; i < q.m; i += taken) {
-      taken = q.m - i >= 2 ? 2 : 1;
-      const DigitRows some = rows.from(i, digits);
-      VF total[RUNS * 2] = {};
-      if (w.shifts)
-        for (int g = 0; g < n; g++) take_off(w, groups[g], some, taken, total + g * taken);
-      for (isize b = 0, blocks; b < w.count; b += blocks) {
-        blocks = least(deep, w.count - b);
-        for (int g = 0; g < n; g += SET / taken)
-          (taken == 1 ? sums.one : sums.two)(w, groups + g, some, b, blocks, total + g * taken);
-      }
-      for (int g = 0; g < n; g++)
-        for (isize r = 0; r < taken; r++) {
-          const isize j = at[g] * TOGETHER;
-          store_part(q.y + (i + r) * q.y_rs + j, total[g * taken + r], least(TOGETHER, q.n - j));
-        }
-    }
-  }
-  const isize j = first * TOGETHER;
-  for (isize i = 0; i < q.m; i++) q.e.finish(i, j, least(last * TOGETHER, q.n) - j, q.y + i * q.y_rs + j, false);
 }
 
 }  // namespace nbits

@@ -1,7 +1,7 @@
 // Few rows of a against weights that are unpacked as they are read, once for all rows. Products with codes are sums of floats, or, where a
 // may be rounded, exact sums of integers: each block of a as int16 in units of its largest magnitude / MOST.
 #pragma once
-#include "nbits/digits.h"
+#include "nbits/columns.h"
 #include "nbits/nibbles.h"
 #include "nbits/quads.h"
 #include "nbits/take.h"
@@ -9,6 +9,11 @@
 namespace nbits {
 
 constexpr isize FEW = 4;  // rows up to which weights are read once for all of them, without panels
+#if defined(__AVX2__) && !defined(__AVX512F__)
+constexpr isize PADDED = STEP;  // numbers behind a row, at most, for the last step of nibbles
+#else
+constexpr isize PADDED = 0;
+#endif
 
 // 32 codes times int16: lanes of sums.
 #if defined(__wasm__)
@@ -93,8 +98,8 @@ struct Unpacked {
   isize depth, count;
   // nibbles: `rounded` is of `spread_nibbles`; quads: the integers of `split_row`, where the floats of `rows` were; looked_up: the floats
   // of `spread_row`.
-  // split: `rounded` is the upper half of each number, `lower` the other (codes of 4 bits alone); digits: both are of `spread_digits`, and
-  // `begin` is of `begin_sums`.
+  // split: `rounded` is the upper half of each number, `lower` the other (codes of 4 bits alone); digits: both are of `spread_digits`, or,
+  // where it is 1, `rounded` is numbers as they are; `begin` is of `begin_sums` or `begin_shorts`.
   int16_t* lower = nullptr;
   int32_t* begin = nullptr;
   bool integers = false, split = false, nibbles = false, quads = false, looked_up = false;
@@ -103,10 +108,8 @@ struct Unpacked {
   Unpacked(char* memory, const Weights& w) : depth(w.count * w.block), count(w.count) {
     rows = reinterpret_cast<float*>(memory), sums = rows + FEW * depth, unit = sums + FEW * count;
     rounded = reinterpret_cast<int16_t*>(unit + FEW * count);
-#if defined(__AVX512F__) || !defined(__AVX2__)
-    lower = rounded + FEW * depth;
+    lower = rounded + FEW * (depth + PADDED);
     begin = reinterpret_cast<int32_t*>(lower + FEW * depth);
-#endif
 #if defined(__AVX512F__)
     spread = reinterpret_cast<float*>(begin + (grouped(w.bits, w.block) ? FEW * 3 * count : 0));
 #endif
@@ -115,12 +118,8 @@ struct Unpacked {
     Size each = Size(blocks(p)) * p.block * FEW * 6 + Size(blocks(p)) * 2 * FEW * 4;
 #if defined(__AVX512F__)
     each = each + (Size(blocks(p)) * p.block + STEP * 4) * FEW * 4;
-#elif defined(__AVX2__)
-    each = each + STEP * FEW * 2;
 #endif
-#if defined(__AVX512F__) || !defined(__AVX2__)
-    each = each + Size(blocks(p)) * p.block * FEW * 2 + Size(blocks(p)) * (grouped(p.bits, p.block) ? FEW * 3 * 4 : 0);
-#endif
+    each = each + (Size(blocks(p)) * p.block + PADDED) * FEW * 2 + Size(blocks(p)) * (grouped(p.bits, p.block) ? FEW * 3 * 4 : 0);
     return round_up(each, 64);
   }
 
@@ -133,13 +132,7 @@ struct Unpacked {
   static Size own_bytes(const MatmulNbitsParams& p) { return round_up(Size(blocks(p)) * (FEW + 2) * 4, 64); }
 
   // Whether sums of integers are as good as those of floats, and not slower.
-  bool exactly([[maybe_unused]] const Weights& w) const {
-#if defined(__AVX512F__)
-    return w.packed;
-#else
-    return lower;
-#endif
-  }
+  static bool exactly(const Weights& w) { return W == 4 || w.packed; }
   // Whether rows are taken as digits: where weights are packed, or put together quickly.
   static bool in_digits(const Weights& w) { return W > 4 ? w.packed : grouped(w.bits, w.block); }
 
@@ -186,13 +179,19 @@ struct Unpacked {
     split = halves;
     const isize planes = 8 / w.bits;
 #if defined(__AVX2__) && !defined(__AVX512F__)
-    nibbles = nibbles_fit(w);
+    nibbles = !by_digits && nibbles_fit(w);
     if (nibbles) {
       for (isize i = 0; i < m; i++) spread_nibbles(natural + i * depth, depth, rounded + i * nibbles_length(depth));
       return true;
     }
 #endif
 #if defined(PWX_GROUPS)
+    if (by_digits && w.bits == 8 && in_pairs()) {
+      digits = 1;
+      __builtin_memcpy(rounded, natural, size_t(m * depth * 2));
+      for (isize i = 0; i < m; i++) begin_shorts(natural + i * depth, count, w.block, w.shifts ? 0 : 128, begin + i * count);
+      return true;
+    }
     digits = by_digits ? split ? 3 : 2 : 0;
     if (digits) {
       const int zero = (w.shifts ? 0 : 1 << (w.bits - 1)) - (flips(w.bits) ? 128 : 0);
@@ -215,7 +214,7 @@ struct Unpacked {
   }
 
 #if defined(PWX_GROUPS)
-  DigitRows digit_rows() const { return {reinterpret_cast<const int8_t*>(rounded), depth * digits, count, begin, unit, sums}; }
+  DigitRows digit_rows() const { return {reinterpret_cast<const int8_t*>(rounded), depth * gemm::most(digits, 2), count, begin, unit, sums}; }
 #endif
 
   // Readies scales and factors of column j; rest[i]: what all offsets take off y[i].

@@ -8,7 +8,7 @@
 #include "gemm.h"
 #include "half.h"
 #include "params.h"
-#if defined(__wasm_relaxed_simd__) || defined(__AVX512F__)
+#if defined(__wasm_relaxed_simd__) || defined(__AVX2__)
 #define PWX_GROUPS
 #include "qgemm/tile.h"
 #endif
@@ -22,12 +22,15 @@ constexpr isize LANES = 16;  // codes of a plane: those of 16 bytes that lie at 
 
 inline i64 blocks(const MatmulNbitsParams& p) { return (p.k + p.block - 1) / p.block; }
 
-// Whether this machine reads rows by groups: one instruction adds products of four bytes, those of one operand with 8 bits, and sums of a
-// block stay below 2^31.
+// Whether sums of two products of bytes are all that one instruction gives, in 16 bits, and saturate there.
 #if defined(PWX_GROUPS)
+inline bool in_pairs() { return qgemm::quads() == (W > 4 ? qgemm::Quads::NONE : qgemm::Quads::SATURATING); }
+
+// Whether this machine reads rows by groups: one instruction adds products of bytes, and where two of them saturate, codes of 4 bits are
+// small enough for it (those of 8 are widened, nbits/shorts.h); sums of a block stay below 2^31.
 inline bool grouped(i64 bits, i64 block) {
-  const bool whole = qgemm::quads() == qgemm::Quads::UNSIGNED || qgemm::quads() == qgemm::Quads::SIGNED;
-  return whole && block % 32 == 0 && ((bits == 4 && block <= 512) || (bits == 8 && block <= 256));
+  if (block % 32 || (W == 4 && qgemm::quads() == qgemm::Quads::NONE)) return false;
+  return bits == 4 ? block <= 512 : bits == 8 && block <= 256;
 }
 #else
 constexpr bool grouped(i64, i64) { return false; }

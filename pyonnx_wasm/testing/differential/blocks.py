@@ -49,29 +49,37 @@ class Wanted:
 
 
 def wanted(case: Case, flush: bool = False) -> list[list[Wanted]] | None:
-    """The outputs of each run of a model of one operator on blocks, behind which rows of what it reads may be gathered; None for other
-    models, and for those that are none.
+    """The outputs of each run of a model of operators on blocks, beside which rows of what they read may be gathered; None for others, and
+    for what is no model.
 
     Args:
         flush: numbers below the smallest normal one may be 0.
     """
     nodes = case.model.graph.node
-    if not nodes or (nodes[0].domain, nodes[0].op_type) not in _OPERATORS or any(node.op_type != "Gather" for node in nodes[1:]):
+    if not nodes or not _on_blocks(nodes[0]) or any(node.op_type != "Gather" and not _on_blocks(node) for node in nodes[1:]):
         return None
     if [o.name for o in case.model.graph.output] != [node.output[0] for node in nodes]:
         return None
     stored = {t.name: numpy_helper.to_array(t) for t in case.model.graph.initializer}
-    given = {a.name: helper.get_attribute_value(a) for a in nodes[0].attribute}
+
+    def output(node: onnx.NodeProto, held: dict[str, Array]) -> Wanted:
+        if not _on_blocks(node):
+            return _as_they_are(held[node.input[0]][held[node.input[1]]])
+        given = {a.name: helper.get_attribute_value(a) for a in node.attribute}
+        return _of(node, given, [held.get(n) for n in node.input], flush, case.loose)
 
     def outputs(held: dict[str, Array]) -> list[Wanted]:
-        first = _of(nodes[0], given, [held.get(n) for n in nodes[0].input], flush, case.loose)
-        return [first, *(_as_they_are(held[node.input[0]][held[node.input[1]]]) for node in nodes[1:])]
+        return [output(node, held) for node in nodes]
 
     try:
         with np.errstate(all="ignore"):
             return [outputs({**stored, **feeds}) for feeds in case.runs]
     except (ValueError, KeyError, IndexError, TypeError, AttributeError):
         return None
+
+
+def _on_blocks(node: onnx.NodeProto) -> bool:
+    return (node.domain, node.op_type) in _OPERATORS
 
 
 def _as_they_are(y: Array) -> Wanted:

@@ -87,23 +87,35 @@ def _scales(m: Sketch, rng: np.random.Generator, shape: tuple[int, ...], dtype: 
 def matmul_nbits(m: Sketch, schema: Schema) -> None:
     bits, block = m.choice((4, 4, 8, 8, 2)), m.choice((16, 32, 32, 64, 128, 256, 512))
     k, n = _sizes(m, block, False)
-    count, dtype = -(-k // block), m.choice((FLOAT, FLOAT, FLOAT, FLOAT, *HALVES))
-    rng, flat, fixed = m._rng(True), m.chance(0.5), m.chance(0.85)
+    dtype, rng = m.choice((FLOAT, FLOAT, FLOAT, FLOAT, *HALVES)), m._rng(True)
+    with np.errstate(all="ignore"):
+        a = m.input(activations(m, _rows(m, k), k, block).astype(dtype))
+    level, point = m.choice((None, 0, 1, 2, 4, 4, 4)), m.choice(("", "", "packed", "packed", "float"))
+    _product(m, rng, a, k, n, bits, block, level, point, dtype)
+    # Queries, keys and values, some of which are not like the others.
+    for _ in range(m.integer(1, 4) if m.chance(0.3) else 0):
+        odd = m.chance(0.2)
+        width = m.choice((4, 8, 2)) if odd else bits
+        of = m.choice(("", "packed", "float")) if odd else point
+        _product(m, rng, a, k, m.choice((n, m.integer(1, 70))), width, block, 4 if odd else level, of, dtype)
+
+
+def _product(
+    m: Sketch, rng: np.random.Generator, a: str, k: int, n: int, bits: int, block: int, level: int | None, point: str, dtype: Any
+) -> None:
+    flat, fixed, count = m.chance(0.5), m.chance(0.85), -(-k // block)
 
     def held(array: Array) -> str:
         return m.const(array) if fixed else m.input(array)
 
     given = [held(_codes(m, rng, (n, count, block * bits // 8))), held(_scales(m, rng, (n * count,) if flat else (n, count), dtype))]
-    point, row = m.choice(("", "", "packed", "packed", "float")), -(-count * bits // 8)
+    row = -(-count * bits // 8)
     if point == "packed":
         given.append(held(rng.integers(0, 256, (n * row,) if flat else (n, row)).astype(np.uint8)))
     if point == "float":
         given.append(held(rng.uniform(0, (1 << bits) - 1, (n * count,) if flat else (n, count)).astype(dtype)))
     if m.chance(0.25):
         given += [*([] if point else [""]), "", held(rng.standard_normal(n).astype(dtype))]
-    with np.errstate(all="ignore"):
-        a = m.input(activations(m, _rows(m, k), k, block).astype(dtype))
-    level = m.choice((None, 0, 1, 2, 4, 4, 4))
     m.result(m.node("MatMulNBits", a, *given, domain=MICROSOFT, K=k, N=n, bits=bits, block_size=block, accuracy_level=level))
     for part in given[: 1 if flat else 2]:
         if n and m.chance(0.2):  # tied to an embedding
