@@ -15,11 +15,11 @@ struct DigitSums {
   // With 16 registers, what twelve sums leave is too little for two steps.
   template <int DIGITS, int BITS> static DigitSums quads() {
     constexpr int G = W == 8 ? SET / 2 : SET;
-    return {in_quads<G, 1, DIGITS, BITS>, in_quads<G / 2, 2, DIGITS, BITS>, G};
+    return {quad_sums<G, 1, DIGITS, BITS>, quad_sums<G / 2, 2, DIGITS, BITS>, G};
   }
-  template <int DIGITS> static DigitSums pairs() { return {in_pairs<SET / 2, 1, DIGITS>, in_pairs<SET / 4, 2, DIGITS>, SET / 2}; }
+  template <int DIGITS> static DigitSums pairs() { return {pair_sums<SET / 2, 1, DIGITS>, pair_sums<SET / 4, 2, DIGITS>, SET / 2}; }
   static DigitSums of(int digits, isize bits) {
-    if (bits == 8 && in_pairs()) return {in_shorts<SET, 1>, in_shorts<SET / 2, 2>, SET};
+    if (bits == 8 && in_pairs()) return {short_sums<SET, 1>, short_sums<SET / 2, 2>, SET};
     if (bits == 8) return quads<2, 8>();
     if (in_pairs()) return digits == 3 ? pairs<3>() : pairs<2>();
     return digits == 3 ? quads<3, 4>() : quads<2, 4>();

@@ -11,7 +11,7 @@ constexpr int SET = 4;  // groups that are summed at once
 #if defined(__wasm__)
 constexpr int RUNS = 2 * SET;  // and read side by side
 constexpr isize SHARE = 8;     // groups of which threads take several
-constexpr isize TURN = 256;     // codes of each of their columns at a time, or a block
+constexpr isize TURN = 256;    // codes of each of their columns at a time, or a block
 #else
 constexpr int RUNS = SET;  // in memory of huge pages
 constexpr isize SHARE = SET, TURN = MAX_EXTENT;
@@ -230,11 +230,11 @@ template <int G, int M, int DIGITS, int BITS, bool PAIRED>
 }
 
 template <int G, int M, int DIGITS, int BITS>
-[[gnu::noinline]] PWX_QUADS void in_quads(const Weights& w, const Group* groups, const DigitRows& rows, isize first, isize count, VF* total) {
+[[gnu::noinline]] PWX_QUADS void quad_sums(const Weights& w, const Group* groups, const DigitRows& rows, isize first, isize count, VF* total) {
   sum_groups<G, M, DIGITS, BITS, false>(w, groups, rows, first, count, total);
 }
 template <int G, int M, int DIGITS>
-[[gnu::noinline]] void in_pairs(const Weights& w, const Group* groups, const DigitRows& rows, isize first, isize count, VF* total) {
+[[gnu::noinline]] void pair_sums(const Weights& w, const Group* groups, const DigitRows& rows, isize first, isize count, VF* total) {
   sum_groups<G, M, DIGITS, 4, true>(w, groups, rows, first, count, total);
 }
 

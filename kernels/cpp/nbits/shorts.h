@@ -35,9 +35,9 @@ inline VI neighbours_added(VI first, VI second) {
 #endif
 }
 
-// As in_quads, of rows of int16.
+// As quad_sums, of rows of int16.
 template <int G, int M>
-[[gnu::noinline]] void in_shorts(const Weights& w, const Group* groups, const DigitRows& rows, isize first, isize count, VF* total) {
+[[gnu::noinline]] void short_sums(const Weights& w, const Group* groups, const DigitRows& rows, isize first, isize count, VF* total) {
   constexpr int WORDS = 4;  // of each column at a time
   const isize block = w.block, apart = w.count;
   const char* codes[G];
