@@ -83,7 +83,7 @@ def test_three_at_most_and_only_those_that_are_alike() -> None:
 
 
 def test_one_that_waits_for_another_stays_behind_it() -> None:
-    """Its residual is what the first gives; weights that are inputs are not known to be there before."""
+    """Its residual is what comes of the first."""
     tensors, nodes, wanted = several([16, 16, 16])
     more = [h.make_node("Sigmoid", ["y0"], ["s"]), h.make_node("Add", ["y1", "s"], ["out"])]
     made = model([*nodes[:2], *more, nodes[2]], tensors, K, {"out": T.FLOAT, "y2": T.FLOAT})
