@@ -8,14 +8,14 @@ const SMALLER = 0x1p-77;
 const LARGER = 0x1p+76;
 
 var<workgroup> raised: atomic<u32>;
-var<workgroup> known: bool;
+var<workgroup> known: u32;  // not bool, which NVIDIA's Vulkan driver loses in workgroup memory
 
 // Whether it holds for any lane of the workgroup, every lane of which asks once more only where it did.
 fn any_lane(holds: bool, index: u32) -> bool {
   if (holds) { atomicStore(&raised, 1u); }
   workgroupBarrier();
-  if (index == 0u) { known = atomicLoad(&raised) != 0u; }
-  return workgroupUniformLoad(&known);
+  if (index == 0u) { known = atomicLoad(&raised); }
+  return workgroupUniformLoad(&known) != 0u;
 }
 
 @compute @workgroup_size(256)

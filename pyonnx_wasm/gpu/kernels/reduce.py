@@ -62,8 +62,10 @@ def _formulas(dtype: DType, op: str) -> dict[str, str] | None:
         none = {"max": "from_bits(0xff800000u)", "min": "from_bits(0x7f800000u)", "prod": "1.0"}.get(op, "0.0")
         return {"part": "f32", "load": load, "merge": merge, "none": none, "result": "v / f32($n)" if op == "mean" else "v"}
     if dtype is DType.bool:
-        merge = {"max": "a || v", "min": "a && v"}.get(op, "")
-        return {"part": "bool", "load": "v", "merge": merge, "none": "false" if op == "max" else "true", "result": "v"} if merge else None
+        # As u32: NVIDIA's Vulkan driver loses bool in workgroup memory.
+        merge = {"max": "a | v", "min": "a & v"}.get(op, "")
+        none = "0u" if op == "max" else "1u"
+        return {"part": "u32", "load": "u32(v)", "merge": merge, "none": none, "result": "v != 0u"} if merge else None
     if dtype in WIDE:
         signed = dtype.is_signed
         less = "lts64" if signed else "ltu64"
