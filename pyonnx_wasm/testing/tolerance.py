@@ -55,8 +55,6 @@ class Row:
 TABLE = (
     Row("Elu", DEFAULT, 64, "as a function of the standard it subtracts 1 from an exponential, which cancels near 0"),
     Row("Selu", 16, 64, "as a function of the standard it subtracts gamma from gamma * exp(x), which cancels near 0"),
-    Row("Log", DEFAULT, 32, "WGSL's logarithm is good to 2^-21 between 0.5 and 2, where the result itself is near 0"),
-    Row("Asinh Atanh", DEFAULT, 16, "WGSL's logarithm is good to 2^-21 between 0.5 and 2, which small results are made of"),
     Row("Resize", DEFAULT, 8, "places in x are computed in float32, and cubic weights multiply the error of a place"),
     Row("RoiAlign", 8, 8, "what the suite expects of the largest sample are the numbers of another runtime"),
 )

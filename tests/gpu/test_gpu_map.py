@@ -1,5 +1,7 @@
 """Element-wise chains on the GPU."""
 
+import math
+
 import numpy as np
 import pytest
 from gpu_model import assert_same, both, graph, node
@@ -44,6 +46,36 @@ def test_binary(op: str, dtype: str) -> None:
     others = {"a": draw(2, 1, 1), "b": draw(2, 3, 65)}, {"a": draw(1, 0, 2), "b": draw(1, 1, 2)}
     for pairs in both(node(op, feeds), feeds, *others):
         assert_same(pairs)
+
+
+EXACTLY = {
+    "Div": (np.divide, 0), "Reciprocal": (np.reciprocal, 0), "Mod": (np.fmod, 0), "Log": (np.log, 2), "Asinh": (np.arcsinh, 3),
+    "Erf": (np.vectorize(math.erf), 3), "Atanh": (np.arctanh, 4), "Pow": (np.power, 8),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", EXACTLY)
+def test_units_in_the_last_place(op: str) -> None:
+    """Where what follows rounds to integers, as quantisation does, one is enough for another result."""
+    rng = np.random.default_rng(6)
+    x = (rng.standard_normal(20000) * np.exp2(rng.integers(-18, 12, 20000))).astype(np.float32)
+    y = (rng.standard_normal(20000) * np.exp2(rng.integers(-2, 5, 20000))).astype(np.float32)
+    whole = rng.integers(1, 60, 20000).astype(np.float32)
+    feeds = {"a": x}
+    if op == "Div":
+        feeds = {"a": x, "b": y}
+    elif op == "Mod":
+        feeds = {"a": np.concatenate([x, y, whole * 7]), "b": np.concatenate([y + np.copysign(1, y), y * 3, whole])}
+    elif op == "Pow":
+        feeds = {"a": np.abs(x) + 2.0**-10, "b": np.clip(y, -6, 6)}
+    elif op == "Log":
+        feeds = {"a": np.concatenate([np.abs(x), 1 + x / 2**16])}
+    elif op == "Atanh":
+        feeds = {"a": x / 2**15}
+    function, units = EXACTLY[op]
+    exact = function(*(v.astype(np.float64) for v in feeds.values())).astype(np.float32)
+    [[(_, got)]] = both(node(op, feeds, **({"fmod": 1} if op == "Mod" else {})), feeds)
+    assert np.all(np.abs(got - exact) <= units * np.spacing(np.abs(exact)))
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

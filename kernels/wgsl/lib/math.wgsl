@@ -30,13 +30,41 @@ fn clamp_nan(x: f32, lo: f32, hi: f32) -> f32 {
   y = select(y, hi, lt_f(hi, y));
   return select(y, x, is_nan(x));
 }
+// a - q b without rounding where they are of one size, from halves of 12 bits.
+fn head_of(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) & 0xfffff000u); }
+fn rest_of(a: f32, q: f32, b: f32) -> f32 {
+  let qh = head_of(q);
+  let bh = head_of(b);
+  return a - qh * bh - qh * (b - bh) - (q - qh) * bh - (q - qh) * (b - bh);
+}
+// The nearest quotient: WGSL's may be 2.5 units off, enough to round to another integer. Where the rest is no number, or halves of
+// it may be lost, it stays.
+fn div_f(a: f32, b: f32) -> f32 {
+  let q = a / b;
+  let rest = rest_of(a, q, b) / b;
+  let sound = abs(a) > 0x1p-100 && (bitcast<u32>(rest) & 0x7f800000u) != 0x7f800000u;
+  return select(q, q + rest, sound);
+}
+// The exponent and the logarithm of the rest, from ln(1/2) / 2 to ln(2) / 2, of a normal x > 0; fitted as in kernels/cpp/vmath.h. WGSL's
+// own logarithm is good to 2^-21, also where it is near 0.
+fn log_split(x: f32) -> vec2<f32> {
+  let i = bitcast<i32>(x) + 0x004afb0d;
+  let f = bitcast<f32>((i & 0x007fffff) + 0x3f3504f3) - 1.0;
+  let z = f * f;
+  let high = 0.14219552 + f * (-0.12405589 + f * (0.11888162 + f * (-0.11675652 + f * 0.06746641)));
+  let p = 0.33333313 + f * (-0.2500001 + f * (0.20002119 + f * (-0.16667996 + f * high)));
+  return vec2<f32>(f32((i >> 23u) - 127), f + (p * f * z - 0.5 * z));
+}
 // WGSL promises neither infinities nor subnormal numbers, and not every adapter has them: those are read by their bits.
 fn log_f(x: f32) -> f32 {
   let b = bitcast<u32>(x);
   if ((b & 0x7fffffffu) == 0u) { return from_bits(0xff800000u); }
-  if (b < 0x00800000u) { return log(f32(b)) - 103.27893; }
   if (b > 0x7f800000u) { return from_bits(0x7fc00000u); }
-  return select(log(x), x, b == 0x7f800000u);
+  if (b == 0x7f800000u) { return x; }
+  let small = b < 0x00800000u;
+  let parts = log_split(select(x, f32(b), small));
+  let exponent = parts.x - select(0.0, 149.0, small);
+  return exponent * 0.69335938 + (parts.y - exponent * 0.00021219444);
 }
 // What the built-in functions make of a NaN is left to the implementation too.
 fn exp_f(x: f32) -> f32 { return select(exp(x), x, is_nan(x)); }
@@ -76,13 +104,18 @@ fn erfc_positive(x: f32) -> f32 {
   let t = 1.0 / (1.0 + 0.3275911 * x);
   return t * (0.2548296 + t * (-0.28449672 + t * (1.4214138 + t * (-1.4531521 + t * 1.0614054)))) * exp_f(-x * x);
 }
+// The fits of kernels/cpp/vmath.h: near 0, and of the logarithm of 1 - erf, which has decayed beyond 3.5.
 fn erf_f(x: f32) -> f32 {
   let a = abs(x);
-  if (a < 0.5) {
-    let s = x * x;
-    return 1.1283792 * x * (1.0 + s * (-0.33333334 + s * (0.1 + s * (-0.023809524 + s * (0.0046296296 + s * -0.00075757576)))));
+  if (a < 1.0) {
+    let z = x * x;
+    let high = 0.0051883287 + z * (-0.00080102024 + z * 7.8538884e-05);
+    return x * (1.1283791 + z * (-0.37612626 + z * (0.112835854 + z * (-0.026853813 + z * high))));
   }
-  let y = 1.0 - erfc_positive(a);
+  let c = min(a, 3.5);
+  let high = -0.0008143225 + c * (-0.00094001467 + c * (0.00032469668 + c * (-4.8609076e-05 + c * 2.918299e-06)));
+  let p = 4.9236814e-08 + c * (-1.1283835 + c * (0.36344105 + c * (-0.1030841 + c * (0.019896448 + c * high))));
+  let y = 1.0 - exp_f(p - a * a);
   return select(y, -y, x < 0.0);
 }
 fn gelu_f(x: f32) -> f32 {
@@ -123,10 +156,15 @@ fn sinh_f(x: f32) -> f32 {
   return select(y, -y, x < 0.0);
 }
 fn cosh_f(x: f32) -> f32 { let e = exp_f(abs(x) - 0.6931472); return e + 0.25 / e; }
+// log(1 + t) for t >= 0: of the first bits of 1 + t, and of what they leave. Compilers of shaders take 1 + t - 1 for t.
+fn log1p_f(t: f32) -> f32 {
+  let u = head_of(1.0 + t);
+  let rest = (t - (u - 1.0)) / u;
+  return log_f(u) + select(rest * (1.0 - 0.5 * rest), 0.0, is_inf(t));
+}
 fn asinh_f(x: f32) -> f32 {
   let a = abs(x);
-  if (a < 0.05) { let s = x * x; return x * (1.0 + s * (-0.16666667 + s * 0.075)); }
-  let y = select(log_f(a + sqrt(a * a + 1.0)), log_f(a) + 0.6931472, a > 1e9);
+  let y = select(log1p_f(a + a * a / (1.0 + sqrt(a * a + 1.0))), log_f(a) + 0.6931472, a > 1e9);
   return select(y, -y, x < 0.0);
 }
 fn acosh_f(x: f32) -> f32 {
@@ -150,10 +188,25 @@ fn atan_f(x: f32) -> f32 {
   return select(y, -y, x < 0.0);
 }
 fn atanh_f(x: f32) -> f32 {
-  if (abs(x) < 0.05) { let s = x * x; return x * (1.0 + s * (0.33333334 + s * 0.2)); }
-  return 0.5 * log_f((1.0 + x) / (1.0 - x));
+  let a = abs(x);
+  let y = select(0.5 * log1p_f(2.0 * a / (1.0 - a)), from_bits(0x7f800000u), a == 1.0);
+  return select(y, -y, x < 0.0);
 }
 
+// a^b of a > 0: the whole part of b log2(a) is kept apart, so that the rest has all bits.
+fn exp2_of_product(a: f32, b: f32) -> f32 {
+  if (is_inf(a)) { return select(a, 0.0, b < 0.0); }
+  let bits = bitcast<u32>(a);
+  let small = bits < 0x00800000u;
+  let parts = log_split(select(a, f32(bits), small));
+  let exponent = parts.x - select(0.0, 149.0, small);
+  let most = head_of(b) * exponent;
+  let whole = round(most);
+  let rest = (most - whole) + (b - head_of(b)) * exponent + b * (parts.y * 1.442695);
+  let n = i32(clamp(whole + round(rest), -252.0, 254.0));
+  let scale = vec2<i32>(n >> 1u, n - (n >> 1u)) + 127;
+  return exp2(rest - round(rest)) * bitcast<f32>(scale.x << 23u) * bitcast<f32>(scale.y << 23u);
+}
 fn pow_f(a: f32, b: f32) -> f32 {
   if (b == 0.0) { return 1.0; }
   let whole = trunc(b) == b;
@@ -166,13 +219,15 @@ fn pow_f(a: f32, b: f32) -> f32 {
   if (is_nan(a) || is_nan(b)) { return from_bits(0x7fc00000u); }
   if (a == 0.0) { return select(0.0, from_bits(0x7f800000u), b < 0.0); }
   if (a < 0.0 && !whole) { return select(from_bits(0x7fc00000u), select(from_bits(0x7f800000u), 0.0, b < 0.0), is_inf(a)); }
-  let y = exp2(b * log2(abs(a)));
+  let y = exp2_of_product(abs(a), clamp(b, -0x1p33, 0x1p33));
   let odd = whole && abs(b) < 16777216.0 && (i32(abs(b)) & 1) == 1;
   return select(y, -y, a < 0.0 && odd);
 }
 fn fmod_f(a: f32, b: f32) -> f32 {
   if (is_inf(b) && !is_inf(a)) { return a; }
-  return a - b * trunc(a / b);
+  let r = rest_of(a, trunc(a / b), b);
+  let step = select(abs(b), -abs(b), a < 0.0);
+  return select(select(r, r - step, abs(r) >= abs(b)), r + step, r != 0.0 && (r < 0.0) != (a < 0.0));
 }
 fn mod_f(a: f32, b: f32) -> f32 {
   let r = fmod_f(a, b);

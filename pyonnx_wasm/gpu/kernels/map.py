@@ -241,13 +241,13 @@ def _zero(dtype: DType) -> str:
 
 _FLOAT: dict[str, Any] = {
     "neg": "-{x}", "abs": "abs({x})", "sign": "sign_nan({x})", "floor": "floor({x})", "ceil": "ceil({x})", "round": "round({x})",
-    "trunc": "trunc({x})", "sqrt": "sqrt({x})", "rsqrt": "(1.0 / sqrt({x}))", "recip": "(1.0 / {x})", "exp": "exp_f({x})",
+    "trunc": "trunc({x})", "sqrt": "sqrt({x})", "rsqrt": "(1.0 / sqrt({x}))", "recip": "div_f(1.0, {x})", "exp": "exp_f({x})",
     "log": "log_f({x})",
     "sin": "sin_f({x})", "cos": "cos_f({x})", "tan": "tan_f({x})", "asin": "asin_f({x})", "acos": "acos_f({x})", "atan": "atan_f({x})",
     "sinh": "sinh_f({x})", "cosh": "cosh_f({x})", "tanh": "tanh_f({x})", "asinh": "asinh_f({x})", "acosh": "acosh_f({x})",
     "atanh": "atanh_f({x})", "erf": "erf_f({x})", "sigmoid": "sigmoid_f({x})", "relu": "relu_f({x})", "silu": "silu_f({x})",
     "gelu": "gelu_f({x})", "gelu_tanh": "gelu_tanh_f({x})", "softplus": "softplus_f({x})", "hardswish": "hardswish_f({x})",
-    "isnan": "is_nan({x})", "isinf": "", "add": "({x} + {y})", "sub": "({x} - {y})", "mul": "({x} * {y})", "div": "({x} / {y})",
+    "isnan": "is_nan({x})", "isinf": "", "add": "({x} + {y})", "sub": "({x} - {y})", "mul": "({x} * {y})", "div": "div_f({x}, {y})",
     "mod": "mod_f({x}, {y})", "fmod": "fmod_f({x}, {y})", "min": "min_nan({x}, {y})", "max": "max_nan({x}, {y})",
     "eq": "eq_f({x}, {y})", "lt": "lt_f({x}, {y})", "le": "le_f({x}, {y})", "prelu": "select({x}, {x} * {y}, lt_f({x}, 0.0))",
     "clamp": "clamp_nan({x}, {y}, {z})", "fma": "({x} * {y} + {z})", "elu": "elu_f({x}, {y})",
