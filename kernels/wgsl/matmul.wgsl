@@ -70,6 +70,27 @@ fn left(row: i32, k: i32) -> vec4<f32> {
   return v;
 }
 
+#if along
+// Four neighbours along k of one column of b.
+fn right(load: u32, k: i32, column: i32) -> vec4<f32> {
+  var v = vec4<f32>(0.0);
+  if (column >= $n) { return v; }
+  let at = b_base + k + column * $b_cs;
+#if b4
+  if (k < $k) { v = b_get4(u32(at) / 4u); }
+#else
+  if (k < $k) { v.x = b_get(u32(at)); }
+  if (k + 1 < $k) { v.y = b_get(u32(at + 1)); }
+  if (k + 2 < $k) { v.z = b_get(u32(at + 2)); }
+  if (k + 3 < $k) { v.w = b_get(u32(at + 3)); }
+#endif
+  return v;
+}
+
+fn store(i: i32, j: i32, sum: f32) {
+  if (i < $m && j < $n) { y_put(u32(y_base + i * $y_rs + j), finish(i, j, sum)); }
+}
+#else
 // Four neighbouring columns of one row of b.
 fn right(load: u32, k: i32, column: i32) -> vec4<f32> {
   var v = vec4<f32>(0.0);
@@ -97,6 +118,7 @@ fn store(i: i32, j: i32, sum: vec4<f32>) {
   for (var c = 0; c < min(4, $n - j); c++) { y_put(at + u32(c), finish(i, j + c, sum[c])); }
 #endif
 }
+#endif
 
 @compute @workgroup_size(${lanes})
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) index: u32) {

@@ -6,23 +6,22 @@
 const PER = 32 / ${bits};
 const MASK = (1u << ${bits}u) - 1u;
 
-// What is taken off the codes of a block, times the scale.
-fn offset_of(block: u32, scale: f32) -> f32 {
-#if shift.uint8
-  return f32(shift_get(block)) * scale;
-#elif shift
-  return shift_get(block);
+// What a code is less, times the scale where it is a float.
+fn zero_of(block: u32) -> f32 {
+#if shift
+  return f32(shift_get(block));
 #else
-  return f32(1u << (${bits}u - 1u)) * scale;
+  return f32(1u << (${bits}u - 1u));
 #endif
 }
 
-// The weight of a column at k, which is below $depth.
-fn weight(k: i32, column: i32) -> f32 {
-  let code = f32((b_get(u32(column * $words + k / PER)) >> u32(k % PER * ${bits})) & MASK);
-  let block = u32(column * $blocks + k / $block);
-  let scale = scale_get(block);
-  return code * scale - offset_of(block, scale);
+// What is taken off the codes of a block, times the scale.
+fn offset_of(zero: f32, scale: f32) -> f32 {
+#if shift !shift.uint8
+  return zero;
+#else
+  return zero * scale;
+#endif
 }
 #else
 fn weight(k: i32, column: i32) -> f32 { return b_get(u32(column * $depth + k)); }
@@ -50,26 +49,70 @@ fn left(row: i32, k: i32) -> vec4<f32> {
   var v = vec4<f32>(0.0);
   if (row >= $rows) { return v; }
   let at = u32($aoff + row * $a_rs + k);
+#if a4
+  if (k < $depth) { v = a_get4(at / 4u); }
+#else
   if (k < $depth) { v.x = a_get(at); }
   if (k + 1 < $depth) { v.y = a_get(at + 1u); }
   if (k + 2 < $depth) { v.z = a_get(at + 2u); }
   if (k + 3 < $depth) { v.w = a_get(at + 3u); }
+#endif
   return v;
 }
 
+#if scale
+// A word of codes, its scale, and what holds its zero, from a bit on. Nothing is done with them yet, as they are still on their way.
+// Of the loads of a lane, those that follow each other share a word.
+const SHARE = min(u32(PER) / 4u, ${right_loads}u);
+var<private> fetched: vec4<u32>;
+
+fn right(load: u32, k: i32, column: i32) -> vec4<u32> {
+  if (load % SHARE > 0u) { return fetched; }
+  fetched = vec4<u32>(0u);
+  if (k < $depth && column < $columns) {
+    let block = u32(column * $blocks + k / ${block});
+    fetched.x = b_get(u32(column * $words + k / PER));
+    fetched.y = bitcast<u32>(scale_get(block));
+#if shift.uint8
+    fetched.z = shift_word(block);
+    fetched.w = (block + u32($shift_at)) % 4u * 8u;
+#else
+    fetched.z = bitcast<u32>(zero_of(block));
+#endif
+  }
+  return fetched;
+}
+
+// Weights k to k + 3.
+fn decoded(k: i32, v: vec4<u32>) -> vec4<f32> {
+  let codes = (vec4<u32>(v.x >> u32(k % PER * ${bits})) >> (vec4<u32>(0u, 1u, 2u, 3u) * ${bits}u)) & vec4<u32>(MASK);
+  let scale = bitcast<f32>(v.y);
+#if shift.uint8
+  let zero = f32((v.z >> v.w) & 255u);
+#else
+  let zero = bitcast<f32>(v.z);
+#endif
+  let weights = vec4<f32>(codes) * scale - offset_of(zero, scale);
+#if a4
+  return weights;
+#else
+  return select(weights, vec4<f32>(0.0), vec4<i32>(k) + vec4<i32>(0, 1, 2, 3) >= vec4<i32>($depth));
+#endif
+}
+#else
 fn right(load: u32, k: i32, column: i32) -> vec4<f32> {
   var v = vec4<f32>(0.0);
-  if (k >= $depth) { return v; }
-  if (column < $columns) { v.x = weight(k, column); }
-  if (column + 1 < $columns) { v.y = weight(k, column + 1); }
-  if (column + 2 < $columns) { v.z = weight(k, column + 2); }
-  if (column + 3 < $columns) { v.w = weight(k, column + 3); }
+  if (column >= $columns) { return v; }
+  if (k < $depth) { v.x = weight(k, column); }
+  if (k + 1 < $depth) { v.y = weight(k + 1, column); }
+  if (k + 2 < $depth) { v.z = weight(k + 2, column); }
+  if (k + 3 < $depth) { v.w = weight(k + 3, column); }
   return v;
 }
+#endif
 
-fn store(i: i32, j: i32, sum: vec4<f32>) {
-  if (i >= $rows) { return; }
-  for (var c = 0; c < min(4, $columns - j); c++) { y_put(u32($yoff + i * $y_rs + j + c), finish(i, j + c, sum[c])); }
+fn store(i: i32, j: i32, sum: f32) {
+  if (i < $rows && j < $columns) { y_put(u32($yoff + i * $y_rs + j), finish(i, j, sum)); }
 }
 
 @compute @workgroup_size(${lanes})
@@ -120,15 +163,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     let k = pack * PACK;
 #for c ${columns}
     let words${c} = b_get4(u32(column${c} * ($words / 4) + pack));
-    let block${c} = u32(column${c} * $blocks + k / $block);
+    let block${c} = u32(column${c} * $blocks + k / ${block});
     let scale${c} = scale_get(block${c});
-#if shift.uint8
-    let zero${c} = f32(shift_get(block${c}));
-#elif shift
-    let zero${c} = shift_get(block${c});
-#else
-    let zero${c} = f32(1u << (${bits}u - 1u));
-#endif
+    let zero${c} = zero_of(block${c});
 #for r ${lines}
     var part${r}_${c} = 0.0;
 #end
@@ -186,9 +223,9 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
 #if scale
     for (var word = i32(index % 8u); word * PER < $depth; word += 8) {
       let codes = b_get(u32(column * $words + word));
-      let block = u32(column * $blocks + word * PER / $block);
+      let block = u32(column * $blocks + word * PER / ${block});
       let scale = scale_get(block);
-      let offset = offset_of(block, scale);
+      let offset = offset_of(zero_of(block), scale);
       for (var i = 0; i < min(PER, $depth - word * PER); i++) {
         let w = f32((codes >> u32(i * ${bits})) & MASK) * scale - offset;
         for (var r = 0; r < LINES; r++) { acc[r] += w * a_get(u32($aoff + min(row + r, $rows - 1) * $a_rs + word * PER + i)); }

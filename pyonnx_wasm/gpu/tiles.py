@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
+
+from ..ir import dims
+from ..ir.dims import DimLike
 
 VECTOR = 4
 
@@ -43,10 +47,22 @@ class Tile:
 
 
 LARGE = Tile(64, 64, 8, 8, 8, 1)
-SMALL = Tile(32, 32, 8, 4, 4, 4)
+SMALL = Tile(32, 32, 16, 4, 4, 4)
+TINY = Tile(16, 16, 8, 4, 4, 16)
+ENOUGH = 64  # small tiles from which on tiny ones, which read the operands twice as often, gain nothing
 
 
-def tiles() -> Iterator[tuple[Tile, bool]]:
-    """The tiles to choose from, and whether one is for products that have enough of them to keep the adapter busy."""
-    yield LARGE, True
-    yield SMALL, False
+class Tiling(NamedTuple):
+    """A product in tiles: over which grid, and where it fits (:class:`~pyonnx_wasm.gpu.Case`)."""
+
+    tile: Tile
+    grid: tuple[DimLike, DimLike, DimLike]
+    guard: DimLike
+    busy: bool
+
+
+def tilings(rows: DimLike, columns: DimLike, products: DimLike = 1) -> Iterator[Tiling]:
+    """The ways to cut products of this size, best first: large tiles where they keep the adapter busy, tiny ones for few outputs."""
+    for tile, fewest, busy in ((LARGE, 0, True), (SMALL, ENOUGH, False), (TINY, 0, False)):
+        grid = (dims.ceildiv(columns, tile.bn), dims.ceildiv(rows, tile.bm), products)
+        yield Tiling(tile, grid, dims.le(fewest, dims.product(grid)) if fewest else 1, busy)

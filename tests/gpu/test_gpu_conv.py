@@ -7,6 +7,8 @@ import onnx
 import pytest
 from gpu_model import assert_same, both, graph, section
 
+from pyonnx_wasm.runtimes import wgpu_device
+
 
 def draw(*shape: int) -> np.ndarray:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
@@ -43,6 +45,17 @@ def test_conv(name: str) -> None:
         assert_same(pairs, rtol=1e-3, atol=1e-5)
     for pairs in both(graph(nodes, feeds[0], weights=weights, symbolic=False), feeds[0]):
         assert_same(pairs, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["pointwise", "pointwise, odd", "3 x 3", "3 x 3, large", "7 x 7 of images", "three axes", "grouped"])
+def test_tiles_on_adapters_that_want_many_workgroups(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wgpu_device, "_workgroups", lambda info: 128)
+    x, w, attributes = CASES[name]
+    feed = {"x": draw(*x), "b": draw(w[0])}
+    nodes = [onnx.helper.make_node("Conv", ["x", "w", "b"], ["y0"], **attributes)]
+    for symbolic in (True, False):
+        for pairs in both(graph(nodes, feed, weights={"w": draw(*w)}, symbolic=symbolic), feed):
+            assert_same(pairs, rtol=1e-3, atol=1e-5)
 
 
 ACTIVATIONS: dict[str, dict[str, Any]] = {

@@ -140,6 +140,58 @@ def test_nan_and_infinity_stay_in_their_rows() -> None:
             assert_same(pairs, rtol=1e-3)
 
 
+TILED = [(17, 129, 15), (16, 128, 16), (33, 260, 31), (260, 70, 250), (257, 1, 256), (64, 192, 1030), (9, 0, 70)]
+
+
+@pytest.mark.parametrize("views", ["plain", "a transposed", "b transposed"])
+def test_tiles_of_any_size(views: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tiny, small and large ones; the last only for many outputs where an adapter wants many workgroups."""
+    monkeypatch.setattr(wgpu_device, "_workgroups", lambda info: 16)
+    steps = [onnx.helper.make_node("Gemm", ["a", "b"], ["y0"], transA=int(views[0] == "a"), transB=int(views[0] == "b"))]
+    feeds = [{"a": draw(k, m) if views[0] == "a" else draw(m, k), "b": draw(n, k) if views[0] == "b" else draw(k, n)} for m, k, n in TILED]
+    for pairs in both(graph(steps, feeds[0]), *feeds):
+        assert_same(pairs, rtol=1e-3)
+    for feed in feeds[1:4]:
+        assert_same(both(graph(steps, feed, symbolic=False), feed)[0], rtol=1e-3)
+
+
+@pytest.mark.parametrize("zero", ["", "uint8", "float32"])
+@pytest.mark.parametrize("bits", [2, 4, 8])
+def test_tiles_of_weights_of_a_few_bits(bits: int, zero: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(wgpu_device, "_workgroups", lambda info: 16)
+    rng = np.random.default_rng(bits)
+    for k, n, block in ((70, 35, 16), (128, 264, 32), (260, 17, 128)):
+        blocks = -(-k // block)
+        weights = {
+            "b": rng.integers(0, 256, (n, blocks, block * bits // 8)).astype(np.uint8),
+            "s": rng.random(n * blocks).astype(np.float32),
+        }
+        if zero:
+            width = -(-blocks * bits // 8) if zero == "uint8" else blocks
+            weights["z"] = (rng.random((n, width)) * (256 if zero == "uint8" else 1 << bits)).astype(zero)
+        attributes = {"K": k, "N": n, "bits": bits, "block_size": block}
+        product = onnx.helper.make_node("MatMulNBits", ["a", *weights], ["y0"], domain="com.microsoft", **attributes)
+        feeds = [{"a": draw(m, k)} for m in (9, 33, 260)]
+        model = onnx.load_from_string(graph([product], feeds[0], weights=weights))
+        model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+        for pairs in both(model.SerializeToString(), *feeds):
+            assert_same(pairs, rtol=1e-3)
+
+
+def test_an_infinite_scale_stays_in_its_column() -> None:
+    rng = np.random.default_rng(5)
+    weights = {"b": rng.integers(0, 256, (40, 3, 16)).astype(np.uint8), "s": rng.random(120).astype(np.float32)}
+    weights["s"][7], weights["s"][65] = np.inf, np.nan
+    product = onnx.helper.make_node("MatMulNBits", ["a", "b", "s"], ["y0"], domain="com.microsoft", K=74, N=40, bits=4, block_size=32)
+    feeds = [{"a": draw(m, 74)} for m in (1, 3, 20)]
+    model = onnx.load_from_string(graph([product], feeds[0], weights=weights))
+    model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
+    for ((want, got),) in both(model.SerializeToString(), *feeds):
+        there = np.isfinite(got)
+        assert there.all(axis=0).sum() == 38
+        assert_same([(want[there], got[there])], rtol=1e-3)
+
+
 def test_one_row_on_adapters_that_want_many_workgroups(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each number of columns takes another shader there than on one that is the processor."""
     monkeypatch.setattr(wgpu_device, "_workgroups", lambda info: 128)

@@ -9,7 +9,7 @@ from ...ir.dims import DimLike
 from .. import F32, WORKGROUP, Call, Case
 from ..elements import elements
 from ..epilogue import epilogue
-from ..tiles import tiles
+from ..tiles import tilings
 
 WRITTEN_OUT = 128  # inputs that a lane of a depthwise convolution reads at most
 FEW = 8  # output channels of a group below which a tile would stand empty
@@ -73,8 +73,7 @@ def _tiled(call: Call, numbers: dict[str, Any], defines: set[str]) -> list[Case]
     rows_of_four = all(dims.known(n % 4) == 0 for n in (numbers["k"], call.values["w"].offset, call.starts["w"]))
     weights = {"w"} if rows_of_four else set()
     kernel = call.params["kernel"]
-    for tile, busy in tiles():
-        grid = (dims.ceildiv(numbers["columns"], tile.bn), dims.ceildiv(numbers["mg"], tile.bm), call.group)
+    for tile, grid, guard, busy in tilings(numbers["mg"], numbers["columns"], call.group):
         step = tile.bk * tile.slices
         steps = [step // numbers["taps"]] + [step // dims.product(kernel[d + 1 :]) % kernel[d] for d in range(3)]
         for vec4 in (True, False):
@@ -84,7 +83,7 @@ def _tiled(call: Call, numbers: dict[str, Any], defines: set[str]) -> list[Case]
             found.append(
                 Case(
                     grid,
-                    aligned if vec4 else 1,
+                    dims.product([guard, aligned]) if vec4 else guard,
                     frozenset(defines | switches),
                     tile.holes,
                     numbers | {"k_step": steps},

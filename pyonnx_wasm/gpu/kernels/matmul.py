@@ -11,7 +11,7 @@ from ...ir.dims import DimLike
 from .. import F32, WORKGROUP, Call, Case
 from ..epilogue import epilogue
 from ..split import is_large, pieces
-from ..tiles import tiles
+from ..tiles import tilings
 
 THIN = 8  # rows or columns up to which a product is a sweep over the other operand
 SPAN = 32  # neighbours of a large operand that a workgroup sums; half as many of a single line where that leaves too few workgroups
@@ -97,21 +97,21 @@ def _sweep(call: Call, numbers: dict[str, Any], defines: set[str], holes: dict[s
 
 
 def _tiled(call: Call, numbers: dict[str, Any], defines: set[str], holes: dict[str, str]) -> list[Case]:
+    along = _is_one(call.b_rs) and not _is_one(call.b_cs)
     aligned = {
         "a": _is_one(call.a_cs) and _fours(call.k, call.a_rs, call.aoff, *_steps(call, "a")),
-        "b": _is_one(call.b_cs) and _fours(call.n, call.b_rs, call.boff, *_steps(call, "b")),
-        "y": _fours(call.n, call.y_rs, call.yoff, *_steps(call, "y")),
+        "b": _fours(*((call.k, call.b_cs) if along else (call.n, call.b_rs)), call.boff, *_steps(call, "b")),
+        "y": not along and _fours(call.n, call.y_rs, call.yoff, *_steps(call, "y")),
     }
+    aligned["b"] = aligned["b"] and (along or _is_one(call.b_cs))
     vec4 = frozenset(name for name, holds in aligned.items() if holds)
-    defines = defines | {"tiled"} | {f"{name}4" for name in vec4}
+    defines = defines | {"tiled"} | {f"{name}4" for name in vec4} | ({"along"} if along else set())
     defines |= {"a_columns"} if _is_one(call.a_rs) and not _is_one(call.a_cs) else set()
-    defines |= {"b_columns"} if _is_one(call.b_rs) and not _is_one(call.b_cs) else set()
     found = []
-    for tile, busy in tiles():
-        grid = (dims.ceildiv(call.n, tile.bn), dims.ceildiv(call.m, tile.bm), dims.product(call.batch[: call.nb]))
+    for tile, grid, guard, busy in tilings(call.m, call.n, dims.product(call.batch[: call.nb])):
         switches = defines | ({"sliced"} if tile.slices > 1 else set())
         again = {"a": grid[0], "b": grid[1]}
-        found.append(Case(grid, 1, frozenset(switches), holes | tile.holes, numbers, vec4=vec4, busy=busy, again=again))
+        found.append(Case(grid, guard, frozenset(switches), holes | tile.holes, numbers, vec4=vec4, busy=busy, again=again))
     return found
 
 

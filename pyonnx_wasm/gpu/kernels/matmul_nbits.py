@@ -10,7 +10,7 @@ from .. import Call, Case
 from ..epilogue import epilogue
 from ..teams import LANES as WORKGROUP
 from ..teams import fours
-from ..tiles import tiles
+from ..tiles import tilings
 
 FEW = 8
 VECTOR_BITS = 128
@@ -19,24 +19,28 @@ SWEEPS = ((8, 4, 1), (32, 2, 1), (32, 1, 1), (32, 1, 4))
 
 
 def cases(call: Call) -> list[Case]:
-    names = ("aoff", "a_rs", "yoff", "y_rs", "bias_ms", "bias_ns", "res_off", "res_rs", "block")
+    names = ("aoff", "a_rs", "yoff", "y_rs", "bias_ms", "bias_ns", "res_off", "res_rs")
     blocks = dims.ceildiv(call.k, call.block)
     numbers: dict[str, Any] = {name: call.params[name] for name in names}
     numbers |= {"rows": call.m, "columns": call.n, "depth": call.k, "blocks": blocks, "words": blocks * call.block * call.bits // 32}
     switches, activation = epilogue(call)
     numbers |= activation | {"alpha": float(call.alpha)}
-    holes = {"bits": str(call.bits)}
+    holes = {"bits": str(call.bits), "block": str(call.block)}
     found = list(_packs(call, numbers, switches, holes))
     for lines, fits in ((1, dims.eq(call.m, 1)), (4, dims.le(call.m, FEW))):
         grid = (dims.ceildiv(call.n, 8), dims.ceildiv(call.m, lines), 1)
         again = {"a": grid[0], "b": grid[1]}
         found.append(Case(grid, fits, frozenset(switches), holes | {"lines": str(lines)}, numbers, again=again))
-    for tile, busy in tiles():
-        grid = (dims.ceildiv(call.n, tile.bn), dims.ceildiv(call.m, tile.bm), 1)
-        defines = switches | {"tiled", "b_columns"} | ({"sliced"} if tile.slices > 1 else set())
+    return [*found, *_tiled(call, numbers, switches, holes)]
+
+
+def _tiled(call: Call, numbers: dict[str, Any], defines: Collection[str], holes: dict[str, str]) -> Iterator[Case]:
+    vec4 = frozenset({"a"} if fours(call.k, call.a_rs, call.aoff, call.starts["a"]) else ())
+    switches = {*defines, "tiled", "along", *(f"{name}4" for name in vec4), *(["coded"] if "scale" in call.values else [])}
+    for tile, grid, guard, busy in tilings(call.m, call.n):
+        sliced = {"sliced"} if tile.slices > 1 else set()
         again = {"a": grid[0], "b": grid[1]}
-        found.append(Case(grid, 1, frozenset(defines), holes | tile.holes, numbers, busy=busy, again=again))
-    return found
+        yield Case(grid, guard, frozenset(switches | sliced), holes | tile.holes, numbers, vec4=vec4, busy=busy, again=again)
 
 
 def _packs(call: Call, numbers: dict[str, Any], defines: Collection[str], holes: dict[str, str]) -> Iterator[Case]:
