@@ -9,7 +9,7 @@ import pytest
 
 from pyonnx_wasm import cli
 from pyonnx_wasm.bench import generate
-from pyonnx_wasm.bench.generate import models, native, web
+from pyonnx_wasm.bench.generate import gpu, models, native, web
 from pyonnx_wasm.generate import Generator
 
 TINY = models.Size("tiny", 64, 96, 2, 4, 2, 64, 10000.0, 64)
@@ -60,9 +60,26 @@ def test_rows_of_a_native_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     assert "onnxruntime" in generate.render(document)
 
 
+@pytest.mark.parametrize(("how", "adapter"), [("--dawn", "swiftshader"), ("--native", "llvmpipe")])
+def test_rows_of_a_gpu(how: str, adapter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(generate, "SIZES", {"tiny": TINY})
+    monkeypatch.setattr(generate, "MODELS", tmp_path)
+    command = ["bench", "--generate", "tiny", "--ep", "webgpu", how, "--runs", "1", "--tokens", "6,4", "--json"]
+    assert cli.main(command) == 0
+    document = json.loads(capsys.readouterr().out)
+    (row,) = document["rows"]
+    assert (row["case"], row["rounds"], row["prompt"]) == ("tiny", 1, 6)
+    assert row["prefill"] > 0
+    assert row["read_gbs"] == pytest.approx(row["decode"] * TINY.read_bytes / 1e9, abs=0.01)
+    assert adapter in document["versions"]["adapter"]
+    assert "tiny" in gpu.render(document)
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
+        (["135m", "--ep", "webgpu"], "--ep webgpu needs either --dawn, in Node.js, or --native, from Python"),
+        (["135m", "--ep", "webgpu", "--native", "--real-gpu"], "which is software: install the GPU's Vulkan driver"),
         (["2b"], "there is no model '2b'; there are 135m, 1b"),
         (["135m", "--tokens", "5"], "--tokens is '5'; it must look like 128,32"),
     ],

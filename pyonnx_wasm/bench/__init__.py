@@ -52,7 +52,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--generate", action="store_true", help="decoders of 4 bits, tokens per second: beside transformers.js and wllama in Chromium; with"
-        " --native beside llama-cpp-python and onnxruntime. MODEL names sizes: 135m, 1b"
+        " --native beside llama-cpp-python and onnxruntime; with --ep webgpu --dawn or --native alone on a GPU. MODEL names sizes: 135m, 1b"
     )  # fmt: skip
     parser.add_argument("--peers", type=Path, default=Path(), metavar="DIR", help="with --generate: whose node_modules hold the others")
     parser.add_argument("--without", action="append", default=[], metavar="PEER", help="with --generate: leave this one out")
@@ -98,15 +98,18 @@ def run(args: argparse.Namespace) -> None:
     for name in ("threads", "runs"):
         if getattr(args, name) < 1:
             raise ValueError(f"--{name} must be at least 1, not {getattr(args, name)}")
+    if args.real_gpu and args.ep != "webgpu":
+        raise ValueError("--real-gpu needs --ep webgpu")
+    if args.generate and args.ep == "webgpu" and args.native == args.dawn:
+        raise ValueError("--generate --ep webgpu needs either --dawn, in Node.js, or --native, from Python")
     if args.generate:
         from . import generate
 
         return generate.run(
             [str(model) for model in args.model], on_core=args.native, threads=args.threads, peers=args.peers, rounds=min(args.runs, 8),
-            tokens=args.tokens, without=args.without, in_page=args.in_page, as_json=args.json,
+            tokens=args.tokens, without=args.without, in_page=args.in_page, as_json=args.json, on_gpu=args.ep == "webgpu",
+            real_gpu=args.real_gpu,
         )  # fmt: skip
-    if args.real_gpu and args.ep != "webgpu":
-        raise ValueError("--real-gpu needs --ep webgpu")
     if args.dawn and (args.ep != "webgpu" or args.threads > 1 or args.cpu_time or args.native or args.pyodide):
         raise ValueError("--dawn needs --ep webgpu and --threads 1, and goes without --cpu-time, --native and --pyodide")
     if args.cpu_time and (args.threads > 1 or not Path("/proc/self/schedstat").exists()):

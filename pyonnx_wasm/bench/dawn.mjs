@@ -1,5 +1,5 @@
-// The functions of page.mjs in a Node.js process, on Dawn: reads calls from stdin and answers them on stdout, a line of JSON each.
-// Arguments: the address of the npm package webgpu, then Dawn's options.
+// A module's functions in a Node.js process, on Dawn: reads calls from stdin and answers them on stdout, a line of JSON each.
+// Arguments: the addresses of the npm package webgpu and of the module, then Dawn's options.
 
 import { Console } from "node:console";
 import { openAsBlob } from "node:fs";
@@ -8,7 +8,7 @@ import { createInterface } from "node:readline";
 
 globalThis.console = new Console(process.stderr);
 
-const [dawn, ...options] = process.argv.slice(2);
+const [dawn, module, ...options] = process.argv.slice(2);
 const { create, globals } = await import(dawn);
 Object.assign(globalThis, globals);
 const navigator = { gpu: create(options), hardwareConcurrency: availableParallelism(), userAgent: "Node.js" };
@@ -29,7 +29,7 @@ globalThis.fetch = async (address, init) => {
   return new Response(file, { headers: { "Content-Length": String(file.size) } });
 };
 
-const page = await import("./page.mjs");
+const page = await import(module);
 
 /** The adapter that both sides get; null where there is none. */
 async function adapter() {

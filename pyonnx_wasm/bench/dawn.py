@@ -7,7 +7,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import IO, Any
@@ -22,7 +22,7 @@ NO_ADAPTER = "Dawn finds no GPU: install its Vulkan driver and loader (libvulkan
 
 
 class Process:
-    """Node.js with page.mjs, without the libraries yet.
+    """Node.js with a module of functions, without the libraries yet.
 
     Args:
         log: takes what it prints, of which an error tells.
@@ -39,7 +39,7 @@ class Process:
         return self._process.pid
 
     def call(self, name: str, args: list[Any]) -> Any:
-        """The result of one of the functions of page.mjs."""
+        """The result of one of the functions."""
         assert self._process.stdin
         assert self._process.stdout
         try:
@@ -66,10 +66,65 @@ class Process:
         self._process.communicate()
 
 
+class Host:
+    """How Node.js processes come to a GPU: that of the machine or, where Dawn finds none, Chromium's software driver.
+
+    Args:
+        package: the folder of the npm package ``webgpu``.
+        page: the module whose functions are called.
+        real_gpu: refuse software drivers.
+    Attributes:
+        versions: of Node.js and the package and, once it is found, the adapter's name.
+    Raises:
+        ValueError: Node.js or the package is missing; the text says how to get it.
+    """
+
+    def __init__(self, package: Path, page: Path, real_gpu: bool = False) -> None:
+        node = shutil.which("node")
+        if not node:
+            raise ValueError("--dawn needs Node.js 20 or newer: install it")
+        if not (package / "index.js").exists():
+            raise ValueError(f"{package} is not there: run `npm ci`, or `npm install webgpu@{VERSION}` beside onnxruntime-web")
+        self.real_gpu = real_gpu
+        self._command = [node, str(HERE / "dawn.mjs"), (package / "index.js").as_uri(), page.as_uri(), *OPTIONS]
+        self._environment = dict(os.environ)
+        number = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout.strip().lstrip("v")
+        self.versions = {"node": number, "webgpu": json.loads((package / "package.json").read_text())["version"]}
+
+    @contextmanager
+    def process(self) -> Iterator[Process]:
+        with tempfile.TemporaryFile("w+", errors="replace") as log:
+            process = Process(self._command, self._environment, log)
+            try:
+                yield process
+            finally:
+                process.close()
+
+    def find(self, ask: Callable[[Process], Any] = lambda process: process.call("adapter", [])) -> None:
+        """Looks for an adapter.
+
+        Raises:
+            ValueError: there is none, or only a software driver; the text says how to get one.
+        """
+
+        def asked() -> Any:
+            with self.process() as process:
+                return ask(process)
+
+        adapter = asked()
+        driver = swiftshader()
+        if not adapter and driver and not self.real_gpu and "VK_DRIVER_FILES" not in os.environ:
+            self._environment["VK_DRIVER_FILES"] = str(driver)
+            adapter = asked()
+        if not adapter:
+            raise ValueError(NO_ADAPTER)
+        if self.real_gpu and adapter["isFallbackAdapter"]:
+            raise ValueError(f"--real-gpu: Dawn finds {adapter['name']} alone, which is software: install the GPU's Vulkan driver")
+        self.versions["adapter"] = adapter["name"]
+
+
 class Dawn(Web):
     """Node.js processes with both libraries, each on a device of its own.
-
-    The GPU is that of the machine. Where Dawn finds none, it is Chromium's software driver.
 
     Args:
         onnxruntime_web: the npm package's folder, beside which ``webgpu`` is.
@@ -79,40 +134,23 @@ class Dawn(Web):
     """
 
     def __init__(self, onnxruntime_web: Path | None = None, real_gpu: bool = False) -> None:
-        node = shutil.which("node")
-        if not node:
-            raise ValueError("--dawn needs Node.js 20 or newer: install it")
         package = (onnxruntime_web or ONNXRUNTIME_WEB).resolve().parent / "webgpu"
-        if not (package / "index.js").exists():
-            raise ValueError(f"{package} is not there: run `npm ci`, or `npm install webgpu@{VERSION}` beside onnxruntime-web")
+        self._host = Host(package, HERE / "page.mjs", real_gpu)
         super().__init__(1, onnxruntime_web, in_page=True, backend="webgpu", real_gpu=real_gpu)
-        self._command = [node, str(HERE / "dawn.mjs"), (package / "index.js").as_uri(), *OPTIONS]
-        self._environment = dict(os.environ)
-        self.versions["node"] = subprocess.run([node, "--version"], capture_output=True, text=True, check=True).stdout.strip().lstrip("v")
-        self.versions["webgpu"] = json.loads((package / "package.json").read_text())["version"]
 
     def __enter__(self) -> Dawn:
         try:
-            adapter = self._adapter()
-            driver = swiftshader()
-            if not adapter and driver and not self.real_gpu and "VK_DRIVER_FILES" not in os.environ:
-                self._environment["VK_DRIVER_FILES"] = str(driver)
-                adapter = self._adapter()
-            if not adapter:
-                raise ValueError(NO_ADAPTER)
-            if self.real_gpu and adapter["isFallbackAdapter"]:
-                raise ValueError(f"--real-gpu: Dawn finds {adapter['name']} alone, which is software: install the GPU's Vulkan driver")
-            self.versions["adapter"] = adapter["name"]
+            self._host.find(self._adapter)
         except BaseException:
             self._stack.close()
             raise
+        self.versions |= self._host.versions
         return self
 
-    def _adapter(self) -> dict[str, Any] | None:
+    def _adapter(self, process: Process) -> Any:
         """Asks for it and measures the process that holds neither library."""
-        with self._page(None) as process:
-            found: dict[str, Any] | None = self._call(process, "adapter")
-            self._empty_page = self._peak(process)
+        found = self._call(process, "adapter")
+        self._empty_page = self._peak(process)
         return found
 
     def _serve(self, models: Path) -> AbstractContextManager[None]:
@@ -121,12 +159,8 @@ class Dawn(Web):
 
     @contextmanager
     def _page(self, server: None) -> Iterator[Process]:
-        with tempfile.TemporaryFile("w+", errors="replace") as log:
-            process = Process(self._command, self._environment, log)
-            try:
-                yield process
-            finally:
-                process.close()
+        with self._host.process() as process:
+            yield process
 
     def _call(self, page: Process, name: str, *args: Any) -> Any:
         return page.call(name, list(args))

@@ -1,6 +1,7 @@
 """``bench --generate``: tokens per second of decoders with weights of 4 bits, beside other libraries in the same page or process.
 
-``models`` makes the decoders, ``web`` and ``native`` measure. A library is added beside those of ``native``, or in ``page.mjs``.
+``models`` makes the decoders, ``web`` and ``native`` measure, and ``gpu`` ours alone on one. A library is added beside those of ``native``,
+or in ``page.mjs``.
 """
 
 from __future__ import annotations
@@ -8,13 +9,14 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from .. import report
-from . import models, native, web
+from . import gpu, models, native, web
 from .models import SIZES
 
 MODELS = Path("build/decoders")
@@ -23,7 +25,7 @@ WRITE = Path(__file__).parents[3] / "js/pages/write/write.gguf"
 
 def run(
     sizes: list[str], *, on_core: bool, threads: int, peers: Path, rounds: int, tokens: str, without: list[str], in_page: bool,
-    as_json: bool,
+    as_json: bool, on_gpu: bool = False, real_gpu: bool = False,
 ) -> None:  # fmt: skip
     """Measures and prints.
 
@@ -34,6 +36,8 @@ def run(
         tokens: how many the prompt has and how many follow it, ``"128,32"``.
         peers: the folder in whose ``node_modules`` the other libraries lie.
         without: peers that are left out.
+        on_gpu: ours alone: from Python, or else in Node.js.
+        real_gpu: refuse software drivers.
     Raises:
         ValueError: no such model, or something needed is not installed.
     """
@@ -50,9 +54,19 @@ def run(
         bar.set_description_str("models")
         for name, size in chosen.items():
             models.made(name, size, MODELS)
-        measure = _natively if on_core else _in_pages
+        measure = partial(_on_gpu, on_core, real_gpu) if on_gpu else _natively if on_core else _in_pages
         measure(document, chosen, [n for n in (1, 2, 4, 8, 16) if n <= threads], peers, how, without, in_page, bar.set_description_str)
-    print(json.dumps(document) if as_json else render(document))
+    print(json.dumps(document) if as_json else gpu.render(document) if on_gpu else render(document))
+
+
+def _on_gpu(
+    on_core: bool, real_gpu: bool, document: dict[str, Any], chosen: dict[str, models.Size], _threads: list[int], _peers: Path,
+    how: tuple[int, int, int], _without: list[str], _in_page: bool, tell: Callable[[str], None],
+) -> None:  # fmt: skip
+    with gpu.Python(real_gpu) if on_core else gpu.Node(real_gpu) as host:
+        document["versions"] = host.versions
+        for name, size in chosen.items():
+            document["rows"].append(gpu.measured(host, size, models.made(name, size, MODELS)[0], *how, tell))
 
 
 def _natively(

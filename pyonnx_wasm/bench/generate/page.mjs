@@ -5,13 +5,13 @@ const FIRST = 2; // the token of "a"
 const NUMBERED = 29; // that of "<0>"
 
 const open_ = {
-  async ours({ library, model, threads, worker }) {
+  async ours({ library, model, threads, ...options }) {
     const [{ env }, { Generator }] = await Promise.all([
       import(`${library}index.mjs`),
       import(`${library}generate.mjs`),
     ]);
     env.wasm.numThreads = threads;
-    const generator = await Generator.create(model, { ends: [], chunk: 512 }, { worker });
+    const generator = await Generator.create(model, { ends: [], chunk: 512 }, options);
     return {
       async write(ids, count) {
         const marks = [];
