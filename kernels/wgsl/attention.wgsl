@@ -53,49 +53,44 @@ fn hidden() -> f32 {
 #endif
 }
 
+// Loads without branches, so that many are on their way at once.
 fn query4(i: i32, t: i32) -> vec4<f32> {
-  var v = vec4<f32>(0.0);
   let there = i < $sq;
   let at = q_base + i * $q_s + t;
 #if q4
-  if (there & (t < $d)) { v = q_get4(u32(at) / 4u); }
+  let ok = there & (t < $d);
+  return select(vec4<f32>(0.0), q_get4(u32(select(0, at, ok)) / 4u), ok);
 #else
-  if (there & (t < $d)) { v.x = q_get(u32(at)); }
-  if (there & (t + 1 < $d)) { v.y = q_get(u32(at + 1)); }
-  if (there & (t + 2 < $d)) { v.z = q_get(u32(at + 2)); }
-  if (there & (t + 3 < $d)) { v.w = q_get(u32(at + 3)); }
+  let ok = vec4<bool>(there) & (vec4<i32>(t) + vec4<i32>(0, 1, 2, 3) < vec4<i32>($d));
+  let e = vec4<u32>(select(vec4<i32>(0), vec4<i32>(at) + vec4<i32>(0, 1, 2, 3), ok));
+  return select(vec4<f32>(0.0), vec4<f32>(q_get(e.x), q_get(e.y), q_get(e.z), q_get(e.w)), ok);
 #endif
-  return v;
 }
 
 fn key4(j: i32, t: i32) -> vec4<f32> {
-  var v = vec4<f32>(0.0);
   let there = j < $sk;
   let at = k_base + j * $k_s + t * $k_d;
 #if k4
-  if (there & (t < $d)) { v = k_get4(u32(at) / 4u); }
+  let ok = there & (t < $d);
+  return select(vec4<f32>(0.0), k_get4(u32(select(0, at, ok)) / 4u), ok);
 #else
-  if (there & (t < $d)) { v.x = k_get(u32(at)); }
-  if (there & (t + 1 < $d)) { v.y = k_get(u32(at + $k_d)); }
-  if (there & (t + 2 < $d)) { v.z = k_get(u32(at + 2 * $k_d)); }
-  if (there & (t + 3 < $d)) { v.w = k_get(u32(at + 3 * $k_d)); }
+  let ok = vec4<bool>(there) & (vec4<i32>(t) + vec4<i32>(0, 1, 2, 3) < vec4<i32>($d));
+  let e = vec4<u32>(select(vec4<i32>(0), vec4<i32>(at) + vec4<i32>(0, 1, 2, 3) * $k_d, ok));
+  return select(vec4<f32>(0.0), vec4<f32>(k_get(e.x), k_get(e.y), k_get(e.z), k_get(e.w)), ok);
 #endif
-  return v;
 }
 
-fn value4(j: i32, c: i32) -> vec4<f32> {
-  var v = vec4<f32>(0.0);
-  let there = j < $sk;
+fn value4(j: i32, c: i32, end: i32) -> vec4<f32> {
+  let there = j < end;
   let at = v_base + j * $v_s + c;
 #if v4
-  if (there & (c < $dv)) { v = v_get4(u32(at) / 4u); }
+  let ok = there & (c < $dv);
+  return select(vec4<f32>(0.0), v_get4(u32(select(0, at, ok)) / 4u), ok);
 #else
-  if (there & (c < $dv)) { v.x = v_get(u32(at)); }
-  if (there & (c + 1 < $dv)) { v.y = v_get(u32(at + 1)); }
-  if (there & (c + 2 < $dv)) { v.z = v_get(u32(at + 2)); }
-  if (there & (c + 3 < $dv)) { v.w = v_get(u32(at + 3)); }
+  let ok = vec4<bool>(there) & (vec4<i32>(c) + vec4<i32>(0, 1, 2, 3) < vec4<i32>($dv));
+  let e = vec4<u32>(select(vec4<i32>(0), vec4<i32>(at) + vec4<i32>(0, 1, 2, 3), ok));
+  return select(vec4<f32>(0.0), vec4<f32>(v_get(e.x), v_get(e.y), v_get(e.z), v_get(e.w)), ok);
 #endif
-  return v;
 }
 
 fn store(i: i32, c: i32, v: vec4<f32>) {
@@ -111,77 +106,149 @@ fn store(i: i32, c: i32, v: vec4<f32>) {
 #endif
 }
 
-#if single
-// One query per workgroup, 256 keys at a time: 8 lanes bring in a key, 16 lanes a value.
-const CHUNKS = ${chunks}u;  // of 64 outputs
-var<workgroup> products: array<f32, 2048>;
+#if few
+// LINES queries per workgroup, KEYS keys at a time: eight lanes bring in a key, WIDE lanes a value. These are a team, which has keys of
+// its own, every TEAMS-th one, and for them the largest scores, the sums and the outputs: teams meet at the end.
+const LINES = ${lines}u;
+const KEYS = 256u / LINES;
+const WIDE = ${wide}u;
+const TEAMS = 256u / WIDE;
+const OWN = KEYS / TEAMS;
+const CHUNKS = ${chunks}u;  // of 4 * WIDE outputs
+// Products of a query and an eighth of a key, by (key % 32, eighth), in rows of nine: neighbours touch every bank; then outputs.
+var<workgroup> shelf: array<vec4<f32>, 576>;
+// By (key / 32, query, key % 32); then, by (query, team), what teams found.
+var<workgroup> scores: array<f32, 256>;
 var<workgroup> weights: array<f32, 256>;
-var<workgroup> shelf: array<f32, 256>;
-var<workgroup> outs: array<vec4<f32>, 256>;
+
+fn place_of(team: u32, own: u32, query: u32) -> u32 {
+  let key = team + own * TEAMS;
+  return (key / 32u * LINES + query) * 32u + key % 32u;
+}
 
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lane: u32) {
   let g = group(wid, nwg);
   if (g.z >= u32($grid_z)) { return; }
   enter(g.z);
-  let i = i32(g.y);
-  let team = lane / 16u;
-  let c0 = i32(g.x * CHUNKS * 64u + lane % 16u * 4u);
+  let i0 = i32(g.y * LINES);
+  let team = lane / WIDE;
+  let member = lane % WIDE;
+  let c0 = i32((g.x * CHUNKS * WIDE + member) * 4u);
+#if k_columns
+  let key = lane % 32u;
+  let part = lane / 32u;
+#else
+  let key = lane / 8u;
+  let part = lane % 8u;
+#endif
   var end = $sk;
 #if causal
-  end = min(end, i + $past + 1);
+  end = min(end, i0 + i32(LINES) + $past);
 #endif
-  var out: array<vec4<f32>, CHUNKS>;
-  var top = lowest();
-  var total = 0.0;
-  for (var j0 = 0; j0 < end; j0 += 256) {
-    let part = lane % 8u;
-    for (var r = lane / 8u; r < 256u; r += 32u) {
-      var sum = 0.0;
-      for (var t = i32(part * 4u); t < $d; t += 32) { sum += dot(query4(i, t), key4(j0 + i32(r), t)); }
-      products[part * 256u + r] = sum;
+#for q ${lines}
+  var top${q} = lowest();
+  var total${q} = 0.0;
+#for c ${chunks}
+  var out${q}_${c} = vec4<f32>(0.0);
+#end
+#end
+  for (var j0 = 0; j0 < end; j0 += i32(KEYS)) {
+    var products = array<f32, 8>();  // not left to the declaration: naga clears that once, not per turn
+    for (var t = i32(part * 4u); t < $d; t += 32) {
+#for i ${rounds}
+      let k${i} = key4(j0 + i32(key) + ${i} * 32, t);
+#end
+#for q ${lines}
+      let q${q} = query4(i0 + ${q}, t);
+#for i ${rounds}
+      products[${i}u * LINES + ${q}u] += dot(q${q}, k${i});
+#end
+#end
     }
+    shelf[key * 9u + part] = vec4<f32>(products[0], products[1], products[2], products[3]);
+    shelf[(key + 32u) * 9u + part] = vec4<f32>(products[4], products[5], products[6], products[7]);
     workgroupBarrier();
+    let n = lane / 32u;
     var product = 0.0;
-    for (var r = 0u; r < 8u; r++) { product += products[r * 256u + lane]; }
-    let s = score(i, j0 + i32(lane), product);
-    shelf[lane] = s;
+    for (var p = 0u; p < 8u; p++) { product += shelf[(n / 4u * 32u + lane % 32u) * 9u + p][n % 4u]; }
+    scores[lane] = score(i0 + i32(n % LINES), j0 + i32(n / LINES * 32u + lane % 32u), product);
     workgroupBarrier();
-    for (var half = 128u; half > 0u; half /= 2u) {
-      if (lane < half) { shelf[lane] = max_nan(shelf[lane], shelf[lane + half]); }
-      workgroupBarrier();
-    }
-    let now = max_nan(top, shelf[0]);
-    let w = weight(s, now);
-    let fade = weight(top, now);
-    top = now;
-    total = total * fade + w;
-    weights[lane] = w;
+    var peak = lowest();
+#for q ${lines}
+    var now${q} = top${q};
+    for (var m = 0u; m < OWN; m++) { now${q} = max_nan(now${q}, scores[place_of(team, m, ${q}u)]); }
+    let fade${q} = weight(top${q}, now${q});
+    top${q} = now${q};
+    total${q} *= fade${q};
+#for c ${chunks}
+    out${q}_${c} *= fade${q};
+#end
+    peak = select(peak, now${q}, member % LINES == ${q}u);
+#end
+    let mine = place_of(team, member / LINES, member % LINES);
+    weights[mine] = weight(scores[mine], peak);
     workgroupBarrier();
-    let count = min(256, end - j0);
-    for (var c = 0u; c < CHUNKS; c++) {
-      var sum = out[c] * fade;
-      for (var r = i32(team); r < count; r += 16) { sum += weights[r] * value4(j0 + r, c0 + i32(c * 64u)); }
-      out[c] = sum;
+    for (var m = 0u; m < OWN && j0 + i32(team + m * TEAMS) < end; m += ${loads}u) {
+#for u ${loads}
+#for c ${chunks}
+      let v${u}_${c} = value4(j0 + i32(team + (m + ${u}u) * TEAMS), c0 + i32(${c}u * 4u * WIDE), end);
+#end
+#end
+#for u ${loads}
+#for q ${lines}
+      let w${u}_${q} = weights[place_of(team, m + ${u}u, ${q}u)];
+      total${q} += w${u}_${q};
+#for c ${chunks}
+      out${q}_${c} += w${u}_${q} * v${u}_${c};
+#end
+#end
+#end
     }
   }
-  shelf[lane] = total;
+  if (member == 0u) {
+#for q ${lines}
+    scores[${q}u * TEAMS + team] = top${q};
+#end
+  }
   workgroupBarrier();
-  for (var half = 128u; half > 0u; half /= 2u) {
-    if (lane < half) { shelf[lane] += shelf[lane + half]; }
+#for q ${lines}
+  var best${q} = lowest();
+  for (var o = 0u; o < TEAMS; o++) { best${q} = max_nan(best${q}, scores[${q}u * TEAMS + o]); }
+  let share${q} = weight(top${q}, best${q});
+  if (member == 0u) { weights[${q}u * TEAMS + team] = total${q} * share${q}; }
+#for c ${chunks}
+  out${q}_${c} *= share${q};
+#end
+#end
+  for (var half = TEAMS / 2u; half > 0u; half /= 2u) {
+    let at = team % half * WIDE + member;
+    if (team >= half && team < 2u * half) {
+#for q ${lines}
+#for c ${chunks}
+      shelf[(${q}u * CHUNKS + ${c}u) * half * WIDE + at] = out${q}_${c};
+#end
+#end
+    }
     workgroupBarrier();
-  }
-  let inverse = select(1.0 / shelf[0], hidden(), shelf[0] == 0.0);
-  for (var c = 0u; c < CHUNKS; c++) {
-    outs[lane] = out[c];
-    workgroupBarrier();
-    if (lane < 16u) {
-      var sum = outs[lane];
-      for (var r = 1u; r < 16u; r++) { sum += outs[r * 16u + lane]; }
-      store(i, c0 + i32(c * 64u), sum * inverse);
+    if (team < half) {
+#for q ${lines}
+#for c ${chunks}
+      out${q}_${c} += shelf[(${q}u * CHUNKS + ${c}u) * half * WIDE + at];
+#end
+#end
     }
     workgroupBarrier();
   }
+  if (team > 0u) { return; }
+#for q ${lines}
+  var sum${q} = 0.0;
+  for (var o = 0u; o < TEAMS; o++) { sum${q} += weights[${q}u * TEAMS + o]; }
+  let inverse${q} = select(1.0 / sum${q}, hidden(), sum${q} == 0.0);
+#for c ${chunks}
+  store(i0 + ${q}, c0 + i32(${c}u * 4u * WIDE), out${q}_${c} * inverse${q});
+#end
+#end
 }
 #else
 // 32 queries per workgroup, 32 keys at a time; a lane has 4 x 4 of their scores, and 4 rows of 4 outputs in every chunk of 32.
@@ -274,7 +341,7 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
     total = total * fade + vec4<f32>(dot(s0, one), dot(s1, one), dot(s2, one), dot(s3, one));
     for (var c = 0u; c < CHUNKS; c++) {
       for (var e = lane; e < 256u; e += 64u) {
-        tile[e] = value4(j0 + i32(e / 32u + e / 8u % 4u * 8u), c0 + i32(c * 32u + e % 8u * 4u));
+        tile[e] = value4(j0 + i32(e / 32u + e / 8u % 4u * 8u), c0 + i32(c * 32u + e % 8u * 4u), $sk);
       }
       workgroupBarrier();
       var o0 = out[4u * c] * fade.x;

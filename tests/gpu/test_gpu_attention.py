@@ -7,6 +7,14 @@ import onnx
 import pytest
 from gpu_model import Array, assert_same, both, graph, node
 
+from pyonnx_wasm.gpu.kernels import attention
+
+
+@pytest.fixture(autouse=True, params=["few", "tiles"])
+def ways(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many queries in tiles, as where there are enough of them, and without."""
+    monkeypatch.setattr(attention, "ENOUGH", 1 if request.param == "tiles" else 1 << 30)
+
 
 def draw(*shape: int) -> Array:
     return np.random.default_rng(sum(shape)).standard_normal(shape).astype(np.float32)
@@ -18,8 +26,13 @@ def feed(b: int, h: int, kv: int, sq: int, sk: int, d: int, dv: int, mask: tuple
 
 
 SIZES: dict[str, tuple[list[tuple[int, ...]], dict[str, Any]]] = {
+    "borders": ([(1, 2, 2, q, k, 64, n) for q, k, n in ((1, 255, 64), (1, 257, 65), (5, 63, 32), (6, 65, 33), (7, 129, 128))], {}),
+    "long": ([(1, 2, 2, 1, 1100, 64, 64), (1, 1, 1, 5, 700, 40, 36), (1, 2, 1, 3, 530, 96, 260)], {}),
     "plain": ([(2, 3, 3, 37, 41, 32, 32), (1, 1, 1, 1, 300, 64, 64), (1, 2, 2, 4, 3, 8, 20), (1, 1, 1, 70, 1, 5, 3)], {}),
-    "causal": ([(2, 2, 2, 50, 50, 16, 16), (1, 2, 2, 3, 90, 16, 16), (1, 1, 1, 40, 20, 16, 16)], {"is_causal": 1}),
+    "causal": (
+        [(2, 2, 2, 50, 50, 16, 16), (1, 2, 2, 3, 90, 16, 16), (1, 2, 1, 9, 300, 16, 80), (1, 1, 1, 40, 20, 16, 16)],
+        {"is_causal": 1},
+    ),
     "grouped": ([(2, 6, 2, 33, 35, 16, 16), (1, 4, 1, 1, 70, 16, 16)], {}),
     "capped": ([(1, 2, 2, 33, 35, 16, 16), (1, 2, 2, 1, 35, 16, 16)], {"softcap": 2.0, "scale": 3.0}),
     "wide values": ([(1, 2, 2, 34, 40, 200, 300), (1, 2, 2, 2, 300, 200, 300)], {}),
@@ -55,6 +68,14 @@ def test_masks(mask: tuple[int, ...], sq: int) -> None:
     one["m"][-1, -1, -1, :] = np.finfo(np.float32).min
     for pairs in both(node("Attention", one, opset=23, symbolic=False), one):
         assert_same(pairs)
+
+
+@pytest.mark.parametrize("queries", [1, 9])
+def test_infinities_and_nan_among_the_keys(queries: int) -> None:
+    given = feed(1, 3, 3, queries, 300, 8, 8)
+    given["k"][0, 0, 70], given["k"][0, 1, 299, 3], given["v"][0, 2, 100, 5] = np.inf, np.nan, np.inf
+    (pair,) = both(node("Attention", given, opset=23, symbolic=False), given)
+    assert_same(pair)
 
 
 @pytest.mark.parametrize("queries", [1, 9])
