@@ -264,7 +264,9 @@ fn scores(i: i32, j: i32, p: vec4<f32>) -> vec4<f32> {
   return vec4<f32>(score(i, j, p.x), score(i, j + 8, p.y), score(i, j + 16, p.z), score(i, j + 24, p.w));
 }
 fn largest(v: vec4<f32>) -> f32 { return max_nan(max_nan(v.x, v.y), max_nan(v.z, v.w)); }
-fn weights_of(s: vec4<f32>, top: f32) -> vec4<f32> { return vec4<f32>(weight(s.x, top), weight(s.y, top), weight(s.z, top), weight(s.w, top)); }
+fn weights_of(s: vec4<f32>, top: f32) -> vec4<f32> {
+  return vec4<f32>(weight(s.x, top), weight(s.y, top), weight(s.z, top), weight(s.w, top));
+}
 
 @compute @workgroup_size(64)
 fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec3<u32>, @builtin(local_invocation_index) lane: u32) {

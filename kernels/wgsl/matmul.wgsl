@@ -132,9 +132,12 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
 // a time, and the sums of its slices along k meet in workgroup memory.
 const LINES = ${lines}u;
 
+// Loads have no branches, so that those of TURNS steps are on their way at once.
+const TURNS = ${turns}u;
+
 fn thin(line: i32, k: i32) -> f32 {
-  if (k >= $k) { return 0.0; }
-  return ${thin}_get(u32(${thin}_base + min(line, $lines - 1) * $thin_step + k * $thin_k));
+  let v = ${thin}_get(u32(${thin}_base + min(line, $lines - 1) * $thin_step + min(k, $k - 1) * $thin_k));
+  return select(0.0, v, k < $k);
 }
 
 fn put(line: i32, at: i32, sum: f32) {
@@ -153,21 +156,24 @@ const WIDE = ${wide}u;
 const LANES = SPAN / WIDE;
 const SLICES = 256u / LANES;
 alias part = ${part};
+const FOLDED = 256u / SPAN;
 var<workgroup> sums: array<part, 256>;  // of one line after the other
+var<workgroup> folds: array<f32, 256>;
 
 fn large(at: i32, k: i32) -> part {
-  if (at >= $length || k >= $k) { return part(0.0); }
-  let place = u32(${large}_base + at + k * $large_k);
+  let there = (at < $length) & (k < $k);
+  let place = u32(select(${large}_base, ${large}_base + at + k * $large_k, there));
 #if wide
-  return ${large}_get4(place / 4u);
+  return select(part(0.0), ${large}_get4(place / 4u), there);
 #else
-  return ${large}_get(place);
+  return select(part(0.0), ${large}_get(place), there);
 #endif
 }
 
-fn total(column: u32) -> f32 {
+// What every FOLDED-th slice from the first on has of a column.
+fn folded(column: u32, first: u32) -> f32 {
   var sum = 0.0;
-  for (var s = 0u; s < SLICES; s++) {
+  for (var s = first; s < SLICES; s += FOLDED) {
 #if wide
     sum += sums[s * LANES + column / 4u][column % 4u];
 #else
@@ -189,21 +195,29 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
 #for r ${lines}
   var acc${r} = part(0.0);
 #end
-  for (var k = i32(slice); k < $k; k += i32(4u * SLICES)) {
-    let w0 = large(at, k);
-    let w1 = large(at, k + i32(SLICES));
-    let w2 = large(at, k + i32(2u * SLICES));
-    let w3 = large(at, k + i32(3u * SLICES));
+  for (var k = i32(slice); k < $k; k += i32(TURNS * SLICES)) {
+#for u ${turns}
+    let w${u} = large(at, k + i32(${u}u * SLICES));
 #for r ${lines}
-    acc${r} += thin(line + ${r}, k) * w0 + thin(line + ${r}, k + i32(SLICES)) * w1 + thin(line + ${r}, k + i32(2u * SLICES)) * w2 +
-      thin(line + ${r}, k + i32(3u * SLICES)) * w3;
+    let t${u}_${r} = thin(line + ${r}, k + i32(${u}u * SLICES));
+#end
+#end
+#for u ${turns}
+#for r ${lines}
+    acc${r} += t${u}_${r} * w${u};
+#end
 #end
   }
 #for r ${lines}
   sums[index] = acc${r};
   workgroupBarrier();
-  if (index < SPAN) { put(line + ${r}, i32(g.x * SPAN + index), total(index)); }
+  folds[index] = folded(index % SPAN, index / SPAN);
   workgroupBarrier();
+  if (index < SPAN) {
+    var sum = 0.0;
+    for (var f = 0u; f < FOLDED; f++) { sum += folds[f * SPAN + index]; }
+    put(line + ${r}, i32(g.x * SPAN + index), sum);
+  }
 #end
 }
 #else
@@ -224,21 +238,38 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   var acc${r} = 0.0;
 #end
 #if wide
-  for (var k = i32(lane * 4u); k < $k; k += 128) {
-    let w = ${large}_get4(u32(row + k) / 4u);
+  for (var k0 = i32(lane * 4u); k0 < $k; k0 += i32(128u * TURNS)) {
+#for u ${turns}
+    let k${u} = k0 + ${u} * 128;
+    let w${u} = ${large}_get4(u32(row + select(0, k${u}, k${u} < $k)) / 4u);
 #for r ${lines}
 #if thin4
-    acc${r} += dot(${thin}_get4(u32(${thin}_base + min(line + ${r}, $lines - 1) * $thin_step + k) / 4u), w);
+    let v${u}_${r} = ${thin}_get4(u32(${thin}_base + min(line + ${r}, $lines - 1) * $thin_step + select(0, k${u}, k${u} < $k)) / 4u);
 #else
-    acc${r} += dot(vec4<f32>(thin(line + ${r}, k), thin(line + ${r}, k + 1), thin(line + ${r}, k + 2), thin(line + ${r}, k + 3)), w);
+    let v${u}_${r} =
+      vec4<f32>(thin(line + ${r}, k${u}), thin(line + ${r}, k${u} + 1), thin(line + ${r}, k${u} + 2), thin(line + ${r}, k${u} + 3));
 #endif
+#end
+#end
+#for u ${turns}
+#for r ${lines}
+    acc${r} += select(0.0, dot(v${u}_${r}, w${u}), k${u} < $k);
+#end
 #end
   }
 #else
-  for (var k = i32(lane); k < $k; k += 32) {
-    let w = ${large}_get(u32(row + k * $large_k));
+  for (var k0 = i32(lane); k0 < $k; k0 += i32(32u * TURNS)) {
+#for u ${turns}
+    let k${u} = k0 + ${u} * 32;
+    let w${u} = ${large}_get(u32(row + min(k${u}, $k - 1) * $large_k));
 #for r ${lines}
-    acc${r} += thin(line + ${r}, k) * w;
+    let v${u}_${r} = thin(line + ${r}, k${u});
+#end
+#end
+#for u ${turns}
+#for r ${lines}
+    acc${r} += select(0.0, v${u}_${r} * w${u}, k${u} < $k);
+#end
 #end
   }
 #endif
@@ -246,9 +277,16 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   sums[(${r}u * 8u + c) * 33u + lane] = acc${r};
 #end
   workgroupBarrier();
+  if (index < 32u * LINES) {
+    let place = index / 4u * 33u + index % 4u;
+    var sum = 0.0;
+    for (var s = 0u; s < 32u; s += 4u) { sum += sums[place + s]; }
+    sums[place] = sum;
+  }
+  workgroupBarrier();
   if (index >= 8u * LINES) { return; }
   var sum = 0.0;
-  for (var s = 0u; s < 32u; s++) { sum += sums[index * 33u + s]; }
+  for (var s = 0u; s < 4u; s++) { sum += sums[index * 33u + s]; }
   put(line + i32(index / 8u), i32(g.x * 8u + index % 8u), sum);
 }
 #endif

@@ -1,5 +1,5 @@
-// y = act(alpha a b + bias) + residual with weights of ${bits} bits: halves, or codes in words, in blocks along k with a scale each. Through
-// tiles, or for few rows in one sweep over the words.
+// y = act(alpha a b + bias) + residual with weights of ${bits} bits: halves, or codes in words, in blocks along k with a scale each.
+// Through tiles, or for few rows in one sweep over the words.
 #include epilogue
 
 #if scale
@@ -122,17 +122,21 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   multiply(g.y * BM, g.x * BN, $depth, index);
 }
 #elif packs
-// TEAM lanes share a column: each takes a vector of words, a pack of codes within one block, of COLUMNS columns and LINES rows.
+// TEAM lanes share a column: each takes a pack of codes within one block, a word or a vector of them, of COLUMNS columns and LINES
+// rows, and TURNS packs at the same time.
 const LINES = ${lines}u;
 const COLUMNS = ${columns}u;
 const TEAM = ${team}u;
+const TURNS = ${turns}u;
 const GROUPS = 256u / TEAM;
-const PACK = 128 / ${bits};
-var<workgroup> sums: array<f32, (TEAM + 1u) * GROUPS * COLUMNS * LINES>;  // rows of one more than TEAM: a column touches every bank
+const PACK = 4 * ${vectors};
+const OUTPUTS = GROUPS * COLUMNS * LINES;
+const FOLD = TEAM / 8u;
+var<workgroup> sums: array<f32, (TEAM + 1u) * OUTPUTS>;  // rows of one more than TEAM: a column touches every bank
 
 fn left(line: i32, k: i32) -> vec4<f32> {
-  if (k >= $depth) { return vec4<f32>(0.0); }
-  return a_get4(u32($aoff + min(line, $rows - 1) * $a_rs + k) / 4u);
+  let there = k < $depth;
+  return select(vec4<f32>(0.0), a_get4(u32(select(0, $aoff + min(line, $rows - 1) * $a_rs + k, there)) / 4u), there);
 }
 
 // Four codes from a bit of a word on, as weights but for the scale: `zero` is what a code is less.
@@ -159,35 +163,46 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   var sum${r}_${c} = 0.0;
 #end
 #end
-  for (var pack = i32(lane); pack < $words / 4; pack += i32(TEAM)) {
-    let k = pack * PACK;
+  let packs = $depth / PACK + i32($depth % PACK > 0);
+  for (var pack = i32(lane); pack < packs; pack += i32(TEAM * TURNS)) {
+#for u ${turns}
+    let k${u} = (pack + ${u} * i32(TEAM)) * PACK;
+    let there${u} = k${u} < $depth;
+    let at${u} = min(pack + ${u} * i32(TEAM), packs - 1);
 #for c ${columns}
-    let words${c} = b_get4(u32(column${c} * ($words / 4) + pack));
-    let block${c} = u32(column${c} * $blocks + k / ${block});
-    let scale${c} = scale_get(block${c});
-    let zero${c} = zero_of(block${c});
-#for r ${lines}
-    var part${r}_${c} = 0.0;
+#if vectors
+    let words${u}_${c} = b_get4(u32(column${c} * ($words / 4) + at${u}));
+#else
+    let words${u}_${c} = vec4<u32>(b_get(u32(column${c} * $words + at${u})));
+#endif
+    let block${u}_${c} = u32(column${c} * $blocks + at${u} * PACK / ${block});
+    let scale${u}_${c} = select(0.0, scale_get(block${u}_${c}), there${u});
+    let zero${u}_${c} = select(0.0, zero_of(block${u}_${c}), there${u});
 #end
+#for r ${lines}
+#for i ${vectors}
+    let a${u}_${r}_${i} = left(line + ${r}, k${u} + ${i} * 4);
+#end
+#end
+#end
+#for u ${turns}
+#for c ${columns}
+#for r ${lines}
+    var part${u}_${r}_${c} = 0.0;
 #end
 #for i ${vectors}
-#for c ${columns}
-    let b${i}_${c} = four(words${c}[${i}u * ${bits}u / 8u], ${i}u * ${bits}u % 8u * 4u, scale${c}, zero${c});
-#end
+    let b${u}_${c}_${i} = four(words${u}_${c}[${i}u * ${bits}u / 8u], ${i}u * ${bits}u % 8u * 4u, scale${u}_${c}, zero${u}_${c});
 #for r ${lines}
-    let a${i}_${r} = left(line + ${r}, k + ${i} * 4);
-#for c ${columns}
-    part${r}_${c} += dot(a${i}_${r}, b${i}_${c});
+    part${u}_${r}_${c} += dot(a${u}_${r}_${i}, b${u}_${c}_${i});
 #end
 #end
-#end
-#for c ${columns}
 #for r ${lines}
 #if shift !shift.uint8
-    sum${r}_${c} += part${r}_${c};
+    sum${r}_${c} += part${u}_${r}_${c};
 #else
-    sum${r}_${c} += part${r}_${c} * scale${c};
+    sum${r}_${c} += part${u}_${r}_${c} * scale${u}_${c};
 #endif
+#end
 #end
 #end
   }
@@ -197,12 +212,19 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
 #end
 #end
   workgroupBarrier();
-  for (var at = index; at < GROUPS * COLUMNS * LINES; at += 256u) {
+  for (var at = index; at < OUTPUTS * FOLD; at += 256u) {
+    let place = at / FOLD * (TEAM + 1u) + at % FOLD;
+    var sum = 0.0;
+    for (var i = 0u; i < 8u; i++) { sum += sums[place + i * FOLD]; }
+    sums[place] = sum;
+  }
+  workgroupBarrier();
+  for (var at = index; at < OUTPUTS; at += 256u) {
     let column = i32(first + at % (GROUPS * COLUMNS));
     let row = line + i32(at / (GROUPS * COLUMNS));
     if (column < $columns && row < $rows) {
       var sum = 0.0;
-      for (var i = 0u; i < TEAM; i++) { sum += sums[at * (TEAM + 1u) + i]; }
+      for (var i = 0u; i < FOLD; i++) { sum += sums[at * (TEAM + 1u) + i]; }
       y_put(u32($yoff + row * $y_rs + column), finish(row, column, sum));
     }
   }

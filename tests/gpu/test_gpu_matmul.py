@@ -178,12 +178,13 @@ def test_tiles_of_weights_of_a_few_bits(bits: int, zero: str, monkeypatch: pytes
             assert_same(pairs, rtol=1e-3)
 
 
-def test_an_infinite_scale_stays_in_its_column() -> None:
+@pytest.mark.parametrize("k", [74, 76])
+def test_an_infinite_scale_stays_in_its_column(k: int) -> None:
     rng = np.random.default_rng(5)
     weights = {"b": rng.integers(0, 256, (40, 3, 16)).astype(np.uint8), "s": rng.random(120).astype(np.float32)}
     weights["s"][7], weights["s"][65] = np.inf, np.nan
-    product = onnx.helper.make_node("MatMulNBits", ["a", "b", "s"], ["y0"], domain="com.microsoft", K=74, N=40, bits=4, block_size=32)
-    feeds = [{"a": draw(m, 74)} for m in (1, 3, 20)]
+    product = onnx.helper.make_node("MatMulNBits", ["a", "b", "s"], ["y0"], domain="com.microsoft", K=k, N=40, bits=4, block_size=32)
+    feeds = [{"a": draw(m, k)} for m in (1, 3, 20)]
     model = onnx.load_from_string(graph([product], feeds[0], weights=weights))
     model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))
     for ((want, got),) in both(model.SerializeToString(), *feeds):
@@ -200,10 +201,15 @@ def test_one_row_on_adapters_that_want_many_workgroups(monkeypatch: pytest.Monke
         for feed in feeds:
             for pairs in both(node("MatMul", feed, symbolic=symbolic), feed):
                 assert_same(pairs, rtol=1e-3)
-    for k, n in ((64, 40), (96, 2100), (128, 17000)):
+    for transposed in (True, False):
+        for feed in (pair((1, k), (n, k) if transposed else (k, n)) for k, n in ((3100, 20), (1030, 36), (1028, 1030), (512, 4))):
+            step = onnx.helper.make_node("Gemm", ["a", "b"], ["y0"], transB=int(transposed))
+            assert_same(both(graph([step], feed, symbolic=False), feed)[0], rtol=1e-3)
+    for k, n, bits in ((64, 40, 4), (96, 2100, 4), (128, 17000, 4), (3104, 9, 4), (1056, 50, 8), (2112, 2090, 2), (1060, 12, 4)):
         rng = np.random.default_rng(n)
-        weights = {"b": rng.integers(0, 256, (n, k // 32, 16)).astype(np.uint8), "s": rng.random(n * (k // 32)).astype(np.float32)}
-        attributes = {"K": k, "N": n, "bits": 4, "block_size": 32}
+        blocks = -(-k // 32)
+        weights = {"b": rng.integers(0, 256, (n, blocks, 4 * bits)).astype(np.uint8), "s": rng.random(n * blocks).astype(np.float32)}
+        attributes = {"K": k, "N": n, "bits": bits, "block_size": 32}
         product = onnx.helper.make_node("MatMulNBits", ["a", "b", "s"], ["y0"], domain="com.microsoft", **attributes)
         model = onnx.load_from_string(graph([product], {"a": draw(1, k)}, weights=weights))
         model.opset_import.append(onnx.helper.make_opsetid("com.microsoft", 1))

@@ -14,7 +14,9 @@ from ..split import is_large, pieces
 from ..tiles import tilings
 
 THIN = 8  # rows or columns up to which a product is a sweep over the other operand
-SPAN = 32  # neighbours of a large operand that a workgroup sums; half as many of a single line where that leaves too few workgroups
+SPAN = 32  # neighbours of a large operand that a workgroup sums; of a single line half or a quarter where that leaves too few workgroups
+ENOUGH = 64  # workgroups for half as many
+TURNS, FEWER_TURNS = 8, 4  # steps whose loads are on their way at once: those of one line over short segments, and others
 SHORT = 64  # sums up to this length of thin products take one lane per output
 INTEGERS = (DType.int32, DType.uint32, DType.int64, DType.uint64)
 READS_HALVES = True
@@ -80,13 +82,15 @@ def _sweep(call: Call, numbers: dict[str, Any], defines: set[str], holes: dict[s
     vec4 |= {large} if wide else set()
     defines = defines | {"sweep"} | ({"rows"} if rows else set()) | ({"across"} if across else set())
     defines |= ({"wide"} if wide else set()) | ({"thin4"} if thin in vec4 else set())
+    one = dims.eq(lines, 1)
+    narrow = dims.product([one, dims.le(ENOUGH, dims.ceildiv(length, SPAN // 2))])
+    ways = [(1, one, SPAN), (1, narrow, SPAN // 2), (1, one, SPAN // 4), (4, guard, SPAN)] if across else [(1, one, 8), (4, guard, 8)]
     found = []
-    for block, fits, span in ((1, dims.eq(lines, 1), SPAN), (1, dims.eq(lines, 1), SPAN // 2), (4, guard, SPAN)):
-        if span < SPAN and not across:
-            continue
+    for block, fits, span in ways:
         part = "vec4<f32>" if wide else "f32"
-        text = {"lines": block, "large": large, "thin": thin, "wide": 4 if wide else 1, "part": part, "span": span}
-        grid = (dims.ceildiv(length, span if across else 8), dims.ceildiv(lines, block), dims.product(call.batch[: call.nb]))
+        turns = TURNS if across and block == 1 else FEWER_TURNS
+        text = {"lines": block, "large": large, "thin": thin, "wide": 4 if wide else 1, "part": part, "span": span, "turns": turns}
+        grid = (dims.ceildiv(length, span), dims.ceildiv(lines, block), dims.product(call.batch[: call.nb]))
         found.append(
             Case(
                 grid, fits, frozenset(defines), holes | {n: str(v) for n, v in text.items()}, numbers, vec4=frozenset(vec4),

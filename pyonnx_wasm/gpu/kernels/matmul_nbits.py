@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from ...ir import dims
 from .. import Call, Case
@@ -13,9 +13,20 @@ from ..teams import fours
 from ..tiles import tilings
 
 FEW = 8
-VECTOR_BITS = 128
-#: Lanes that share a column, columns of a lane (as many as leave workgroups enough for all of an adapter), rows.
-SWEEPS = ((8, 4, 1), (32, 2, 1), (32, 1, 1), (32, 1, 4))
+WORD_BITS = 32
+
+
+class Sweep(NamedTuple):
+    """How few rows meet all columns: a lane has several columns only where workgroups enough are left for all of an adapter."""
+
+    team: int  # lanes that share a column
+    columns: int  # of a lane
+    lines: int  # rows of a lane
+    words: int  # that a lane reads at a time
+    turns: int  # of them that it has at the same time
+
+
+SWEEPS = (Sweep(8, 4, 1, 4, 1), Sweep(32, 2, 1, 1, 2), Sweep(64, 1, 1, 1, 2), Sweep(32, 1, 4, 1, 2))
 
 
 def cases(call: Call) -> list[Case]:
@@ -44,16 +55,18 @@ def _tiled(call: Call, numbers: dict[str, Any], defines: Collection[str], holes:
 
 
 def _packs(call: Call, numbers: dict[str, Any], defines: Collection[str], holes: dict[str, str]) -> Iterator[Case]:
-    """Few rows, where vectors of words lie within blocks and rows of ``a`` are vectors."""
+    """Few rows, where words lie within blocks and rows of ``a`` are vectors."""
     if call.bits > 8 or not fours(call.k, call.a_rs, call.aoff, call.starts["a"]):
         return
-    if not isinstance(call.block, int) or call.block * call.bits % VECTOR_BITS:
-        return
-    for team, columns, lines in SWEEPS:
-        grid = (dims.ceildiv(call.n, WORKGROUP // team * columns), dims.ceildiv(call.m, lines), 1)
-        text = {"team": team, "columns": columns, "lines": lines, "vectors": VECTOR_BITS // call.bits // 4}
-        fits = dims.eq(call.m, 1) if lines == 1 else dims.le(call.m, FEW)
+    for sweep in SWEEPS:
+        if call.block * call.bits % (sweep.words * WORD_BITS):
+            continue
+        grid = (dims.ceildiv(call.n, WORKGROUP // sweep.team * sweep.columns), dims.ceildiv(call.m, sweep.lines), 1)
+        text = {n: str(v) for n, v in sweep._asdict().items() if n != "words"}
+        text["vectors"] = str(sweep.words * WORD_BITS // call.bits // 4)
+        fits = dims.eq(call.m, 1) if sweep.lines == 1 else dims.le(call.m, FEW)
+        whole = {"vectors"} if sweep.words > 1 else set()
         yield Case(
-            grid, fits, frozenset({*defines, "packs"}), holes | {n: str(v) for n, v in text.items()}, numbers,
-            vec4=frozenset({"a", "b"}), busy=columns > 1, again={"a": grid[0], "b": grid[1]},
+            grid, fits, frozenset({*defines, "packs", *whole}), holes | text, numbers,
+            vec4=frozenset({"a", *("b" for _ in whole)}), busy=sweep.columns > 1, again={"a": grid[0], "b": grid[1]},
         )  # fmt: skip
