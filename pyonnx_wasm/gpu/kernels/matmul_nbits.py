@@ -62,11 +62,11 @@ def _packs(call: Call, numbers: dict[str, Any], defines: Collection[str], holes:
         if call.block * call.bits % (sweep.words * WORD_BITS):
             continue
         grid = (dims.ceildiv(call.n, WORKGROUP // sweep.team * sweep.columns), dims.ceildiv(call.m, sweep.lines), 1)
-        text = {n: str(v) for n, v in sweep._asdict().items() if n != "words"}
-        text["vectors"] = str(sweep.words * WORD_BITS // call.bits // 4)
+        vectors = sweep.words * WORD_BITS // call.bits // 4
+        numbered = {"team": sweep.team, "columns": sweep.columns, "lines": sweep.lines, "turns": sweep.turns, "vectors": vectors}
         fits = dims.eq(call.m, 1) if sweep.lines == 1 else dims.le(call.m, FEW)
         whole = {"vectors"} if sweep.words > 1 else set()
         yield Case(
-            grid, fits, frozenset({*defines, "packs", *whole}), holes | text, numbers,
+            grid, fits, frozenset({*defines, "packs", *whole}), holes | {name: str(v) for name, v in numbered.items()}, numbers,
             vec4=frozenset({"a", *("b" for _ in whole)}), busy=sweep.columns > 1, again={"a": grid[0], "b": grid[1]},
         )  # fmt: skip
