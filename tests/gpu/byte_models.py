@@ -54,3 +54,51 @@ def products() -> Iterator[tuple[str, bytes, list[dict[str, Array]]]]:
     }
     feeds = [{"x": np.random.default_rng(m).standard_normal((m, 24)).astype(np.float32)} for m in (1, 40)]
     yield "scaled", graph(nodes, feeds[0], weights=weights), feeds
+
+
+# input, weights, attributes
+WINDOWS: list[tuple[tuple[int, ...], tuple[int, ...], dict[str, object]]] = [
+    ((2, 5, 7, 9), (13, 5, 3, 2), {"pads": [1, 0, 2, 1], "strides": [2, 1]}),
+    ((1, 16, 8, 8), (40, 16, 1, 1), {}),
+    ((1, 70, 7, 7), (9, 70, 1, 1), {}),
+    ((2, 6, 9, 11), (18, 3, 3, 3), {"group": 2, "dilations": [2, 1], "pads": [2, 1, 2, 1]}),
+    ((1, 5, 10, 12), (5, 1, 3, 3), {"group": 5, "pads": [1, 1, 1, 1]}),
+]
+
+
+def convolutions() -> Iterator[tuple[str, bytes, list[dict[str, Array]]]]:
+    """Names, models and feeds: sums, and sums scaled, clamped or not, and quantised again, with ties and codes out of range."""
+    for k, (left, right) in enumerate(TYPES):
+        for at, (shape, window, attributes) in enumerate(WINDOWS):
+            feeds = [{"x": draw(shape, left), "w": draw(window, right), "xz": draw((1,), left)[0], "wz": draw((window[0],), right)}]
+            node = helper.make_node("ConvInteger", list(feeds[0]), ["y0"], **attributes)
+            yield f"sums_{k}_{at}", graph([node], feeds[0], symbolic=False), feeds
+            for act in ("", "Relu", "Sigmoid"):
+                yield (
+                    f"codes_{k}_{at}_{act}",
+                    _quantised(left, right, shape, window, attributes, act, symbolic=at % 2 == 1),
+                    [{"x": draw(shape, left)}],
+                )
+
+
+def _quantised(
+    left: str, right: str, shape: tuple[int, ...], window: tuple[int, ...], attributes: dict[str, object], act: str, symbolic: bool
+) -> bytes:
+    """A convolution between dequantised and quantised tensors; its scales are powers of two, for ties."""
+    m = window[0]
+    weights = {
+        "w": draw(window, right), "ws": np.exp2(-np.arange(m) % 3).astype(np.float32), "xs": np.array(0.5, np.float32),
+        "b": (np.arange(m) * 32).astype(np.float32), "ys": np.array(256 if not act else 512, np.float32),
+        "yz": np.array(5, left),
+    }  # fmt: skip
+    last = "c"
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "xs"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "ws"], ["wf"], axis=0),
+        helper.make_node("Conv", ["xf", "wf", "b"], ["c"], **attributes),
+    ]
+    if act:
+        nodes.append(helper.make_node(act, ["c"], ["a"]))
+        last = "a"
+    nodes.append(helper.make_node("QuantizeLinear", [last, "ys", "yz"], ["y0"]))
+    return graph(nodes, {"x": draw(shape, left)}, symbolic=symbolic, weights=weights)
