@@ -1,6 +1,7 @@
 // Products of bytes less their zero points: tiles of words of four bytes along k where there is enough, else one output per lane.
 #if scale
 #include epilogue
+#include quantised
 #endif
 
 fn left_zero(i: i32) -> i32 {
@@ -32,7 +33,7 @@ fn finish(i: i32, j: i32, residual_at: i32, sum: i32) -> y_t {
 #if residual !after
   v += residual_get(u32(residual_at));
 #endif
-  return v;
+  return result(v);
 #else
   return sum;
 #endif

@@ -102,3 +102,22 @@ def _quantised(
         last = "a"
     nodes.append(helper.make_node("QuantizeLinear", [last, "ys", "yz"], ["y0"]))
     return graph(nodes, {"x": draw(shape, left)}, symbolic=symbolic, weights=weights)
+
+
+def quantised_products() -> Iterator[tuple[str, bytes, list[dict[str, Array]]]]:
+    """Names, models and feeds: products whose results are quantised again, few and many."""
+    for k, (left, right) in enumerate(TYPES):
+        for shape, other in SIZES[:2] + SIZES[3:5]:
+            n = other[1]
+            weights = {
+                "w": draw(other, right), "ws": np.exp2(-np.arange(n) % 3).astype(np.float32), "xs": np.array(0.5, np.float32),
+                "ys": np.array(256, np.float32), "yz": np.array(5, left),
+            }  # fmt: skip
+            nodes = [
+                helper.make_node("DequantizeLinear", ["x", "xs"], ["xf"]),
+                helper.make_node("DequantizeLinear", ["w", "ws"], ["wf"], axis=1),
+                helper.make_node("MatMul", ["xf", "wf"], ["p"]),
+                helper.make_node("QuantizeLinear", ["p", "ys", "yz"], ["y0"]),
+            ]
+            feeds = [{"x": draw((m, shape[1]), left)} for m in (1, shape[0])]
+            yield f"codes_{k}_{n}", graph(nodes, feeds[0], weights=weights), feeds

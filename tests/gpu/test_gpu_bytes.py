@@ -1,10 +1,10 @@
 """Products of bytes on the backend gpu."""
 
 import pytest
-from byte_models import convolutions, products
+from byte_models import convolutions, products, quantised_products
 from gpu_model import Array, assert_same, both, section
 
-MODELS = list(products())
+MODELS = [*products(), *quantised_products()]
 CONVOLUTIONS = list(convolutions())
 
 

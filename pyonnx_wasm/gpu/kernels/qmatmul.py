@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from ...dtypes import DType
 from ...ir import dims
 from .. import Call, Case
 from ..elements import elements
@@ -17,13 +16,12 @@ DOT = "packed_4x8_integer_dot_product"
 
 def cases(call: Call) -> list[Case]:
     y = call.values["y"]
-    if y.dtype not in (DType.int32, DType.float32):
-        return []
     names = ("aoff", "a_rs", "a_cs", "boff", "b_rs", "b_cs", "batch", "abatch", "bbatch", "resbatch", "res_off", "res_rs")
     numbers: dict[str, Any] = {name: call.params[name] for name in names} | {"rows": call.m, "columns": call.n, "depth": call.k}
     for name, steps in (("azero", ("ms",)), ("bzero", ("ns",)), ("scale", ("ms", "ns")), ("bias", ("ms", "ns"))):
         if name in call.values:
             numbers |= {f"{name}_off": call.values[name].offset} | {f"{name}_{step}": call.params[f"{name}_{step}"] for step in steps}
+    numbers |= {f"{name}_off": call.values[name].offset for name in ("yscale", "yzero") if name in call.values}
     defines = {"batched"} if call.nb else set()
     if "scale" in call.values:
         switches, activation = epilogue(call)
