@@ -30,20 +30,24 @@ fn clamp_nan(x: f32, lo: f32, hi: f32) -> f32 {
   y = select(y, hi, lt_f(hi, y));
   return select(y, x, is_nan(x));
 }
-// a - q b without rounding where they are of one size, from halves of 12 bits.
+// A normal number in two of 12 bits, by its bits: what made a number may be contracted with what is done to it, also the product that
+// a quotient is, which then is not the one that was rounded.
 fn head_of(x: f32) -> f32 { return bitcast<f32>(bitcast<u32>(x) & 0xfffff000u); }
-fn rest_of(a: f32, q: f32, b: f32) -> f32 {
-  let qh = head_of(q);
-  let bh = head_of(b);
-  return a - qh * bh - qh * (b - bh) - (q - qh) * bh - (q - qh) * (b - bh);
+fn tail_of(x: f32) -> f32 {
+  let b = bitcast<u32>(x);
+  return f32(b & 0xfffu) * bitcast<f32>((b & 0xff800000u) - (23u << 23u));
 }
-// The nearest quotient: WGSL's may be 2.5 units off, enough to round to another integer. Where the rest is no number, or halves of
-// it may be lost, it stays.
+// a - q b without rounding where they are of one size.
+fn rest_of(a: f32, q: f32, b: f32) -> f32 {
+  return a - head_of(q) * head_of(b) - head_of(q) * tail_of(b) - tail_of(q) * head_of(b) - tail_of(q) * tail_of(b);
+}
+// Finite, and from 2^-64 on: tails and products of them are normal.
+fn has_tail(x: f32) -> bool { return ((bitcast<u32>(x) >> 23u) & 0xffu) - 63u < 192u; }
+// The nearest quotient: WGSL's may be 2.5 units off, enough to round to another integer.
 fn div_f(a: f32, b: f32) -> f32 {
   let q = a / b;
-  let rest = rest_of(a, q, b) / b;
-  let sound = abs(a) > 0x1p-100 && (bitcast<u32>(rest) & 0x7f800000u) != 0x7f800000u;
-  return select(q, q + rest, sound);
+  let better = head_of(q) + tail_of(q) + rest_of(a, q, b) / b;
+  return select(q, better, has_tail(a) && has_tail(b) && has_tail(q));
 }
 // The exponent and the logarithm of the rest, from ln(1/2) / 2 to ln(2) / 2, of a normal x > 0; fitted as in kernels/cpp/vmath.h. WGSL's
 // own logarithm is good to 2^-21, also where it is near 0.
@@ -225,9 +229,14 @@ fn pow_f(a: f32, b: f32) -> f32 {
 }
 fn fmod_f(a: f32, b: f32) -> f32 {
   if (is_inf(b) && !is_inf(a)) { return a; }
-  let r = rest_of(a, trunc(a / b), b);
-  let step = select(abs(b), -abs(b), a < 0.0);
-  return select(select(r, r - step, abs(r) >= abs(b)), r + step, r != 0.0 && (r < 0.0) != (a < 0.0));
+  let scale = select(1.0, 0x1p+64, abs(b) < 0x1p-60);
+  let x = a * scale;
+  let y = b * scale;
+  let q = trunc(x / y);
+  let r = select(x - y * q, rest_of(x, q, y), has_tail(y) && !is_inf(q));
+  let step = select(abs(y), -abs(y), x < 0.0);
+  let right = select(select(r, r - step, abs(r) >= abs(y)), r + step, r != 0.0 && (r < 0.0) != (x < 0.0));
+  return right / scale;
 }
 fn mod_f(a: f32, b: f32) -> f32 {
   let r = fmod_f(a, b);
