@@ -11,7 +11,7 @@ from ..ir import Graph, Node, Value, dims
 from ..ops.conv import CONV
 from ..ops.matmul import MATMUL
 from ..ops.quantized import BYTES, QCONV, QMATMUL
-from ..tensor import MAP, constant, expression, map_
+from ..tensor import MAP, constant, content, expression, map_
 from ..tensor.expression import Expression
 from .rewrite import Rewriter, joined
 
@@ -38,7 +38,7 @@ def multiply_bytes(graph: Graph) -> None:
                 old, out = [node], node.out
                 reader = rewriter.only_reader(out)
                 if reader is not None and (quantised := _quantised(reader)) is not None:
-                    made.ins["yscale"], made.ins["yzero"] = quantised
+                    made.ins |= {name: v for name, v in zip(("yscale", "yzero"), quantised, strict=True) if v is not None}
                     old, out = [node, reader], reader.out
                     made.origin = joined([node.origin, reader.origin])
             made.outs = {"y": Value(out.storage, out.dtype, node.out.shape, 0)}
@@ -54,7 +54,8 @@ def _convolution(node: Node) -> Node | None:
     if xscale is None or wscale is None or (x.zero is not None and xzero is None) or (w.zero is not None and wzero is None):
         return None
     scale: Value = map_("mul", wscale, xscale)
-    ins = {"x": x.codes, "w": w.codes, "xzero": xzero, "wzero": wzero, "scale": scale.view(scale.shape, 0, [_step(scale)])}
+    ins = {"x": x.codes, "w": w.codes, "xzero": _unless_zeros(xzero), "wzero": _unless_zeros(wzero)}
+    ins["scale"] = scale.view(scale.shape, 0, [_step(scale)])
     y = QCONV({"y": (DType.float32, node.out.shape)}, ins | _rest(node), **node.params)
     return y.producer  # type: ignore[no-any-return]
 
@@ -69,9 +70,16 @@ def _product(node: Node) -> Node | None:
         return None
     m, n = node.out.shape[-2:]
     scale: Value = map_("mul", bscale, ascale)
-    ins = {"a": a.codes, "b": b.codes, "azero": azero, "bzero": bzero, "scale": scale.view([m, n], 0, [0, _step(scale)])}
+    ins = {"a": a.codes, "b": b.codes, "azero": _unless_zeros(azero), "bzero": _unless_zeros(bzero)}
+    ins["scale"] = scale.view([m, n], 0, [0, _step(scale)])
     y = QMATMUL({"y": (DType.float32, node.out.shape)}, ins | _rest(node), **node.params)
     return y.producer  # type: ignore[no-any-return]
+
+
+def _unless_zeros(zero: Value | None) -> Value | None:
+    """Zero points that are known to be 0 are left out: a GPU binds few buffers."""
+    known = None if zero is None else content(zero)
+    return None if known is not None and all(n == 0 for n in known.flat) else zero
 
 
 def _rest(node: Node) -> dict[str, Value | None]:
@@ -176,15 +184,15 @@ def _along(v: Value | None, axis: int | None) -> Value | None:
     return v.view([v.shape[axis]], v.offset, [v.strides[axis]]) if dims.same(v.strides[axis], 1) else None
 
 
-def _quantised(node: Node) -> tuple[Value, Value] | None:
-    """(scale, zero point) where a map does nothing but quantise."""
+def _quantised(node: Node) -> tuple[Value, Value | None] | None:
+    """(scale, zero point or None for 0) where a map does nothing but quantise."""
     if node.kernel is not MAP or node.const or len(node.ins["x"]) != 1 or not node.ins["x"][0].whole or not node.out.whole:
         return None
     result = requantised(expression.of(node))
     if result is None or result[0].name != "in":
         return None
     _, scale, zero = result
-    return constant(np.array([scale], np.float32)), constant(np.array([zero]), node.out.dtype)
+    return constant(np.array([scale], np.float32)), _unless_zeros(constant(np.array([zero]), node.out.dtype))
 
 
 def requantised(e: Expression) -> tuple[Expression, float, int] | None:
