@@ -84,17 +84,17 @@ def convolutions() -> Iterator[tuple[str, bytes, list[dict[str, Array]]]]:
 def _quantised(
     left: str, right: str, shape: tuple[int, ...], window: tuple[int, ...], attributes: dict[str, object], act: str, symbolic: bool
 ) -> bytes:
-    """A convolution between dequantised and quantised tensors; its scales are powers of two, for ties."""
+    """A convolution between dequantised and quantised tensors; its scales are powers of two, for ties. The weights' zero points are 0."""
     m = window[0]
     weights = {
         "w": draw(window, right), "ws": np.exp2(-np.arange(m) % 3).astype(np.float32), "xs": np.array(0.5, np.float32),
         "b": (np.arange(m) * 32).astype(np.float32), "ys": np.array(256 if not act else 512, np.float32),
-        "yz": np.array(5, left),
+        "yz": np.array(5, left), "xz": np.array(3, left), "wz": np.zeros(m, right),
     }  # fmt: skip
     last = "c"
     nodes = [
-        helper.make_node("DequantizeLinear", ["x", "xs"], ["xf"]),
-        helper.make_node("DequantizeLinear", ["w", "ws"], ["wf"], axis=0),
+        helper.make_node("DequantizeLinear", ["x", "xs", "xz"], ["xf"]),
+        helper.make_node("DequantizeLinear", ["w", "ws", "wz"], ["wf"], axis=0),
         helper.make_node("Conv", ["xf", "wf", "b"], ["c"], **attributes),
     ]
     if act:
