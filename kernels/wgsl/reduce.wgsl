@@ -14,6 +14,7 @@ ${reduced}
 }
 
 alias part = ${part};
+const AHEAD = 8u;  // loads that are on their way at once
 const RUN = 256u;  // elements that are merged one after another before they join the rest
 #if across
 const TEAM = 8u;
@@ -43,7 +44,17 @@ fn main(@builtin(workgroup_id) wid: vec3<u32>, @builtin(num_workgroups) nwg: vec
   var all = ${none};
   for (var first = lane; first < n; first += TEAM * RUN) {
     var run = ${none};
-    for (var i = first; i < min(n, first + TEAM * RUN); i += TEAM) { run = merge(run, from_input(x_get(start + reduced(i)))); }
+    let end = min(n, first + TEAM * RUN);
+    var i = first;
+    for (; i + (AHEAD - 1u) * TEAM < end; i += AHEAD * TEAM) {
+#for k 8
+      let v${k} = x_get(start + reduced(i + ${k}u * TEAM));
+#end
+#for k 8
+      run = merge(run, from_input(v${k}));
+#end
+    }
+    for (; i < end; i += TEAM) { run = merge(run, from_input(x_get(start + reduced(i)))); }
     all = merge(all, run);
   }
   shelf[index] = all;
