@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from ...ir import dims
+from ...ir.dims import DimLike
 from .. import Call, Case
+from ..byte_tiles import DOT, byte_tilings
 from ..elements import elements
 from ..epilogue import epilogue
 
-SIDE = 32  # rows and columns of a tile
 FEW = 256  # outputs that lanes for one each are better for
-DOT = "packed_4x8_integer_dot_product"
 
 
 def cases(call: Call) -> list[Case]:
@@ -33,9 +34,19 @@ def cases(call: Call) -> list[Case]:
     if not few:
         return []
     enough = dims.le(FEW, dims.product([call.m, call.n]))
-    grid = (dims.ceildiv(call.n, SIDE), dims.ceildiv(call.m, SIDE), batches)
-    lanes = numbers | {"y_off": y.offset, "batches": batches}
-    return [Case(grid, enough, frozenset(defines | {"tiled"} | _words(call)), holes, lanes, needs=(DOT,)), *few]
+    return [*_tiled(call, numbers | {"y_off": y.offset}, defines | {"tiled"} | _words(call), holes, enough), *few]
+
+
+def _tiled(
+    call: Call, numbers: Mapping[str, Any], defines: Collection[str], holes: Mapping[str, str], enough: DimLike
+) -> Iterator[Case]:  # fmt: skip
+    y = call.values["y"]
+    by_words = y.dtype.bits == 8 and y.whole
+    for grid, guard, cut, sliced in byte_tilings(call.m, call.n, call.k, dims.product(call.batch[: call.nb])):
+        for words in (True, False) if by_words else (False,):
+            fits = dims.product([guard, enough, *([dims.eq(call.n % 4, 0)] if words else [])])
+            switches = frozenset({*defines, *sliced, *(["words"] if words else [])})
+            yield Case(grid, fits, switches, {**holes, **cut}, numbers, words=frozenset({"y"} if words else ()), needs=(DOT,))
 
 
 def _words(call: Call) -> set[str]:
@@ -45,4 +56,4 @@ def _words(call: Call) -> set[str]:
         "b": (call.b_rs, call.b_cs, call.boff, call.starts["b"], *call.bbatch[: call.nb]),
     }
     found = {f"{name}4" for name, (along, *rest) in steps.items() if along == 1 and all(dims.known(n % 4) == 0 for n in rest)}
-    return found | ({"b_across"} if call.b_cs == 1 and call.b_rs != 1 else set())
+    return found | ({"across"} if call.b_cs == 1 and call.b_rs != 1 else set())
