@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -17,35 +17,12 @@ from ..program import ARENA, INPUT, OUTPUT, SHAPE_OPS, SLOT, WEIGHT, GpuPlan, Pr
 from ..program.view import StepRow
 from .core import Core
 from .profile import StepTime
-from .wgpu_device import Data, GpuError, Pipeline
-from .wgpu_model import Model, Tensor, Uniforms, element, uniform_block
+from .wgpu_device import Data
+from .wgpu_model import Model, Tensor, element
+from .wgpu_stage import BINDINGS, Bound, Placement, Stage
 
-BINDINGS = 4  # sizes of a stage whose uniforms and bind groups are kept
 GROUPS = 8  # bind groups per step, on average
-MAX_GROUPS = 65535
 MAX_QUERIES = 4096
-
-
-@dataclass
-class _Chosen:
-    """How a step runs: its pipeline and its workgroups; per buffer what is bound where that is not the whole."""
-
-    pipeline: Pipeline
-    workgroups: int
-    parts: list[tuple[int, int] | None]
-
-
-@dataclass
-class _Bound:
-    """What the sizes of a stage lead to. Places are those of the arena, on the GPU and in the core's memory; ``lives`` who is in them;
-    ``slot`` is which of the stage's uniforms are theirs."""
-
-    sizes: dict[int, int]
-    there: dict[int, int]
-    here: dict[int, int]
-    lives: tuple[list[list[tuple[int, int]]], list[list[tuple[int, int]]]]
-    slot: int
-    chosen: list[_Chosen | None]
 
 
 @dataclass
@@ -57,7 +34,9 @@ class Run:
     slots: list[Tensor | None]
     times: list[StepTime] | None
     rooms: Mapping[int, Any]
-    bound: list[_Bound] = field(default_factory=list)
+    bound: Bound | None = None
+    stage: int = 0
+    placement: Placement | None = None
     sizes: dict[int, int] = field(default_factory=dict)
     there: dict[int, Any] = field(default_factory=dict)
     here: dict[int, np.ndarray] = field(default_factory=dict)
@@ -78,20 +57,32 @@ class GpuProgram:
         self.view = ProgramView(words)
         self.storages, self.buffers, self.steps = self.view.storages, self.view.buffers, self.view.steps
         self.on_gpu, self.on_core = self._readers()
-        self.stages = list(zip([0, *(s.steps for s in self.view.stages)], [s.steps for s in self.view.stages], strict=False))
-        self.known = self._known()
+        ranges = list(zip([0, *(s.steps for s in self.view.stages)], [s.steps for s in self.view.stages], strict=False))
         self.reads = self._reads()
-        self.bound: list[OrderedDict[bytes, _Bound]] = [OrderedDict() for _ in self.stages]
-        self.uniforms = [Uniforms(self.gpu, [self._block(i) for i in range(*stage)], BINDINGS) for stage in self.stages]
         self.groups: dict[tuple[Any, ...], tuple[list[Any], Any]] = {}
         self.rooms: list[Any] = []
+        self.version = 0  # rises when a room is replaced
         self.memory: list[np.ndarray] = []
+        large = set[int]()
         for i in sorted(self.on_gpu):
             slot = self.storages[i].slot
             if self.storages[i].kind == WEIGHT and slot not in model.buffers:
                 data = model.arrays[slot]
                 model.buffers[slot] = self.gpu.buffer(data.nbytes, f'weight "{model.table[slot].name}"', data.nbytes > BINDING_BYTES)
                 self.gpu.write(model.buffers[slot], data)
+            if self.storages[i].kind == WEIGHT and model.arrays[slot].nbytes > BINDING_BYTES:
+                large.add(i)
+        ends = [s.registers for s in self.view.stages]
+        self.stages = [
+            Stage(model, self.view, plan, steps, end, known, self.on_gpu, self.on_core, large, self.origin)
+            for steps, end, known in zip(ranges, ends, self._known(ranges), strict=True)
+        ]
+        #: It has one stage and nothing runs on the core: dims tell all about a run.
+        self.simple = len(ranges) == 1 and None not in plan.steps and not self.view.reads_contents
+        self.evaluated: OrderedDict[Hashable, tuple[np.ndarray, int]] = OrderedDict()
+        self.taken = 0  # an estimate of the operations of the last run
+        self.output_rows = [(self.buffers[row.buffer].storage, DType(row.dtype), len(row.dims)) for row in self.view.outputs]
+        self.output_dims = np.array([r for row in self.view.outputs for r in row.dims], np.intp)
         self.bodies = [
             GpuProgram(model, part, body, control, threads, (self, i))
             for i, (part, body) in enumerate(zip(self.view.programs, plan.bodies, strict=True))
@@ -100,7 +91,7 @@ class GpuProgram:
     @property
     def operations(self) -> int:
         """An estimate of what the last run took, and of what each of its steps takes by itself."""
-        return self.core.operations + len(self.steps) + self.view.count("registers") + 1
+        return self.taken + len(self.steps) + self.view.count("registers") + 1
 
     def _readers(self) -> tuple[set[int], set[int]]:
         """The storages that steps on the GPU touch, with the weights that stages read, and those that steps on the core touch."""
@@ -115,14 +106,14 @@ class GpuProgram:
         rows = [self.buffers[buffer].storage for stage in self._reads() for _, is_size, buffer, _ in stage if not is_size]
         return gpu | {s for s in rows if self.storages[s].kind == WEIGHT}, core
 
-    def _known(self) -> list[list[int]]:
+    def _known(self, ranges: Sequence[tuple[int, int]]) -> list[list[int]]:
         """The storages that each stage makes ready: where the size is known and, but for inputs and outputs, the first step is."""
-        found: list[list[int]] = [[] for _ in self.stages]
+        found: list[list[int]] = [[] for _ in ranges]
         ends = [s.registers for s in self.view.stages]
         for i, row in enumerate(self.storages):
             stage = next(s for s, end in enumerate(ends) if row.size < end)
             if row.kind in (ARENA, SLOT):
-                stage = max(stage, next(s for s, (_, last) in enumerate(self.stages) if row.first < last or s + 1 == len(self.stages)))
+                stage = max(stage, next(s for s, (_, last) in enumerate(ranges) if row.first < last or s + 1 == len(ranges)))
             found[stage].append(i)
         return found
 
@@ -136,21 +127,35 @@ class GpuProgram:
             first = stage.registers
         return found
 
-    def _block(self, step: int) -> int:
-        """Bytes of a step's uniforms, whichever case runs."""
-        cases = self.plan.steps[step]
-        numbers = max((len(case["uniforms"]) for case in cases), default=0) if isinstance(cases, list) else 0
-        return -(-(3 + len(self.steps[step].present) + numbers) // 4) * 16
-
     def evaluate(self, inputs: Sequence[Tensor], told: Sequence[int] | None = None) -> np.ndarray:
         """The registers of the first stage."""
+        key = self._key(inputs, told)
+        if key in self.evaluated:
+            self.evaluated.move_to_end(key)
+            registers, self.taken = self.evaluated[key]
+            return registers
         arrays = [x.data.here(self.gpu) for x in inputs] if self.view.reads_contents else []
-        return self.core.evaluate([d for x in inputs for d in x.dims], arrays, self.view.count("registers"), told)
+        registers = self.core.evaluate([d for x in inputs for d in x.dims], arrays, self.view.count("registers"), told)
+        self.taken = self.core.operations
+        if key is not None:
+            self.evaluated[key] = registers, self.taken
+            if len(self.evaluated) > BINDINGS:
+                self.evaluated.popitem(last=False)
+        return registers
+
+    def _key(self, inputs: Sequence[Tensor], told: Sequence[int] | None) -> Hashable:
+        """Tells the registers, where dims do."""
+        return (tuple(x.dims for x in inputs), tuple(told or ())) if self.simple else None
 
     def shapes(self, registers: np.ndarray) -> list[tuple[int, ...] | None]:
         """The shapes of the outputs, None for those that later stages tell."""
         end = self.view.stages[0].registers
-        return [tuple(int(registers[r]) for r in row.dims) if all(r < end for r in row.dims) else None for row in self.view.outputs]
+        shapes = self._dims(registers)
+        return [shape if all(r < end for r in row.dims) else None for shape, row in zip(shapes, self.view.outputs, strict=True)]
+
+    def _dims(self, registers: np.ndarray) -> list[tuple[int, ...]]:
+        left = iter(registers[self.output_dims].tolist())
+        return [tuple(islice(left, rank)) for _, _, rank in self.output_rows]
 
     def run(
         self,
@@ -166,7 +171,7 @@ class GpuProgram:
             rooms: buffers of outputs that stay, by output.
         """
         run = Run(inputs, self.evaluate(inputs, told), [None] * len(self.view.slots), times, rooms or {})
-        self._begin(run, 0)
+        self._begin(run, 0, self._key(inputs, told))
         for action, *what in self.plan.schedule:
             if action == "gpu":
                 self._on_gpu(run, range(*what))
@@ -181,17 +186,15 @@ class GpuProgram:
         for slot in run.slots:
             if slot is not None:
                 self.gpu.give(slot.data.buffer)
-        return [self._output(run, i) for i in range(len(self.view.outputs))]
+        dims = self._dims(run.registers)
+        return [Tensor(self._output(run, i), row[1], dims[i]) for i, row in enumerate(self.output_rows)]
 
-    def _output(self, run: Run, index: int) -> Tensor:
-        row = self.view.outputs[index]
-        storage = self.buffers[row.buffer].storage
+    def _output(self, run: Run, index: int) -> Data:
+        storage = self.output_rows[index][0]
         size = run.sizes[storage]
         if index in self.plan.on_core:
-            data = Data(size, array=run.here[storage])
-        else:
-            data = Data(size, buffer=run.there.get(storage), array=None if storage in run.there else np.zeros(size, np.uint8))
-        return Tensor(data, DType(row.dtype), tuple(int(run.registers[r]) for r in row.dims))
+            return Data(size, array=run.here[storage])
+        return Data(size, buffer=run.there.get(storage), array=None if storage in run.there else np.zeros(size, np.uint8))
 
     def _next(self, run: Run, stage: int, on_core: Sequence[int]) -> None:
         """Goes on to a stage, when those elements are read that it asks for."""
@@ -219,6 +222,7 @@ class GpuProgram:
             values[k] = element(raw, dtype)
         slot_bytes = [0 if slot is None else slot.data.nbytes for slot in run.slots]
         run.registers = self.core.evaluate_stage(stage, values, slot_bytes, self.view.count("registers"))
+        self.taken = self.core.operations
         self._begin(run, stage)
 
     def _where(self, run: Run, storage: int, on_core: bool) -> tuple[np.ndarray | None, Any]:
@@ -250,103 +254,70 @@ class GpuProgram:
             data = Data(size, data.here(self.gpu)[at : at + size])
         return data
 
-    def _begin(self, run: Run, stage: int) -> None:
+    def _begin(self, run: Run, stage: int, key: Hashable = None) -> None:
         """Finds or makes what the sizes of a stage lead to, and memory for them."""
-        key = run.registers[: self.view.stages[stage].registers].tobytes()
-        kept = self.bound[stage]
-        if key in kept:
-            kept.move_to_end(key)
-        else:
-            slot = len(kept) if len(kept) < BINDINGS else kept.popitem(last=False)[1].slot
-            kept[key] = self._bind(run, stage, slot)
-        bound = kept[key]
-        run.bound.append(bound)
+        steps = self.stages[stage]
+        bound = run.bound = steps.bind(run.registers, key)
+        run.stage = stage
         run.sizes |= bound.sizes
-        for i in bound.there:
-            run.there[i] = self._room(bound.there[i], bound.sizes[i], self.storages[i].first)
-        for i in bound.here:
-            run.here[i] = self._memory(bound.here[i], bound.sizes[i])
-        for i in self.known[stage]:
+        run.placement = self._placed(steps, run.placement, bound.sizes)
+        run.there |= run.placement.buffers
+        for i, place in run.placement.here.items():
+            run.here[i] = self._memory(place, bound.sizes[i])
+        for i in steps.given:
             self._stage(run, i)
+        self._prepare(run)
+
+    def _placed(self, steps: Stage, before: Placement | None, sizes: Mapping[int, int]) -> Placement:
+        """The placement of before, as long as what it places fits into the rooms that there are; else one for these sizes."""
+        found = steps.placement
+        if found is None or found.before is not before or not self._fits(found, sizes):
+            found = steps.place(before, sizes)
+            for i, place in found.there.items():
+                self._room(place, sizes[i], self.storages[i].first)
+            for i, place in found.here.items():
+                self._memory(place, sizes[i])
+            steps.placement = found
+        if found.version != self.version:
+            found.buffers = {i: self.rooms[place] for i, place in found.there.items()}
+            found.buffers |= {i: self.model.buffers[self.storages[i].slot] for i in steps.weights}
+            found.version = self.version
+        return found
+
+    def _fits(self, placed: Placement, sizes: Mapping[int, int]) -> bool:
+        rooms, memory = self.rooms, self.memory
+        there = all((room := rooms[place]) is not None and room.size >= sizes[i] for i, place in placed.there.items())
+        return there and all(memory[place].size >= sizes[i] for i, place in placed.here.items())
 
     def _stage(self, run: Run, storage: int) -> None:
         """Puts inputs and slots where they are read, and makes room for outputs."""
         row, size = self.storages[storage], run.sizes[storage]
-        what = f"{'output' if row.kind == OUTPUT else 'input'} {row.slot}"
         data = self._given(run, storage)
-        if storage in self.on_gpu and row.kind != ARENA:
-            if data is not None:
-                run.there[storage] = data.there(self.gpu, what)
+        if storage in self.on_gpu:
+            if data is not None and data.buffer is not None:
+                run.there[storage] = data.buffer
+            elif row.kind == OUTPUT and row.slot in run.rooms:
+                run.there[storage] = run.rooms[row.slot]
             else:
-                kept = self.model.buffers if row.kind == WEIGHT else run.rooms if row.kind == OUTPUT else {}
-                run.there[storage] = kept[row.slot] if row.slot in kept else self.gpu.take(size, what)
-        if storage in self.on_core and row.kind in (INPUT, SLOT, OUTPUT):
+                what = f"{'output' if row.kind == OUTPUT else 'input'} {row.slot}"
+                run.there[storage] = self.gpu.take(size, what) if data is None else data.there(self.gpu, what)
+        if storage in self.on_core:
             run.here[storage] = np.zeros(size, np.uint8) if data is None else data.here(self.gpu)
 
-    def _bind(self, run: Run, stage: int, slot: int) -> _Bound:
-        registers = run.registers
-        sizes = {i: int(registers[self.storages[i].size]) for i in self.known[stage]}
-        every = run.sizes | sizes
-        before = run.bound[-1].lives if run.bound else ([], [])
-        lives = ([list(x) for x in before[0]], [list(x) for x in before[1]])
-        arena = [i for i in self.known[stage] if self.storages[i].kind == ARENA]
-        begin = self.stages[stage][0]
-        there = self._places([i for i in arena if i in self.on_gpu], sizes, lives[0], begin)
-        here = self._places([i for i in arena if i in self.on_core], sizes, lives[1], begin)
-        blocks: list[bytes] = []
-        chosen: list[_Chosen | None] = []
-        for i in range(*self.stages[stage]):
-            cases = self.plan.steps[i]
-            if not isinstance(cases, list):
-                chosen.append(None)
-                blocks.append(b"")
-                continue
-            case = next((c for c in cases if self._fits(c, registers)), None)
-            if case is None:
-                raise GpuError(f"{self.origin(i)}: no shader takes these sizes; run this shape on the cpu")
-            grid = [int(registers[r]) for r in case["grid"]]
-            if not math.prod(grid):
-                chosen.append(None)
-                blocks.append(b"")
-                continue
-            parts = [self._part(b, every, registers, i) for b in self.steps[i].present]
-            rows = [self.buffers[b] for b in self.steps[i].present]
-            offsets = [
-                0 if part else int(registers[row.offset]) * 8 // DType(row.dtype).bits for part, row in zip(parts, rows, strict=True)
-            ]
-            pipeline = self.model.pipelines[case["pipeline"]]
-            blocks.append(uniform_block(pipeline.kernel, [*grid, *offsets], case["uniforms"], registers))
-            chosen.append(_Chosen(pipeline, math.prod(grid), parts))
-        self.uniforms[stage].write(slot, blocks)
-        return _Bound(sizes, there, here, lives, slot, chosen)
-
-    def _fits(self, case: Mapping[str, Any], registers: np.ndarray) -> bool:
-        if case["guard"] >= 0 and not registers[case["guard"]]:
-            return False
-        return not case.get("busy") or math.prod(int(registers[r]) for r in case["grid"]) >= self.gpu.workgroups
-
-    def _part(self, buffer: int, sizes: Mapping[int, int], registers: np.ndarray, step: int) -> tuple[int, int] | None:
-        """The range of a weight that few adapters bind whole."""
-        row = self.buffers[buffer]
-        if self.storages[row.storage].kind != WEIGHT or sizes[row.storage] <= BINDING_BYTES:
-            return None
-        size = -(-int(registers[row.size]) // 4) * 4
-        self.gpu.bindable(size, self.origin(step))
-        return int(registers[row.offset]), size
-
-    def _places(self, wanted: Sequence[int], sizes: Mapping[int, int], lives: list[list[tuple[int, int]]], begin: int) -> dict[int, int]:
-        """A place for each storage: largest first, each into the first that is free over its life, and not in use when the stage begins."""
-        found = {}
-        in_use = {k for k, taken in enumerate(lives) if any(last >= begin for _, last in taken)}
-        for i in sorted(wanted, key=lambda i: -sizes[i]):
-            first, last = self.storages[i].first, self.storages[i].last
-            free = (k for k, taken in enumerate(lives) if k not in in_use and all(last < a or first > b for a, b in taken))
-            place = next(free, len(lives))
-            if place == len(lives):
-                lives.append([])
-            lives[place].append((first, last))
-            found[i] = place
-        return found
+    def _prepare(self, run: Run) -> None:
+        """Finds the bind groups; only steps whose buffers are others than in the last run are looked at."""
+        steps, bound = self.stages[run.stage], run.bound
+        assert bound is not None
+        choice = bound.choice
+        if choice.there == run.there:
+            return
+        before = choice.there
+        changed = [i for i, buffer in run.there.items() if before.get(i) is not buffer]
+        choice.there = {}
+        for k in dict.fromkeys(k for i in changed for k in steps.touching.get(i, ())):
+            if choice.pipelines[k] is not None:
+                choice.groups[k] = self._group(run, steps, k)
+        choice.there = dict(run.there)
 
     def _room(self, place: int, size: int, step: int) -> Any:
         self.rooms += [None] * (place + 1 - len(self.rooms))
@@ -360,6 +331,7 @@ class GpuProgram:
                 room.destroy()
                 self.rooms[place] = None
             self.rooms[place] = self.gpu.buffer(max(size, half_more), what)
+            self.version += 1
         return self.rooms[place]
 
     def _memory(self, place: int, size: int) -> np.ndarray:
@@ -372,35 +344,31 @@ class GpuProgram:
         origin = self.steps[step].origin
         return self.model.origins[origin] if origin < len(self.model.origins) else f"step {step}"
 
-    def _group(self, run: Run, step: int) -> tuple[_Chosen, Any, int] | None:
-        """What a step dispatches, and where its uniforms are."""
-        stage = len(run.bound) - 1
-        bound = run.bound[stage]
-        chosen = bound.chosen[step - self.stages[stage][0]]
-        if chosen is None:
-            return None
-        buffers = [run.there[self.buffers[b].storage] for b in self.steps[step].present]
-        key = (step, id(chosen.pipeline.layout), *map(id, buffers), *chosen.parts)
+    def _group(self, run: Run, steps: Stage, k: int) -> Any:
+        """The bind group of the step with a number in the stage."""
+        assert run.bound is not None
+        choice = run.bound.choice
+        layout, parts = choice.layouts[k], choice.parts[k]
+        buffers = [run.there[storage] for storage in steps.touched[k]]
+        key = (steps.first + k, id(layout), *map(id, buffers), *parts)
         found = self.groups.get(key)
         if found is None:
             if len(self.groups) >= GROUPS * len(self.steps):
                 self.groups.clear()
-            uniforms = self.uniforms[stage]
-            entries = [{"binding": 0, "resource": {"buffer": uniforms.buffer, "offset": 0, "size": self._block(step)}}]
-            for k, (buffer, part) in enumerate(zip(buffers, chosen.parts, strict=True)):
+            entries = [{"binding": 0, "resource": {"buffer": steps.uniforms, "offset": 0, "size": steps.blocks[k]}}]
+            for n, (buffer, part) in enumerate(zip(buffers, parts, strict=True)):
                 first, size = part or (0, buffer.size)
-                entries.append({"binding": k + 1, "resource": {"buffer": buffer, "offset": first, "size": size}})
-            layout = chosen.pipeline.layout
-            group = self.gpu.device.create_bind_group(layout=layout, entries=entries, label=chosen.pipeline.kernel)
+                entries.append({"binding": n + 1, "resource": {"buffer": buffer, "offset": first, "size": size}})
+            group = self.gpu.device.create_bind_group(layout=layout, entries=entries, label=choice.pipelines[k].kernel)
             found = self.groups[key] = [*buffers, layout], group
-        return chosen, found[1], self.uniforms[stage].place(bound.slot, step - self.stages[stage][0])
+        return found[1]
 
     def _on_gpu(self, run: Run, steps: range) -> None:
         """Runs steps; long ones in pieces, between which the run can be given up."""
         if run.times is not None:
             self._timed(run, steps, run.times)
             return
-        each = self.core.operations // max(len(self.steps), 1) + 1
+        each = self.taken // max(len(self.steps), 1) + 1
         many = max(1, self.gpu.slice // each)
         for first in range(steps.start, steps.stop, many):
             piece = range(first, min(first + many, steps.stop))
@@ -408,19 +376,21 @@ class GpuProgram:
             self.gpu.pace(each * len(piece))
 
     def _encode(self, run: Run, steps: range, encoder: Any = None, marks: Any = None) -> None:
-        groups = [self._group(run, i) for i in steps]
+        assert run.bound is not None
+        stage, bound, choice = self.stages[run.stage], run.bound, run.bound.choice
+        piece = slice(steps.start - stage.first, steps.stop - stage.first)
         encoder = encoder or self.gpu.encoder
         compute = encoder.begin_compute_pass(timestamp_writes=marks) if marks else encoder.begin_compute_pass()
         last = None
-        for found in groups:
-            if found is None:
+        rows = choice.pipelines[piece], choice.groups[piece], stage.offsets[bound.slot][piece], bound.workgroups[piece]
+        for pipeline, group, at, (x, y) in zip(*rows, strict=True):
+            if pipeline is None:
                 continue
-            chosen, group, at = found
-            if chosen.pipeline is not last:
-                compute.set_pipeline(chosen.pipeline.pipeline)
-                last = chosen.pipeline
-            compute.set_bind_group(0, group, [at])
-            compute.dispatch_workgroups(min(chosen.workgroups, MAX_GROUPS), -(-chosen.workgroups // MAX_GROUPS))
+            if pipeline is not last:
+                compute.set_pipeline(pipeline.pipeline)
+                last = pipeline
+            compute.set_bind_group(0, group, at)
+            compute.dispatch_workgroups(x, y)
         compute.end()
 
     def _on_core(self, run: Run, steps: range) -> None:
