@@ -276,6 +276,7 @@ export class Part {
       const place = bound.there.get(i);
       return there[i] && there[i] !== this.#rooms.at(place === undefined ? i : own + place);
     });
+    this.#takeOver(run);
     const whole = bound.version !== this.#rooms.version;
     const steps = whole
       ? Array.from({ length: last - first }, (_, k) => first + k)
@@ -283,6 +284,21 @@ export class Part {
     for (const i of steps) if (i >= first && i < last) bound.dispatches[i - first] = this.#dispatch(run, i);
     bound.version = this.#rooms.version;
     bound.given = given;
+  }
+
+  /** The dispatches of the sizes that these were made from, where their buffers are still those. */
+  #takeOver(run: Run): void {
+    const { bound } = run;
+    const { first, blocks, slotBytes } = this.#stages[run.stage] as Stage;
+    const { from } = bound;
+    bound.from = undefined;
+    if (!from || from.bound.version !== this.#rooms.version) return;
+    bound.dispatches = from.same.map((same, k) => {
+      const dispatch = same ? from.bound.dispatches[k] : this.#dispatch(run, first + k);
+      return dispatch && { ...dispatch, uniforms: bound.slot * slotBytes + blocks[k]!.at };
+    });
+    bound.version = from.bound.version;
+    bound.given = from.bound.given;
   }
 
   #dispatch(run: Run, step: number): Dispatch | undefined {
