@@ -223,6 +223,52 @@ def test_outputs_that_are_not_bound_leave_the_value_the_newest(decoder: Decoder)
     assert decoder.keeper.copied == copied
 
 
+def test_what_a_token_asks_of_a_gpu_does_not_depend_on_how_many_steps_it_has(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Behind the first tokens it is the tokens, the uniforms, one pass and one copy, whatever the number of steps."""
+    native = pytest.importorskip("wgpu.backends.wgpu_native")
+    decoder, rng, calls = Decoder("gpu"), np.random.default_rng(7), dict[str, int]()
+
+    def count(cls: Any, name: str) -> None:
+        real = getattr(cls, name)
+
+        def counted(*args: Any, **more: Any) -> Any:
+            calls[name] = calls.get(name, 0) + 1
+            return real(*args, **more)
+
+        monkeypatch.setattr(cls, name, counted)
+
+    def token(held: Values) -> Values:
+        binding = decoder.session.io_binding()
+        binding.bind_cpu_input(decoder.ids, ids(rng, 1, 1))
+        for name, value in held.items():
+            binding.bind_ortvalue_input(name, value)
+        for name in decoder.names:
+            binding.bind_output(name, "cpu")
+        decoder.session.run_with_iobinding(binding)
+        logits, *presents = binding.get_outputs()
+        logits.numpy()
+        return dict(zip(held, presents, strict=True))
+
+    _, past = decoder.bound(ids(rng, 1, 4), decoder.empty(1))
+    past = token(token(past))
+    for name in ("create_bind_group", "create_command_encoder"):
+        count(native.GPUDevice, name)
+    for name in ("write_buffer", "submit"):
+        count(native.GPUQueue, name)
+    count(native.GPUCommandEncoder, "begin_compute_pass")
+    count(native.GPUBuffer, "map_async")
+    tokens = 6
+    for _ in range(tokens):
+        past = token(past)
+    assert {name: n / tokens for name, n in calls.items() if name != "create_command_encoder"} == {
+        "create_bind_group": 1,  # with the logits, whose buffer is the caller's from then on
+        "write_buffer": 2,
+        "begin_compute_pass": 1,
+        "submit": 3,  # wgpu has one of its own before it maps
+        "map_async": 1,
+    }
+
+
 def test_of_a_gpu_what_nobody_asks_for_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wgpu")
     from pyonnx_wasm.runtimes import wgpu_device
