@@ -90,10 +90,8 @@ def tolerance(name: str, dtype: str, device: str) -> float:
     on processors, which differ in the order of sums, of one and what it makes of the next on GPUs."""
     if dtype in HALVES:
         return 2**-8
-    if dtype in ("q8", "int8", "uint8") and device == "webgpu" and name in ("depth estimation", "logits", "text to speech"):
-        return 2 / 255
     if dtype in ("q8", "int8", "uint8") and name in ("depth estimation", "text to speech"):
-        return 1e-3
+        return 2 / 255 if device == "webgpu" else 1e-3
     return 1e-3 if device == "webgpu" else 1e-4
 
 

@@ -78,7 +78,9 @@ const cases = {
   async logits(options) {
     const tokenizer = await AutoTokenizer.from_pretrained("writer");
     const write = await ready("text-generation", "writer", options);
-    const { logits } = await write.model(tokenizer(PROMPT));
+    // Rounded to 8 bits, none of its activations is within 0.0002 of a tie, as one of PROMPT's is (19.499996): there the
+    // last bit of a sum, which backends order differently, makes it another code.
+    const { logits } = await write.model(tokenizer("a dog is now"));
     return logits;
   },
   async "fill mask"(options) {
