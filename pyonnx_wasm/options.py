@@ -6,7 +6,7 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any
 
@@ -47,7 +47,7 @@ class _Known:
     """Only declared attributes can be set, so that a name spelt wrongly is an error."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        known = {f.name for f in fields(self)}  # type: ignore[arg-type]
+        known = self.__dataclass_fields__  # type: ignore[attr-defined]
         if name not in known and not isinstance(getattr(type(self), name, None), property):
             raise AttributeError(f"{type(self).__name__} has no option {name!r}; it has {', '.join(sorted(known))}")
         object.__setattr__(self, name, value)
