@@ -11,7 +11,6 @@
 
 namespace winograd {
 
-#if defined(__AVX__)
 // The image as one block: all of its tiles first, then parts of the output channels, from their weights to the end.
 inline void run_parts(Call& call, const Shape& s, const Cut& r, const float* x, const float* w, float* y, const Epilogue& e) {
   float *v = reinterpret_cast<float*>(call.scratch), *own = v + r.of_all();
@@ -30,16 +29,13 @@ inline void run_parts(Call& call, const Shape& s, const Cut& r, const float* x, 
     }
   });
 }
-#endif
 
 // x [n, c, ih, iw], w [m, c, 3, 3], y [n, m, oh, ow].
 inline void run(Call& call, const Shape& s, const float* x, const float* w, float* y, const Epilogue& base) {
   const isize threads = pool_threads(call.pool);
   const Cut r = cut(s, threads);
   float* u = reinterpret_cast<float*>(call.scratch);
-#if defined(__AVX__)
   if (r.shared) return run_parts(call, s, r, x, w, y, base);
-#endif
   const isize plane = weights_plane(s, s.m);
   constexpr isize UNIT = W > 4 ? ROWS : 1;
   parallel_for(call.pool, (s.m + UNIT - 1) / UNIT, (1 << 14) / (s.c * 9 * UNIT) + 1, [&](i64 begin, i64 end, int) {

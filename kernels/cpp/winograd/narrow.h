@@ -4,22 +4,36 @@
 
 namespace winograd {
 
+// The nine taps of four channels, whose weights lie one behind the other.
+inline void taps(const float* w, VF* g) {
+  for (int k = 0; k < 8; k += 4) {
+    const VF a = load(w + k), b = load(w + k + 9), c = load(w + k + 18), d = load(w + k + 27);
+    const VF ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab1 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
+    const VF cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd1 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
+    g[k] = __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5);
+    g[k + 1] = __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7);
+    g[k + 2] = __builtin_shufflevector(ab1, cd1, 0, 1, 4, 5);
+    g[k + 3] = __builtin_shufflevector(ab1, cd1, 2, 3, 6, 7);
+  }
+  g[8] = VF{w[8], w[17], w[26], w[35]};
+}
+
 // u[point, m, c] for output channels [m0, m1), points `plane` floats apart.
 inline void weights(const Shape& s, const float* w, isize m0, isize m1, float* u, isize plane) {
   for (isize m = m0; m < m1; m++)
     for (isize c = 0; c < s.c; c += W) {
       const isize n = least(W, s.c - c);
-      VF g[9], rows[18], out[POINTS];
+      VF g[9], rows[18], out[6];
       const float* from = w + (m * s.c + c) * 9;
-      for (int k = 0; k < 9; k++)
-        for (int l = 0; l < W; l++) g[k][l] = l < n ? from[l * 9 + k] : 0;
+      if (n == W) taps(from, g);
+      else
+        for (int k = 0; k < 9; k++)
+          for (int l = 0; l < W; l++) g[k][l] = l < n ? from[l * 9 + k] : 0;
       for (int j = 0; j < 3; j++) weight_points(g[j], g[3 + j], g[6 + j], rows + j, 3);
-      for (int i = 0; i < 6; i++) weight_points(rows[3 * i], rows[3 * i + 1], rows[3 * i + 2], out + 6 * i, 1);
       float* to = u + m * s.c + c;
-      for (int k = 0; k < POINTS; k++, to += plane) {
-        if (n == W) store(to, out[k]);
-        else
-          for (int l = 0; l < n; l++) to[l] = out[k][l];
+      for (int i = 0; i < 6; i++) {
+        weight_points(rows[3 * i], rows[3 * i + 1], rows[3 * i + 2], out, 1);
+        for (int k = 0; k < 6; k++, to += plane) store_part(to, out[k], n);
       }
     }
 }

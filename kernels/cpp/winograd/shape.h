@@ -22,12 +22,14 @@ struct Shape {
 struct Cycles {
   double weight, transform, product, direct;
 };
-constexpr Cycles CYCLES = W == 4 ? Cycles{36, 40, 5.4, 0.9} : W == 8 ? Cycles{20, 28, 2.8, 0.56} : Cycles{12, 24, 1.5, 0.38};
+constexpr Cycles CYCLES = W == 4 ? Cycles{16, 40, 5.4, 0.9} : W == 8 ? Cycles{20, 28, 2.8, 0.56} : Cycles{12, 24, 1.5, 0.38};
 
 // Of an image that is one block, weights are transformed for as many output channels at a time as stay in cache together with the tiles.
-constexpr isize PART = 150 << 10, WHOLE = 320 << 10;  // floats: of weights transformed at a time, and of all tiles
+constexpr isize PART = (W > 4 ? 150 : 110) << 10, WHOLE = (W > 4 ? 320 : 640) << 10;  // floats: of weights transformed at a time, and of all tiles
+constexpr isize LARGE = 400 << 10, MOST = (W > 4 ? 320 : 2048) << 10;  // of all weights that do not stay in cache as a whole, and of tiles beside them
 inline bool in_parts(const Shape& s) {
-  return W > 4 && s.n == 1 && POINTS * s.m * s.c > PART && POINTS * s.c * round_up(s.tiles(), W) <= WHOLE;
+  const i64 weights = i64(POINTS) * s.m * s.c, inputs = i64(POINTS) * s.c * round_up(s.tiles(), W);
+  return s.n == 1 && weights > PART && inputs <= (weights > LARGE ? MOST : WHOLE);
 }
 
 // Whether this is much less work than a direct product; transforms of weights count. A small gain is not worth the scratch.
