@@ -25,8 +25,9 @@ struct Cycles {
 constexpr Cycles CYCLES = W == 4 ? Cycles{16, 40, 5.4, 0.9} : W == 8 ? Cycles{20, 28, 2.8, 0.56} : Cycles{12, 24, 1.5, 0.38};
 
 // Of an image that is one block, weights are transformed for as many output channels at a time as stay in cache together with the tiles.
-constexpr isize PART = (W > 4 ? 150 : 110) << 10, WHOLE = (W > 4 ? 320 : 640) << 10;  // floats: of weights transformed at a time, and of all tiles
-constexpr isize LARGE = 400 << 10, MOST = (W > 4 ? 320 : 2048) << 10;  // of all weights that do not stay in cache as a whole, and of tiles beside them
+// Floats of weights transformed at a time, and of all tiles; of all weights where they would not stay in cache as a whole, and of tiles then.
+constexpr isize PART = (W > 4 ? 150 : 110) << 10, WHOLE = (W > 8 ? 320 : 640) << 10;
+constexpr isize LARGE = 400 << 10, MOST = (W > 8 ? 320 : 2048) << 10;
 inline bool in_parts(const Shape& s) {
   const i64 weights = i64(POINTS) * s.m * s.c, inputs = i64(POINTS) * s.c * round_up(s.tiles(), W);
   return s.n == 1 && weights > PART && inputs <= (weights > LARGE ? MOST : WHOLE);
