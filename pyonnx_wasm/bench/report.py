@@ -16,7 +16,7 @@ import numpy as np
 
 Row = dict[str, Any]
 
-LEAST_PAIRS = 3
+LEAST_PAIRS = 9  # of few a neighbour on the machine decides the median
 MOST_REPEATS = 1000  # of a run within a block: a clock that saw nothing says nothing of how many fit
 
 
