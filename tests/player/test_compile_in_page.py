@@ -466,7 +466,7 @@ def test_what_is_missing_is_named(context: BrowserContext, compile_server: Serve
     assert nowhere.endswith(f"env.pyodide.indexURL says where it is; {cure}")
     wheel = run('env.pyodide.wheelURL = "/no.whl"; ' + new, 2)
     assert wheel == f"model: the compiler {compile_server.url}no.whl: HTTP 404 Not Found; env.pyodide.wheelURL says where it is; {cure}"
-    kept = 'env.pyodide.indexURL = "/pyodide/"; return { fault: await error(create("dense.onnx", { onProgress })), phases };'
+    kept = "env.pyodide.wheelURL = undefined; return { fault: await error(create('dense.onnx', { onProgress })), phases };"
     assert run(kept) == {"fault": None, "phases": KEPT}, "compiled before"
     context.route("https://cdn.jsdelivr.net/**", lambda route: route.abort("internetdisconnected"))
     offline = run("env.pyodide.indexURL = env.pyodide.wheelURL = undefined; " + new, 4)
