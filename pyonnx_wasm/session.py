@@ -9,7 +9,6 @@ import time
 import warnings
 import weakref
 from collections.abc import Collection, Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -295,7 +294,7 @@ class InferenceSession:
         arrays, wanted = self._request(output_names, input_feed)
         with self._lock:
             executor = self._variant(arrays)
-            with run_options.ending(getattr(executor, "cancel", None)) if run_options else nullcontext():
+            with (run_options or RunOptions()).ending(getattr(executor, "cancel", None)):
                 plain_ones = {face.name for face in self._faces[1] if face.plain}
                 stays = plain_ones.intersection(keep), plain_ones.intersection(away)
                 outputs = execute(executor, arrays, self._inputs, self._outputs, self._tensors_of(wanted), *stays)

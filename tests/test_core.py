@@ -37,6 +37,12 @@ def test_memoised_bindings_keep_their_sizes() -> None:
     c = start(chain())
     for n in [8, 1, 300, 0, 8, 300, 17, 33, 8, 5000, 1, 8]:
         np.testing.assert_array_equal(call(c, floats(n))[0], floats(n))
+    for wrong in (lambda: c.bind([8], [floats(7)]), lambda: c.run([floats(7)], [floats(8)])):
+        with pytest.raises(ValueError, match="input 0 must be contiguous and of 32 bytes, not 28"):
+            wrong()
+    c.limit(max_operations=1)
+    with pytest.raises(CoreError):
+        c.bind([8], [floats(8)])
 
 
 def test_element_contents_decide_shapes() -> None:

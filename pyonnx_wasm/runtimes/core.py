@@ -136,7 +136,7 @@ def open_library(path: Path) -> ctypes.CDLL:
 class _Sizes(NamedTuple):
     """What follows from the dims of the last binding, where it hangs on nothing else."""
 
-    sizes: list[int]
+    sizes: tuple[int, ...]
     input_bytes: list[int]
     shapes: list[tuple[int, ...] | None]
     output_bytes: list[int]
@@ -224,8 +224,8 @@ class Core:
         if len(dims) + len(self._told) != len(self._dims):
             raise ValueError(f"{len(dims)} dims were given, the inputs have {len(self._dims) - len(self._told)}")
         self._told = [0] * len(self._told) if told is None else list(told)
-        sizes = [*dims, *self._told]
-        self._dims[:] = [*sizes]
+        sizes = (*dims, *self._told)
+        self._dims[:] = list(sizes)
         known = self._known if self._known is not None and self._known.sizes == sizes else None
         input_bytes = known.input_bytes if known else self._bytes_of(dims)
         if inputs:
@@ -243,6 +243,7 @@ class Core:
         return self._shapes
 
     def _bytes_of(self, dims: Sequence[int]) -> list[int]:
+        """Those of each input."""
         at, found = 0, []
         for dtype, rank in self._inputs:
             found.append(dtype.nbytes(math.prod(dims[at : at + rank])))

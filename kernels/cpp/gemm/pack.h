@@ -4,14 +4,18 @@
 
 namespace gemm {
 
+inline void transpose(const VF4* v, VF4* out) {
+  const VF4 ab0 = __builtin_shufflevector(v[0], v[1], 0, 4, 1, 5), ab1 = __builtin_shufflevector(v[0], v[1], 2, 6, 3, 7);
+  const VF4 cd0 = __builtin_shufflevector(v[2], v[3], 0, 4, 1, 5), cd1 = __builtin_shufflevector(v[2], v[3], 2, 6, 3, 7);
+  out[0] = __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5), out[1] = __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7);
+  out[2] = __builtin_shufflevector(ab1, cd1, 0, 1, 4, 5), out[3] = __builtin_shufflevector(ab1, cd1, 2, 3, 6, 7);
+}
+
 inline void transpose4(const float* src, isize stride, float* dst, isize width) {
-  const VF4 a = load4(src), b = load4(src + stride), c = load4(src + 2 * stride), d = load4(src + 3 * stride);
-  const VF4 ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab1 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-  const VF4 cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd1 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-  store4(dst, __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5));
-  store4(dst + width, __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7));
-  store4(dst + 2 * width, __builtin_shufflevector(ab1, cd1, 0, 1, 4, 5));
-  store4(dst + 3 * width, __builtin_shufflevector(ab1, cd1, 2, 3, 6, 7));
+  VF4 v[4], out[4];
+  for (int i = 0; i < 4; i++) v[i] = load4(src + i * stride);
+  transpose(v, out);
+  for (int i = 0; i < 4; i++) store4(dst + i * width, out[i]);
 }
 
 inline void copy_floats(const float* src, float* dst, isize n) {

@@ -4,16 +4,14 @@
 
 namespace winograd {
 
+using gemm::transpose;
+
 // The nine taps of four channels, whose weights lie one behind the other.
 inline void taps(const float* w, VF* g) {
+  VF v[4];
   for (int k = 0; k < 8; k += 4) {
-    const VF a = load(w + k), b = load(w + k + 9), c = load(w + k + 18), d = load(w + k + 27);
-    const VF ab0 = __builtin_shufflevector(a, b, 0, 4, 1, 5), ab1 = __builtin_shufflevector(a, b, 2, 6, 3, 7);
-    const VF cd0 = __builtin_shufflevector(c, d, 0, 4, 1, 5), cd1 = __builtin_shufflevector(c, d, 2, 6, 3, 7);
-    g[k] = __builtin_shufflevector(ab0, cd0, 0, 1, 4, 5);
-    g[k + 1] = __builtin_shufflevector(ab0, cd0, 2, 3, 6, 7);
-    g[k + 2] = __builtin_shufflevector(ab1, cd1, 0, 1, 4, 5);
-    g[k + 3] = __builtin_shufflevector(ab1, cd1, 2, 3, 6, 7);
+    for (int l = 0; l < 4; l++) v[l] = load(w + k + 9 * l);
+    transpose(v, g + k);
   }
   g[8] = VF{w[8], w[17], w[26], w[35]};
 }
@@ -40,20 +38,14 @@ inline void weights(const Shape& s, const float* w, isize m0, isize m1, float* u
 
 // Six neighbours in each of four rows, as columns.
 inline void six(const float* const* p, isize at, VF* d) {
-  VF lo[4], hi[4];
+  VF lo[4], hi[4], last[4];
   for (int l = 0; l < 4; l++) {
     lo[l] = load(p[l] + at);
     hi[l] = load(p[l] + at + 2);
   }
-  const VF a = __builtin_shufflevector(lo[0], lo[1], 0, 4, 1, 5), b = __builtin_shufflevector(lo[2], lo[3], 0, 4, 1, 5);
-  const VF e = __builtin_shufflevector(hi[0], hi[1], 0, 4, 1, 5), f = __builtin_shufflevector(hi[2], hi[3], 0, 4, 1, 5);
-  const VF g = __builtin_shufflevector(hi[0], hi[1], 2, 6, 3, 7), h = __builtin_shufflevector(hi[2], hi[3], 2, 6, 3, 7);
-  d[0] = __builtin_shufflevector(a, b, 0, 1, 4, 5);
-  d[1] = __builtin_shufflevector(a, b, 2, 3, 6, 7);
-  d[2] = __builtin_shufflevector(e, f, 0, 1, 4, 5);
-  d[3] = __builtin_shufflevector(e, f, 2, 3, 6, 7);
-  d[4] = __builtin_shufflevector(g, h, 0, 1, 4, 5);
-  d[5] = __builtin_shufflevector(g, h, 2, 3, 6, 7);
+  transpose(lo, d);
+  transpose(hi, last);
+  d[4] = last[2], d[5] = last[3];
 }
 
 // Transforms tiles [t0, t0 + n) of channels [c0, c1); v[point] holds panels as gemm packs them. `image`: r.plane floats and r.places int32, for
@@ -159,13 +151,9 @@ inline void outputs(const Shape& s, const float* x, const float* w, const float*
       for (int i = 0; i < 4; i++) {
         output_points(rows + 6 * i, 1, out, 1);
         for (int k = 0; k < 4; k++) check += 0.f * out[k], out[k] += start;
-        const VF a = __builtin_shufflevector(out[0], out[1], 0, 4, 1, 5), b = __builtin_shufflevector(out[0], out[1], 2, 6, 3, 7);
-        const VF c = __builtin_shufflevector(out[2], out[3], 0, 4, 1, 5), d = __builtin_shufflevector(out[2], out[3], 2, 6, 3, 7);
-        float* to = tile + row_of(0, i);
-        store(to, __builtin_shufflevector(a, c, 0, 1, 4, 5));
-        store(to + 4, __builtin_shufflevector(a, c, 2, 3, 6, 7));
-        store(to + 8, __builtin_shufflevector(b, d, 0, 1, 4, 5));
-        store(to + 12, __builtin_shufflevector(b, d, 2, 3, 6, 7));
+        VF columns[4];
+        transpose(out, columns);
+        for (int k = 0; k < 4; k++) store(tile + row_of(k, i), columns[k]);
       }
       float sum = 0;  // of tiles that exist; the others are whatever memory held
       if (count == W) sum = sum_lanes(check);

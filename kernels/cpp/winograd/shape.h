@@ -25,7 +25,7 @@ struct Cycles {
 constexpr Cycles CYCLES = W == 4 ? Cycles{16, 40, 5.4, 0.9} : W == 8 ? Cycles{20, 28, 2.8, 0.56} : Cycles{12, 24, 1.5, 0.38};
 
 // Of an image that is one block, weights are transformed for as many output channels at a time as stay in cache together with the tiles.
-// Floats of weights transformed at a time, and of all tiles; of all weights where they would not stay in cache as a whole, and of tiles then.
+// Floats: of weights at a time, and of all tiles at most; of weights that do not stay in cache as a whole, and of all tiles beside those.
 constexpr isize PART = (W > 4 ? 150 : 110) << 10, WHOLE = (W > 8 ? 320 : 640) << 10;
 constexpr isize LARGE = 400 << 10, MOST = (W > 8 ? 320 : 2048) << 10;
 inline bool in_parts(const Shape& s) {

@@ -67,8 +67,8 @@ def squares(m: Sketch) -> None:
     high = m.choice((6, 14, 30, 70))
     n, sides = m.size(1, 2), [max(m.size(1, high), 3 - before - after) for before, after in zip(pads[:2], pads[2:], strict=True)]
     more = [const(m, (channels,))] if m.chance(0.6) else []
-    # Sums of about 1, where activations end, too.
-    w = m.const(m.array(FLOAT, (channels, c, 3, 3), "plain", constant=True) / FLOAT.type(96 * c**0.5))
+    # Sums of about 1, where Tanh and Sigmoid end: errors of larger ones would be judged by what is left of them.
+    w = m.const(m.array(FLOAT, (channels, c, 3, 3), "plain", constant=True) / FLOAT.type(48 * c**0.5))
     y = m.node("Conv", given(m, (n, c, *sides), 0.05), w, *more, pads=pads)
     out = [s + a + b - 2 for s, a, b in zip(sides, pads[:2], pads[2:], strict=True)]
     m.loose = 16  # rounding is relative to the largest terms of a tile
