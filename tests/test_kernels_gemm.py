@@ -362,14 +362,14 @@ def test_conv_not_finite(channels: int, group: int) -> None:
 @pytest.mark.parametrize("kernel", [3, 5])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_conv_depthwise_widths(kernel: int, stride: int) -> None:
-    """Every number of outputs in a row around one vector and two, with borders of all sizes."""
+    """Every number of outputs in a row around one vector and two, with borders of all sizes, of channels one by one and side by side."""
     rng = np.random.default_rng(kernel + stride)
     for out in itertools.product(range(1, 36), (1, int(rng.integers(2, 9)))):
         pad = [0, *(int(p) for p in rng.choice([kernel // 2, 0, 1, -1, kernel], 2))]
         more = [0, *(int(p) for p in rng.integers(-1, kernel, 2))]  # what a window has behind the image
         sizes = [1, *(max((n - 1) * stride + kernel - p - q, 1) for n, p, q in zip(out[::-1], pad[1:], more[1:], strict=True))]
         v = {"in": sizes, "kernel": [1, kernel, kernel], "stride": [1, stride, stride], "dilation": [1, 1, 1], "pad": pad}
-        conv_case(rng, "float32", False, 3, 1, 1, v | {"out": [1, *out[::-1]]})
+        conv_case(rng, "float32", False, int(rng.choice([3, 8, 11, 17])), 1, 1, v | {"out": [1, *out[::-1]]})
 
 
 @pytest.mark.parametrize("kernel", ["conv", "conv_transpose"])

@@ -1,7 +1,7 @@
 // Convolution as a matrix product: output channels by output pixels, over (channel, tap) pairs; the packer gathers the windows.
 #include <initializer_list>
 
-#include "depthwise.h"
+#include "depthwise_eight.h"
 #include "gemm.h"
 #include "params.h"
 #include "shallow.h"
@@ -164,6 +164,9 @@ PWX_SMALL Size scratch(const Call& call, int threads) {
   const auto [p, b] = Args(call);
   const Shape s(p);
   if (b.y.dtype != F32 || empty(p, s)) return 0;
+#if defined(__AVX__) && !defined(__AVX512F__)
+  if (depthwise(p, s) && dw::eight::suits(plane(s), proven(p.c), s.m)) return Size(dw::eight::scratch_floats(plane(s))) * 4 * threads;
+#endif
   if (depthwise(p, s)) return Size(dw::scratch_floats(plane(s))) * 4 * threads;
   if (by_winograd(p, s)) return winograd::scratch_bytes(image(p, s), threads);
 #if defined(__AVX__)
@@ -225,6 +228,10 @@ void run(Call& call) {
   q.e.res_rs = s.pixels;
   if (b.residual) q.e.res = b.residual.as<float>();
   if (b.bias) q.e.bias = b.bias.as<float>(), q.e.bias_ms = 1;
+#if defined(__AVX__) && !defined(__AVX512F__)
+  if (depthwise(p, s) && dw::eight::suits(plane(s), proven(p.c), s.m))
+    return dw::eight::run(call, plane(s), proven(p.n), proven(p.c), q.b, q.a, q.y, q.e);
+#endif
   if (depthwise(p, s)) return dw::run(call, plane(s), proven(p.n), proven(p.c), s.m, q.b, q.a, q.y, q.e);
   if (by_winograd(p, s)) return winograd::run(call, image(p, s), q.b, q.a, q.y, q.e);
 #if defined(__AVX__)

@@ -60,8 +60,16 @@ inline void store_part(float* p, VF v, auto n) {
 #if defined(__AVX512F__)
   _mm512_mask_storeu_ps(p, (__mmask16)((1u << n) - 1), (__m512)v);
 #elif defined(__AVX__)
-  alignas(32) static const int32_t lanes[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
-  _mm256_maskstore_ps(p, _mm256_loadu_si256((const __m256i*)(lanes + 8 - n)), (__m256)v);
+  // Not by a mask, with which some processors store a number at a time, but by two ends that overlap.
+  if (n >= W) return store(p, v);
+  alignas(32) static const int32_t lanes[12] = {0, 1, 2, 3, 4, 5, 6, 7};
+  const __m128 low = _mm256_castps256_ps128((__m256)v);
+  auto last = [&](int count) {
+    return _mm256_castps256_ps128(_mm256_permutevar8x32_ps((__m256)v, _mm256_loadu_si256((const __m256i*)(lanes + n - count))));
+  };
+  if (n >= 4) _mm_storeu_ps(p, low), _mm_storeu_ps(p + n - 4, last(4));
+  else if (n >= 2) _mm_storel_pi((__m64*)p, low), _mm_storel_pi((__m64*)(p + n - 2), last(2));
+  else if (n == 1) _mm_store_ss(p, low);
 #else
   if (n >= W) return store(p, v);
   if (n > 0) p[0] = v[0];

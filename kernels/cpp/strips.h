@@ -16,7 +16,7 @@ inline Mask lanes(isize lo, isize hi) {
 }
 inline Mask raised(Mask m) { return Mask(m << W / 2); }
 inline VF load(const float* p, Mask m, VF other) { return (VF)_mm512_mask_loadu_ps((__m512)other, m, p); }
-inline void store(float* p, VF v, Mask m) { _mm512_mask_storeu_ps(p, m, (__m512)v); }
+inline VF upper(VF v) { return __builtin_shufflevector(v, v, 8, 9, 10, 11, 12, 13, 14, 15, 8, 9, 10, 11, 12, 13, 14, 15); }
 inline Mask unordered(VF a, VF b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_UNORD_Q); }
 inline bool any(Mask m) { return m; }
 #else
@@ -29,7 +29,7 @@ inline Mask lanes(isize lo, isize hi) {
 }
 inline Mask raised(Mask m) { return __builtin_shufflevector(m, splat_i(0), 8, 8, 8, 8, 0, 1, 2, 3); }
 inline VF load(const float* p, Mask m, VF other) { return as_f((VI)_mm256_maskload_ps(p, (__m256i)m) | (~m & as_i(other))); }
-inline void store(float* p, VF v, Mask m) { _mm256_maskstore_ps(p, (__m256i)m, (__m256)v); }
+inline VF upper(VF v) { return __builtin_shufflevector(v, v, 4, 5, 6, 7, 4, 5, 6, 7); }
 inline Mask unordered(VF a, VF b) { return (a != a) | (b != b); }
 inline bool any(Mask m) { return _mm256_movemask_epi8((__m256i)m) != 0; }
 #endif
@@ -102,7 +102,7 @@ template <int K, int S, Lie L, class Windows> [[gnu::always_inline]] inline void
   constexpr int LIVE = (K + S - 1) / S;  // windows that share an input row; in turn, they are the one that ends
   const Reader<K, S, L, Windows::LOWEST> read(s);
   const isize steps = HALF ? (s.rows + 1) / 2 : s.rows;
-  const Mask in = lanes(0, s.columns);
+  const isize columns = s.columns < W ? s.columns : W;
   VF sum[LIVE];
   for (VF& v : sum) v = windows.start;
   isize h = s.top;
@@ -120,9 +120,9 @@ template <int K, int S, Lie L, class Windows> [[gnu::always_inline]] inline void
     if (r >= 0) {
       const VF v = windows.end(last);
       if constexpr (L == Lie::INSIDE) ::store(s.y + r * s.pitch, v);
-      else store(s.y + r * s.pitch, v, in);
+      else store_part(s.y + r * s.pitch, v, columns);
       if constexpr (HALF)
-        if (r + steps < s.rows) store(s.y + (r + steps) * s.pitch - W / 2, v, raised(in));
+        if (r + steps < s.rows) store_part(s.y + (r + steps) * s.pitch, upper(v), columns);
     }
     last = windows.start;
   };

@@ -101,7 +101,7 @@ struct Blocks {
   Blocks s;
   s.depth = block_depth(k, unit);
   s.rows = most(round_up(MC_BYTES / 4 / most(s.depth, 1), 24), 24);
-  const isize most_columns = (unit == 1 ? 8 : 4) * NR, groups = (n + most_columns - 1) / most_columns;
+  const isize most_columns = (unit == 1 ? W > 4 ? 9 : 8 : 4) * NR, groups = (n + most_columns - 1) / most_columns;
   s.group = round_up((n + groups - 1) / groups, W > 4 ? NR : W);  // narrower panels multiply more slowly
   s.packed_floats = round_up(least(s.group, round_up(n, W)) * s.depth, 16);
   s.rows_floats = round_up(least(s.rows, m) * s.depth, 16);
@@ -150,18 +150,21 @@ struct Packer {
   void (*pack)(const void* source, const Product& p, isize k0, isize kc, isize j, isize columns, float* out);
 };
 
+constexpr isize ROWS_IN_TURN = 16;  // of one panel, as the panels often lie a multiple of a page apart, which a level-1 cache has few places for
+
 inline void pack_matrix(const void*, const Product& p, isize k0, isize kc, isize j, isize columns, float* out) {
   const isize rs = p.b_rs, cs = p.b_cs;
   const float* src = p.b + k0 * rs + j * cs;
   if (cs == 1) {
     isize whole = 0;
     while (panel_columns(columns - whole * NR) == NR) whole++;
-    for (isize k = 0; k < kc; k++)
-      for (isize panel = 0; panel < whole; panel++) {
-        const float* s = src + k * rs + panel * NR;
-        float* d = out + (panel * kc + k) * NR;
-        for (int v = 0; v < NV; v++) store(d + v * W, load(s + v * W));
-      }
+    for (isize k0 = 0; k0 < kc; k0 += ROWS_IN_TURN)
+      for (isize panel = 0; panel < whole; panel++)
+        for (isize k = k0, end = least(k0 + ROWS_IN_TURN, kc); k < end; k++) {
+          const float* s = src + k * rs + panel * NR;
+          float* d = out + (panel * kc + k) * NR;
+          for (int v = 0; v < NV; v++) store(d + v * W, load(s + v * W));
+        }
     src += whole * NR;
     out += whole * NR * kc;
     columns -= whole * NR;
@@ -183,6 +186,12 @@ inline bool ends_alone(isize columns, isize kc) { return columns % NR == 1 && kc
 inline void gather_last(float* packed, isize columns, isize kc) {
   float* panel = packed + (columns - 1) * kc;
   for (isize k = 1; k < kc; k++) panel[k] = panel[k * W];
+}
+
+// Asks for columns [k0, k0 + kc) of rows [i, i1) of a, where p.a begins at k0.
+inline void fetch_rows(const Product& p, isize i, isize i1, isize kc) {
+  for (; i < i1; i++)
+    for (isize k = 0; k < kc; k += 16) fetch(p.a + i * p.a_rs + k);
 }
 
 // `panel_product` of a panel where it lies; a column's numbers are gathered in `out`.
@@ -219,6 +228,8 @@ inline void apart_product(const Product& p, const float* b, isize m0, isize m1, 
           const isize ge = least(g + s.group, end);
           const float* b = packed;
           const bool alone = !p.band && ends_alone(ge - g, kc);
+          const bool cold = FETCHES && g == first && !p.band && p.a_cs == 1;  // later groups find a in cache
+          if (cold) fetch_rows(q, 0, least(ROWS_AT_ONCE, count), kc);
           if (p.band) {
             const isize many = TOUCHED * s.group;
             if (count > TILE_ROWS[NV] && (g - first) % many == 0) touch(p, k0, kc, g, least(g + many, end));
@@ -230,8 +241,10 @@ inline void apart_product(const Product& p, const float* b, isize m0, isize m1, 
           for (isize i = 0, rows; i < count; i += rows) {
             rows = p.band || few(count - i) ? count - i : ROWS_AT_ONCE;
             const float* panel = b;
-            for (isize j = g, n; j < ge; j += n) {
+            const isize share = (rows * NR + ge - g - 1) / (ge - g);
+            for (isize j = g, n, next = i + rows; j < ge; j += n, next += share) {
               n = panel_columns(ge - j);
+              if (cold) fetch_rows(q, next, least(next + share, count), kc);
               if (apart) {
                 apart_product(q, p.b + k0 * p.b_rs + j, i, i + rows, j, n, k0, kc, alone && n == 1, packed);
                 continue;

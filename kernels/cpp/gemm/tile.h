@@ -125,14 +125,17 @@ template <int M, int V, bool STRIDED> [[gnu::noinline]] void tile(const Tile& t)
     for (int i = 0; i < M; i++)
 #pragma unroll
       for (int v = 0; v < V; v++) acc[i][v] = vmin(vmax(acc[i][v], splat(t.low)), splat(t.high));
+  const bool whole = t.last == W;
 #pragma unroll
-  for (int i = 0; i < M; i++)
+  for (int i = 0; i < M; i++) {
+    float* p = t.y + i * t.y_rs;
 #pragma unroll
-    for (int v = 0; v < V; v++) {
-      float* p = t.y + i * t.y_rs + v * W;
-      if (v == V - 1) store_part(p, acc[i][v], lanes(v));
-      else store(p, acc[i][v]);
-    }
+    for (int v = 0; v < V - 1; v++) store(p + v * W, acc[i][v]);
+    if (whole) store(p + (V - 1) * W, acc[i][V - 1]);
+  }
+  if (whole) return;
+#pragma unroll
+  for (int i = 0; i < M; i++) store_part(t.y + i * t.y_rs + (V - 1) * W, acc[i][V - 1], t.last);
 }
 
 // The tile for as many of `rows` as one takes, so that all tiles of them are about as high; returns how many.

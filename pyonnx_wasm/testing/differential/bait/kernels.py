@@ -76,6 +76,21 @@ def squares(m: Sketch) -> None:
 
 
 @bait
+def depths(m: Sketch) -> None:
+    """Depthwise windows of 3 x 3 and 5 x 5, with channels that do and do not fill the vectors in which they lie side by side."""
+    k, stride, channels = m.choice((3, 5)), m.choice((1, 1, 2)), m.choice((2, 7, 8, 9, 16, 21))
+    pads = [m.integer(0, k // 2 + 1) for _ in range(4)]
+    high = m.choice((6, 14, 30, 70))
+    n, sides = m.size(1, 2), [max(m.size(1, high), k - before - after) for before, after in zip(pads[:2], pads[2:], strict=True)]
+    more = [const(m, (channels,))] if m.chance(0.6) else []
+    w = m.const(m.array(FLOAT, (channels, 1, k, k), "plain", constant=True) / FLOAT.type(4 * k))
+    y = m.node("Conv", given(m, (n, channels, *sides), 0.05), w, *more, pads=pads, strides=[stride] * 2, group=channels)
+    out = [(s + a + b - k) // stride + 1 for s, a, b in zip(sides, pads[:2], pads[2:], strict=True)]
+    m.loose = 2
+    m.result(tail(m, y, (n, channels, *out), (channels, 1, 1), m.integer(0, 3)))
+
+
+@bait
 def points(m: Sketch) -> None:
     """1 x 1 convolutions of images a pixel more or less than whole panels (7 x 7 is 3 vectors and one), over one block of k or more."""
     c, channels = m.choice((3, 8, 16, 17, 40, 300, 515)), m.choice((1, 5, 7, 8, 9, 16, 24, 31, 35, 36, 50))
