@@ -106,6 +106,9 @@ class InferenceSession:
             self._variants[()] = self._executor(compiled)
             del compiled
             _forget()
+        self._names = tuple([face.name for face in faces] for faces in self._faces)
+        self._all_plain = all(face.plain for face in self._faces[0])
+        self._plain_outputs = {face.name for face in self._faces[1] if face.plain}
         self._precompiled = is_compiled(path_or_bytes)
         self._named = [(i, axis, d) for i, s in enumerate(self._inputs) for axis, d in enumerate(s.shape) if isinstance(d, str)]
 
@@ -224,7 +227,7 @@ class InferenceSession:
         self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, OrtValue], run_options: RunOptions | None = None
     ) -> list[OrtValue]:
         """As :meth:`run`, on values; what a later run takes as it is given here stays with the session (``runtimes/STATE.md``)."""
-        names = list(output_names or [face.name for face in self._faces[1]])
+        names = list(output_names or self._names[1])
         found = self.run_values(names, input_dict_ort_values, names, run_options)
         return [OrtValue(found[n]) for n in names]
 
@@ -232,7 +235,7 @@ class InferenceSession:
         self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, Any], run_options: RunOptions | None = None
     ) -> list[OrtValue]:
         """As :meth:`run_with_ort_values`, without blocking the event loop. In Pyodide a cache stays on the GPU here, too."""
-        names = list(output_names or [face.name for face in self._faces[1]])
+        names = list(output_names or self._names[1])
         if self._provider == "webgpu":
             found = await self._values_async(names, input_dict_ort_values, names)
             return [OrtValue(found[n]) for n in names]
@@ -274,7 +277,7 @@ class InferenceSession:
             ValueError: a name, dtype, rank or size does not fit; the text names the input and what it takes.
         """
         by_name = self.run_values(output_names, input_feed, (), run_options)
-        return [by_name[n] for n in output_names or [face.name for face in self._faces[1]]]
+        return [by_name[n] for n in output_names or self._names[1]]
 
     def run_values(
         self,
@@ -295,10 +298,9 @@ class InferenceSession:
         with self._lock:
             executor = self._variant(arrays)
             with (run_options or RunOptions()).ending(getattr(executor, "cancel", None)):
-                plain_ones = {face.name for face in self._faces[1] if face.plain}
-                stays = plain_ones.intersection(keep), plain_ones.intersection(away)
+                stays = self._plain_outputs.intersection(keep), self._plain_outputs.intersection(away)
                 outputs = execute(executor, arrays, self._inputs, self._outputs, self._tensors_of(wanted), *stays)
-        by_name = interface.to_values(self._faces[1], outputs)
+        by_name = self._by_name(outputs)
         return {n: by_name[n] for n in wanted}
 
     def profile(self, input_feed: Mapping[str, Any], runs: int | None = None) -> Profile:
@@ -335,14 +337,14 @@ class InferenceSession:
     def _request(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> tuple[list[Any], list[str]]:
         """The inputs, checked and in order, and the names of the outputs wanted."""
         input_feed = plain(input_feed, held=True)
-        inputs, names = ([f.name for f in faces] for faces in self._faces)
+        inputs, names = self._names
         missing = [n for n in inputs if n not in input_feed]
         if missing:
             raise ValueError(f"input {missing[0]!r} is missing; the model takes {', '.join(map(repr, inputs))}")
         unknown = set(input_feed) - set(inputs)
         if unknown:
             raise ValueError(f"no input is named {sorted(unknown)[0]!r}; the model takes {', '.join(map(repr, inputs))}")
-        feed = interface.to_tensors(self._faces[0], input_feed)
+        feed = input_feed if self._all_plain else interface.to_tensors(self._faces[0], input_feed)
         arrays = [self._checked(s, feed) for s in self._inputs]
         wanted, known = list(output_names or names), set(names)
         for name in wanted:
@@ -369,16 +371,24 @@ class InferenceSession:
     ) -> dict[str, Any]:
         """As :meth:`run_values`, where Python waits for the GPU of its page."""
         arrays, wanted = self._request(output_names, input_feed)
-        kept = {face.name for face in self._faces[1] if face.plain}.intersection(keep)
+        kept = self._plain_outputs.intersection(keep)
         tensors = self._tensors_of(wanted)
         outputs = await execute_async(self._variant(arrays), arrays, self._inputs, self._outputs, tensors, kept)
-        by_name = interface.to_values(self._faces[1], outputs)
+        by_name = self._by_name(outputs)
         return {n: by_name[n] for n in wanted}
 
     def _tensors_of(self, names: Collection[str]) -> set[str]:
         """What outputs are made of; of those that are made of several, all, since they are put together."""
+        if len(self._plain_outputs) == len(self._faces[1]):
+            return self._plain_outputs.intersection(names)
         asked = set(names)
         return {tensor[0] for face in self._faces[1] if face.name in asked or not face.plain for tensor in face.tensors()}
+
+    def _by_name(self, outputs: Sequence[Any]) -> dict[str, Any]:
+        """What the model gives, of the tensors of its outputs."""
+        if len(self._plain_outputs) == len(self._faces[1]):
+            return dict(zip(self._names[1], outputs, strict=True))
+        return interface.to_values(self._faces[1], outputs)
 
     def _variant(self, arrays: Sequence[np.ndarray]) -> Runtime:
         """The executor for these inputs: one for all, unless ranks are not declared or hang on sizes, or axes of one name differ."""
@@ -415,7 +425,7 @@ class InferenceSession:
     def _alike(self, arrays: Sequence[Any]) -> bool:
         """Whether all ranks are declared, and axes of one name have one size."""
         sizes: dict[str, int] = {}
-        plain_ones = not self._unranked and all(face.plain for face in self._faces[0])
+        plain_ones = self._all_plain and not self._unranked
         return plain_ones and all(sizes.setdefault(name, n := arrays[i].shape[axis]) == n for i, axis, name in self._named)
 
     def _shapes(self, arrays: Sequence[np.ndarray]) -> dict[str, tuple[int | str | None, ...]]:

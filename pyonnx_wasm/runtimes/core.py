@@ -9,7 +9,7 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_char, c_int32, c_int64, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
@@ -21,6 +21,7 @@ from ..callbacks import WAIT, parse
 from ..dtypes import DType
 from ..program.view import ProgramView
 from . import UNLIMITED, Allocate, Limits
+from .addresses import Addresses, demand, pointers
 from .errors import BAD_BIND as BAD_BIND
 from .errors import BAD_DATA as BAD_DATA
 from .errors import CANCELLED as CANCELLED
@@ -190,8 +191,10 @@ class Core:
         self._may_be_long = self.view.count("stages") > 1  # what later stages and loops take shows in the run
         self._brief = LONG - 1  # operations that take less than BRIEF, as far as runs have shown
         self.states = self.view.states
-        self._inputs = [(DType(row.dtype), row.rank) for row in self.view.inputs[: self.view.count("inputs") - len(self.states)]]
-        self._outputs = [(DType(row.dtype), row.rank) for row in self.view.outputs]
+        self._inputs = [(DType(row.dtype).bits, row.rank) for row in self.view.inputs[: self.view.count("inputs") - len(self.states)]]
+        self._outputs = [(DType(row.dtype).bits, row.rank) for row in self.view.outputs]
+        self._growing = {state.output: (state.axis, 2 * k) for k, state in enumerate(self.states)}
+        self._read_from, self._written_to = Addresses("input"), Addresses("output", written=True)
         self._told = [0] * 2 * len(self.states)
         self._dims = (c_int64 * (sum(rank for _, rank in self._inputs) + len(self._told)))()
         self._input_bytes: list[int] = []
@@ -205,8 +208,8 @@ class Core:
         self._pool = self._lib.pwx_pool_create(threads)
         if not self._pool:
             raise ValueError(f"a core on {threads} threads: from 1 to 1024 are possible")
-        pointers = _pointers([w if w is not None and w.nbytes else None for w in self._weights])
-        self._session = self._lib.pwx_create(words.ctypes.data, words.size, pointers, sizes, n, self._pool, byref(self._error))
+        addresses = pointers([w if w is not None and w.nbytes else None for w in self._weights])
+        self._session = self._lib.pwx_create(words.ctypes.data, words.size, addresses, sizes, n, self._pool, byref(self._error))
         if not self._session:
             self._check(self._error.code)
 
@@ -229,10 +232,10 @@ class Core:
         known = self._known if self._known is not None and self._known.sizes == sizes else None
         input_bytes = known.input_bytes if known else self._bytes_of(dims)
         if inputs:
-            self._fits("input", inputs, input_bytes)
+            demand("input", inputs, input_bytes)
         self._input_bytes, self._output_bytes = [], []
-        pointers = _pointers(inputs) if inputs and self.view.reads_contents else None
-        self._check(self._lib.pwx_bind(self._handle, self._dims, pointers, byref(self._error)))
+        addresses = pointers(inputs) if inputs and self.view.reads_contents else None
+        self._check(self._lib.pwx_bind(self._handle, self._dims, addresses, byref(self._error)))
         self._input_bytes = input_bytes
         if known:
             self._shapes, self._output_bytes = known.shapes, known.output_bytes
@@ -245,24 +248,26 @@ class Core:
     def _bytes_of(self, dims: Sequence[int]) -> list[int]:
         """Those of each input."""
         at, found = 0, []
-        for dtype, rank in self._inputs:
-            found.append(dtype.nbytes(math.prod(dims[at : at + rank])))
+        for bits, rank in self._inputs:
+            found.append((math.prod(dims[at : at + rank]) * bits + 7) // 8)
             at += rank
         return found
 
     def _read_shapes(self) -> None:
         count = sum(rank for _, rank in self._outputs)
         out = self._lib.pwx_output_dims(self._handle)[:count]
-        at, self._shapes, self._output_bytes = 0, [], []
-        room = {state.output: (state.axis, self._told[2 * k]) for k, state in enumerate(self.states)}
-        for i, (dtype, rank) in enumerate(self._outputs):
+        at = 0
+        shapes: list[tuple[int, ...] | None] = []
+        sizes: list[int] = []
+        for i, (bits, rank) in enumerate(self._outputs):
             shape = out[at : at + rank]
-            self._shapes.append(None if min(shape, default=0) < 0 else tuple(shape))
-            axis, rows = room.get(i, (0, 0))
-            if rows:
-                shape[axis] = max(shape[axis], rows)
-            self._output_bytes.append(dtype.nbytes(math.prod(shape)))
+            shapes.append(None if rank and min(shape) < 0 else tuple(shape))
+            if i in self._growing:
+                axis, k = self._growing[i]
+                shape[axis] = max(shape[axis], self._told[k])
+            sizes.append((math.prod(shape) * bits + 7) // 8)
             at += rank
+        self._shapes, self._output_bytes = shapes, sizes
 
     def run(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | list[np.ndarray | None], more: Allocate | None = None
@@ -356,8 +361,8 @@ class Core:
         registers = np.empty(count, np.int64)
         self._dims[:] = [*dims, *(told or [0] * len(self._told))]
         into = registers.ctypes.data_as(POINTER(c_int64))
-        pointers = _pointers(inputs) if inputs else None
-        self._check(self._lib.pwx_evaluate(self._handle, self._dims, pointers, into, count, byref(self._error)))
+        addresses = pointers(inputs) if inputs else None
+        self._check(self._lib.pwx_evaluate(self._handle, self._dims, addresses, into, count, byref(self._error)))
         return registers
 
     def run_steps(
@@ -385,7 +390,7 @@ class Core:
 
     def run_step(self, step: int, storages: Sequence[np.ndarray | None]) -> None:
         """Runs one step of what was evaluated; ``storages`` hold the bytes of each, those of weights aside."""
-        self._check(self._lib.pwx_run_step(self._handle, step, _pointers(storages), byref(self._error)))
+        self._check(self._lib.pwx_run_step(self._handle, step, pointers(storages), byref(self._error)))
 
     def time_steps(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[tuple[str, int]]:
         """Runs step by step; returns each step's ``(origin, nanoseconds)``."""
@@ -455,29 +460,14 @@ class Core:
     def _arguments(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray | None]
     ) -> tuple[ctypes.Array[c_void_p], ctypes.Array[c_void_p]]:
-        held = {state.past for k, state in enumerate(self.states) if self._told[2 * k + 1]}
-        self._fits("input", inputs, self._input_bytes, held)
-        self._fits("output", outputs, self._output_bytes)
-        for i, array in enumerate(outputs):
-            if array is not None and not array.flags.writeable:
-                raise ValueError(f"output {i} is read-only")
-        return _pointers([*inputs, *[None] * len(self.states)]), _pointers(outputs)
-
-    @staticmethod
-    def _fits(what: str, arrays: Sequence[np.ndarray | None], sizes: Sequence[int], held: Collection[int] = ()) -> None:
-        """Demands the sizes that are bound, and no less of what is held in a larger array."""
-        if len(arrays) != len(sizes):
-            raise ValueError(f"{len(arrays)} {what}s were given, {len(sizes)} are bound")
-        for i, (array, size) in enumerate(zip(arrays, sizes, strict=True)):
-            if array is not None and ((array.nbytes < size if i in held else array.nbytes != size) or not array.flags.c_contiguous):
-                raise ValueError(f"{what} {i} must be contiguous and of {size} bytes, not {array.nbytes}")
+        pasts = {state.past for k, state in enumerate(self.states) if self._told[2 * k + 1]}
+        presents = {state.output for k, state in enumerate(self.states) if self._told[2 * k]}
+        ins = self._read_from.of(inputs, self._input_bytes, pasts)
+        outs = self._written_to.of(outputs, self._output_bytes, presents)
+        return (c_void_p * (len(ins) + len(self.states)))(*ins), (c_void_p * len(outs))(*outs)
 
     def _check(self, code: int) -> None:
         if code:
             error = self._error
             text = error.text.decode("ascii", "replace")
             raise core_error(code, error.step, error.message, text, self.view, self.messages, self.origins, self._lib.pwx_build())
-
-
-def _pointers(arrays: Sequence[np.ndarray | None]) -> ctypes.Array[c_void_p]:
-    return (c_void_p * len(arrays))(*(None if a is None else a.__array_interface__["data"][0] for a in arrays))

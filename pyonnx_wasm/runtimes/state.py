@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -68,16 +67,14 @@ class HostRoom:
         return int(to.nbytes)
 
 
-@dataclass(eq=False)
 class Held:
     """A tensor in a room: its first ``rows`` rows."""
 
-    room: Room
-    rows: int
+    __slots__ = ("room", "rows", "shape")
 
-    def __post_init__(self) -> None:
-        shape, axis = self.room.shape, self.room.axis
-        self.shape: Shape = (*shape[:axis], self.rows, *shape[axis + 1 :])
+    def __init__(self, room: Room, rows: int, shape: Shape | None = None) -> None:
+        self.room, self.rows = room, rows
+        self.shape = (*room.shape[: room.axis], rows, *room.shape[room.axis + 1 :]) if shape is None else shape
 
     @property
     def ndim(self) -> int:
@@ -130,16 +127,18 @@ class Keeper:
         pasts = {state.past for state in self.states}
         inputs = [given.array() if isinstance(given, Held) and i not in pasts else given for i, given in enumerate(inputs)]
         rooms: list[Room | None] = []
+        taken_rooms: set[int] = set()
         for state in self.states:
-            rooms.append(self._newest(state, inputs, rooms))
+            rooms.append(self._newest(state, inputs[state.past], taken_rooms))
         contents = [given if isinstance(given, np.ndarray) else None for given in inputs]
         bound = core.bind(dims, contents, self._told(rooms, inputs))
         changed = False
         for k, state in enumerate(self.states):
-            shape, given = bound[state.output], inputs[state.past]
-            stays = state.output in keep and shape is not None
-            room = rooms[k]
+            room, shape = rooms[k], bound[state.output]
             short = room is not None and shape is not None and shape[state.axis] > room.shape[state.axis]
+            if room is not None and shape is not None and not short:
+                continue
+            given, stays = inputs[state.past], state.output in keep and shape is not None
             if short or (room is None and stays):
                 rooms[k], changed = self._placed(state, shape, given), True
             elif (room is None or shape is None) and isinstance(given, Held):
@@ -156,19 +155,23 @@ class Keeper:
         for state in self.states:
             into = taken.get(state.output)
             if into is not None:
-                rows = bound[state.output][state.axis]
+                shape = bound[state.output]
+                rows = shape[state.axis]
                 if state.output in keep:
-                    outputs[state.output], into.rows = Held(into, rows), rows
+                    outputs[state.output], into.rows = Held(into, rows, shape), rows
                 else:
                     outputs[state.output] = into.array(rows) if state.output in wanted else None
         return outputs
 
-    def _newest(self, state: StateRow, inputs: Sequence[Any], rooms: Sequence[Room | None]) -> Room | None:
+    def _newest(self, state: StateRow, given: Any, before: set[int]) -> Room | None:
         """The room of what is fed, where the run may go on in it: nothing was appended since, and nothing else in this run does."""
-        given = inputs[state.past]
-        if not isinstance(given, Held) or given.room.owner is not self or given.room.axis != state.axis or given.rows != given.room.rows:
+        if not isinstance(given, Held):
             return None
-        return None if given.room in rooms else given.room
+        room = given.room
+        if room.owner is not self or room.axis != state.axis or given.rows != room.rows or id(room) in before:
+            return None
+        before.add(id(room))
+        return room
 
     def _placed(self, state: StateRow, shape: Shape, given: Any) -> Room:
         """A room of its own for an output, with the past in it where that was held."""
