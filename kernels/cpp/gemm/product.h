@@ -228,7 +228,7 @@ inline void apart_product(const Product& p, const float* b, isize m0, isize m1, 
           const isize ge = least(g + s.group, end);
           const float* b = packed;
           const bool alone = !p.band && ends_alone(ge - g, kc);
-          const bool cold = FETCHES && g == first && !p.band && p.a_cs == 1;  // later groups find a in cache
+          const bool cold = FETCHES && !APART && g == first && !p.band && p.a_cs == 1;  // later groups find a in cache
           if (cold) fetch_rows(q, 0, least(ROWS_AT_ONCE, count), kc);
           if (p.band) {
             const isize many = TOUCHED * s.group;
