@@ -136,6 +136,10 @@ dw::Shape plane(const Shape& s) {
           s.stride[1], s.stride[2], s.dilation[1], s.dilation[2], s.pad[1],    s.pad[2]};
 }
 
+#if defined(__AVX__) && !defined(__AVX512F__)
+bool by_eights(const ConvParams& p, const Shape& s) { return depthwise(p, s) && dw::eight::suits(plane(s), proven(p.c), s.m); }
+#endif
+
 winograd::Shape image(const ConvParams& p, const Shape& s) {
   return {proven(p.n), s.c, s.m, s.in[1], s.in[2], s.out[1], s.out[2], s.pad[1], s.pad[2]};
 }
@@ -165,7 +169,7 @@ PWX_SMALL Size scratch(const Call& call, int threads) {
   const Shape s(p);
   if (b.y.dtype != F32 || empty(p, s)) return 0;
 #if defined(__AVX__) && !defined(__AVX512F__)
-  if (depthwise(p, s) && dw::eight::suits(plane(s), proven(p.c), s.m)) return Size(dw::eight::scratch_floats(plane(s))) * 4 * threads;
+  if (by_eights(p, s)) return Size(dw::eight::scratch_floats(plane(s))) * 4 * threads;
 #endif
   if (depthwise(p, s)) return Size(dw::scratch_floats(plane(s))) * 4 * threads;
   if (by_winograd(p, s)) return winograd::scratch_bytes(image(p, s), threads);
@@ -229,8 +233,7 @@ void run(Call& call) {
   if (b.residual) q.e.res = b.residual.as<float>();
   if (b.bias) q.e.bias = b.bias.as<float>(), q.e.bias_ms = 1;
 #if defined(__AVX__) && !defined(__AVX512F__)
-  if (depthwise(p, s) && dw::eight::suits(plane(s), proven(p.c), s.m))
-    return dw::eight::run(call, plane(s), proven(p.n), proven(p.c), q.b, q.a, q.y, q.e);
+  if (by_eights(p, s)) return dw::eight::run(call, plane(s), proven(p.n), proven(p.c), q.b, q.a, q.y, q.e);
 #endif
   if (depthwise(p, s)) return dw::run(call, plane(s), proven(p.n), proven(p.c), s.m, q.b, q.a, q.y, q.e);
   if (by_winograd(p, s)) return winograd::run(call, image(p, s), q.b, q.a, q.y, q.e);

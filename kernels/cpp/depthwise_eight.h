@@ -1,4 +1,4 @@
-// Depthwise convolution of eight channels side by side: their rows are transposed into a band that lies [row, column, channel], with its
+// Depthwise convolution by 5 x 5 taps of eight channels side by side: their rows are transposed into a band that lies [row, column, channel], with its
 // padding, where a tap of eight channels is one vector however narrow the image. Eight pixels of the outcome are transposed back.
 #pragma once
 #include "depthwise.h"
@@ -6,6 +6,7 @@
 #if defined(__AVX__) && !defined(__AVX512F__)
 namespace dw::eight {
 
+constexpr int TAPS = 5;            // of a row and of a column
 constexpr isize BAND = 24 << 8;    // floats: of a level-1 cache, which holds the next rows of inputs and outputs too
 constexpr isize WIDEST = 1 << 10;  // columns
 
@@ -15,21 +16,21 @@ struct Band {
 
 inline Band band(const Shape& s) {
   Band b;
-  b.pitch = most(s.pw + s.iw, (most(s.ow, W) - 1) * s.sw + s.kw);
-  const isize most_rows = most((BAND / (W * b.pitch) - s.kh) / s.sh + 1, 1), bands = (s.oh + most_rows - 1) / most_rows;
+  b.pitch = most(s.pw + s.iw, (most(s.ow, W) - 1) * s.sw + TAPS);
+  const isize most_rows = most((BAND / (W * b.pitch) - TAPS) / s.sh + 1, 1), bands = (s.oh + most_rows - 1) / most_rows;
   b.rows = (s.oh + bands - 1) / bands;
-  b.inputs = (b.rows - 1) * s.sh + s.kh;
+  b.inputs = (b.rows - 1) * s.sh + TAPS;
   return b;
 }
 
 inline bool suits(const Shape& s, isize channels, isize multiplier) {
-  return usual(s) && s.kh == 5 && multiplier == 1 && channels >= W && s.pw >= 0 && s.oh * s.ow >= 2 * W && eight::band(s).pitch <= WIDEST;
+  return usual(s) && s.kh == TAPS && multiplier == 1 && channels >= W && s.pw >= 0 && s.oh * s.ow >= 2 * W && eight::band(s).pitch <= WIDEST;
 }
 
 // Of one thread: a band and the weights of eight channels.
 inline isize scratch_floats(const Shape& s) {
   const Band b = eight::band(s);
-  return (b.inputs * b.pitch + s.kh * s.kw) * W;
+  return (b.inputs * b.pitch + TAPS * TAPS) * W;
 }
 
 inline void transpose(VF (&v)[W]) {
@@ -74,7 +75,7 @@ struct Ends {
 };
 
 // One row of outputs of `count` planes, `pixels` apart.
-template <int K, int S>
+template <int S>
 [[gnu::noinline]] inline void row(const float* in, isize pitch, isize ow, const float* w, const Ends& ends, float* y, isize pixels,
                                   isize count) {
   const isize lanes = least(ow, W);
@@ -83,9 +84,9 @@ template <int K, int S>
 #pragma unroll
     for (int i = 0; i < W; i++) sums[i] = ends.start;
     const float *from = in + j * S * W, *tap = w;
-    for (int kh = 0; kh < K; kh++, from += pitch * W)
+    for (int kh = 0; kh < TAPS; kh++, from += pitch * W)
 #pragma unroll
-      for (int kw = 0; kw < K; kw++, tap += W) {
+      for (int kw = 0; kw < TAPS; kw++, tap += W) {
         const VF weight = load(tap);
 #pragma unroll
         for (int i = 0; i < W; i++) sums[i] = fma(load(from + (i * S + kw) * W), weight, sums[i]);
@@ -107,8 +108,8 @@ template <int K, int S>
 // As dw::run with a multiplier of 1.
 inline void run(Call& call, const Shape& s, isize n, isize channels, const float* x, const float* w, float* y, const Epilogue& e) {
   const Band b = eight::band(s);
-  const isize each = eight::scratch_floats(s), pixels = s.oh * s.ow, plane = s.ih * s.iw, taps = s.kh * s.kw, blocks = (channels + W - 1) / W;
-  const auto go = s.kh == 3 ? s.sh == 1 ? row<3, 1> : row<3, 2> : s.sh == 1 ? row<5, 1> : row<5, 2>;
+  const isize each = eight::scratch_floats(s), pixels = s.oh * s.ow, plane = s.ih * s.iw, taps = TAPS * TAPS, blocks = (channels + W - 1) / W;
+  const auto go = s.sh == 1 ? row<1> : row<2>;
   const Floats planes{s, x, y, channels, pixels, e};
   parallel_for(call.pool, i64(n) * blocks, i64(gemm::MIN_FLOPS / (2.0 * double(pixels * taps) * W + 1)) + 1, [&](i64 begin, i64 end, int thread) {
     float *weights = reinterpret_cast<float*>(call.scratch) + thread * each, *in = weights + taps * W;
@@ -124,14 +125,14 @@ inline void run(Call& call, const Shape& s, isize n, isize channels, const float
       }
       const float* from = planes.row(image * channels + first, 0);
       for (isize r0 = 0, held = 0; r0 < s.oh; r0 += b.rows) {
-        const isize count_rows = least(b.rows, s.oh - r0), top = r0 * s.sh - s.ph, inputs = (count_rows - 1) * s.sh + s.kh;
+        const isize count_rows = least(b.rows, s.oh - r0), top = r0 * s.sh - s.ph, inputs = (count_rows - 1) * s.sh + TAPS;
         for (isize i = 0; i < inputs; i++) {
           float* to = in + i * b.pitch * W + s.pw * W;
           if (i < held) __builtin_memcpy(to, to + b.rows * s.sh * b.pitch * W, size_t(s.iw * W) * 4);
           else if (top + i < 0 || top + i >= s.ih) gemm::fill_zero(to, s.iw * W);
           else copy_row(from + (top + i) * s.iw, plane, count, s.iw, to);
         }
-        held = most(s.kh - s.sh, 0);
+        held = TAPS - s.sh;
         float* out = planes.out(image, first, r0);
         for (isize r = 0; r < count_rows; r++) go(in + r * s.sh * b.pitch * W, b.pitch, s.ow, weights, ends, out + r * s.ow, pixels, count);
         for (isize c = 0; c < count; c++) planes.finish(image, first + c, r0, count_rows, out + c * pixels);
