@@ -54,8 +54,6 @@ class Outputs:
 
     def places(self, names: Collection[str]) -> set[int]:
         """Which of the Program's outputs the tensors of these names are."""
-        if len(self.dtypes) == len(self.signatures):
-            return {k for k, s in enumerate(self.signatures) if s.name in names}
         found, k = set(), 0
         for s in self.signatures:
             if s.name in names and s.parts == 1:

@@ -107,7 +107,7 @@ class InferenceSession:
             del compiled
             _forget()
         self._names = tuple([face.name for face in faces] for faces in self._faces)
-        self._all_plain = all(face.plain for face in self._faces[0])
+        self._plain = [all(face.plain for face in faces) for faces in self._faces]  # all inputs, all outputs are tensors
         self._plain_outputs = {face.name for face in self._faces[1] if face.plain}
         self._precompiled = is_compiled(path_or_bytes)
         self._named = [(i, axis, d) for i, s in enumerate(self._inputs) for axis, d in enumerate(s.shape) if isinstance(d, str)]
@@ -344,7 +344,7 @@ class InferenceSession:
         unknown = set(input_feed) - set(inputs)
         if unknown:
             raise ValueError(f"no input is named {sorted(unknown)[0]!r}; the model takes {', '.join(map(repr, inputs))}")
-        feed = input_feed if self._all_plain else interface.to_tensors(self._faces[0], input_feed)
+        feed = input_feed if self._plain[0] else interface.to_tensors(self._faces[0], input_feed)
         arrays = [self._checked(s, feed) for s in self._inputs]
         wanted, known = list(output_names or names), set(names)
         for name in wanted:
@@ -379,14 +379,14 @@ class InferenceSession:
 
     def _tensors_of(self, names: Collection[str]) -> set[str]:
         """What outputs are made of; of those that are made of several, all, since they are put together."""
-        if len(self._plain_outputs) == len(self._faces[1]):
-            return self._plain_outputs.intersection(names)
         asked = set(names)
+        if self._plain[1]:
+            return asked
         return {tensor[0] for face in self._faces[1] if face.name in asked or not face.plain for tensor in face.tensors()}
 
     def _by_name(self, outputs: Sequence[Any]) -> dict[str, Any]:
         """What the model gives, of the tensors of its outputs."""
-        if len(self._plain_outputs) == len(self._faces[1]):
+        if self._plain[1]:
             return dict(zip(self._names[1], outputs, strict=True))
         return interface.to_values(self._faces[1], outputs)
 
@@ -425,7 +425,7 @@ class InferenceSession:
     def _alike(self, arrays: Sequence[Any]) -> bool:
         """Whether all ranks are declared, and axes of one name have one size."""
         sizes: dict[str, int] = {}
-        plain_ones = self._all_plain and not self._unranked
+        plain_ones = self._plain[0] and not self._unranked
         return plain_ones and all(sizes.setdefault(name, n := arrays[i].shape[axis]) == n for i, axis, name in self._named)
 
     def _shapes(self, arrays: Sequence[np.ndarray]) -> dict[str, tuple[int | str | None, ...]]:

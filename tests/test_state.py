@@ -14,6 +14,7 @@ import pyonnx_wasm as pw
 from pyonnx_wasm.compiler import compile
 from pyonnx_wasm.program import ProgramView
 from pyonnx_wasm.runtimes import state, wgpu_device
+from pyonnx_wasm.runtimes.addresses import Addresses
 
 DECODER = Path(__file__).parent / "data" / "decoder.onnx"
 BACKENDS = ("cpu", "wasmtime", "gpu")
@@ -352,6 +353,26 @@ def test_concatenations_of_all_kinds(text: str, backend: str, crowded: None) -> 
         for a, b in zip(got, want, strict=True):
             np.testing.assert_array_equal(a.numpy(), b)
         held = got[0]
+
+
+def test_addresses_follow_the_arrays() -> None:
+    """One that is known is not taken for another array's, and a run may read a part of a room, not write one of another size."""
+    past, present, rooms = Addresses("input"), Addresses("output", written=True), [np.zeros(8, np.float32) for _ in range(2)]
+    for room in (*rooms, *rooms, rooms[1]):
+        want = [room.ctypes.data]
+        assert past.of([room], [16], {0}) == want
+        assert present.of([room], [32], {0}) == want
+    for refuse in (
+        lambda: past.of([rooms[0]], [64], {0}),
+        lambda: past.of([rooms[0]], [16], ()),
+        lambda: present.of([rooms[0]], [16], {0}),
+        lambda: past.of([rooms[0]], [], ()),
+    ):
+        with pytest.raises(ValueError, match=r"put 0 must be contiguous and of \d+ bytes, not 32|1 inputs were given, 0 are bound"):
+            refuse()
+    rooms[0].flags.writeable = False
+    with pytest.raises(ValueError, match="output 0 is read-only"):
+        Addresses("output", written=True).of([rooms[0]], [32], ())
 
 
 def test_outputs_of_a_gpu_are_read_when_they_are_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

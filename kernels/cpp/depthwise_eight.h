@@ -1,5 +1,6 @@
-// Depthwise convolution by 5 x 5 taps of eight channels side by side: their rows are transposed into a band that lies [row, column, channel], with its
-// padding, where a tap of eight channels is one vector however narrow the image. Eight pixels of the outcome are transposed back.
+// Depthwise convolution by 5 x 5 taps of eight channels side by side: their rows are transposed into a band that lies [row, column,
+// channel], with its padding, where a tap of eight channels is one vector however narrow the image. Eight pixels of the outcome are
+// transposed back.
 #pragma once
 #include "depthwise.h"
 
@@ -24,7 +25,8 @@ inline Band band(const Shape& s) {
 }
 
 inline bool suits(const Shape& s, isize channels, isize multiplier) {
-  return usual(s) && s.kh == TAPS && multiplier == 1 && channels >= W && s.pw >= 0 && s.oh * s.ow >= 2 * W && eight::band(s).pitch <= WIDEST;
+  const bool fits = s.pw >= 0 && s.oh * s.ow >= 2 * W && eight::band(s).pitch <= WIDEST;
+  return usual(s) && s.kh == TAPS && multiplier == 1 && channels >= W && fits;
 }
 
 // Of one thread: a band and the weights of eight channels.
@@ -34,24 +36,13 @@ inline isize scratch_floats(const Shape& s) {
 }
 
 inline void transpose(VF (&v)[W]) {
-  VF t[W];
-#pragma unroll
-  for (int i = 0; i < W; i += 2) {
-    t[i] = __builtin_shufflevector(v[i], v[i + 1], 0, 8, 1, 9, 4, 12, 5, 13);
-    t[i + 1] = __builtin_shufflevector(v[i], v[i + 1], 2, 10, 3, 11, 6, 14, 7, 15);
-  }
-  VF u[W];
-#pragma unroll
-  for (int i = 0; i < W; i += 4)
-#pragma unroll
-    for (int j = 0; j < 2; j++) {
-      u[i + 2 * j] = __builtin_shufflevector(t[i + j], t[i + 2 + j], 0, 1, 8, 9, 4, 5, 12, 13);
-      u[i + 2 * j + 1] = __builtin_shufflevector(t[i + j], t[i + 2 + j], 2, 3, 10, 11, 6, 7, 14, 15);
-    }
+  VF groups[W];
+  gemm::transpose(v, groups);
+  gemm::transpose(v + 4, groups + 4);
 #pragma unroll
   for (int i = 0; i < 4; i++) {
-    v[i] = __builtin_shufflevector(u[i], u[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
-    v[i + 4] = __builtin_shufflevector(u[i], u[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
+    v[i] = __builtin_shufflevector(groups[i], groups[i + 4], 0, 1, 2, 3, 8, 9, 10, 11);
+    v[i + 4] = __builtin_shufflevector(groups[i], groups[i + 4], 4, 5, 6, 7, 12, 13, 14, 15);
   }
 }
 
@@ -108,10 +99,12 @@ template <int S>
 // As dw::run with a multiplier of 1.
 inline void run(Call& call, const Shape& s, isize n, isize channels, const float* x, const float* w, float* y, const Epilogue& e) {
   const Band b = eight::band(s);
-  const isize each = eight::scratch_floats(s), pixels = s.oh * s.ow, plane = s.ih * s.iw, taps = TAPS * TAPS, blocks = (channels + W - 1) / W;
+  const isize each = eight::scratch_floats(s), pixels = s.oh * s.ow, plane = s.ih * s.iw, blocks = (channels + W - 1) / W;
+  constexpr isize taps = TAPS * TAPS;
   const auto go = s.sh == 1 ? row<1> : row<2>;
   const Floats planes{s, x, y, channels, pixels, e};
-  parallel_for(call.pool, i64(n) * blocks, i64(gemm::MIN_FLOPS / (2.0 * double(pixels * taps) * W + 1)) + 1, [&](i64 begin, i64 end, int thread) {
+  const double flops = 2.0 * double(pixels * taps * W);
+  parallel_for(call.pool, i64(n) * blocks, i64(gemm::MIN_FLOPS / (flops + 1)) + 1, [&](i64 begin, i64 end, int thread) {
     float *weights = reinterpret_cast<float*>(call.scratch) + thread * each, *in = weights + taps * W;
     gemm::fill_zero(in, b.inputs * b.pitch * W);  // the border, which no row is copied over
     for (isize at = proven(begin); at < proven(end); at++) {

@@ -82,7 +82,7 @@ class BrowserSession(InferenceSession):
         away: Collection[str] = (),
     ) -> dict[str, Any]:
         """As :meth:`run`, by name; all come here."""
-        names = list(output_names or [face.name for face in self._faces[1]])
+        names = list(output_names or self._names[1])
         return dict(zip(names, self.run(names, input_feed, run_options), strict=True))
 
     async def run_async(

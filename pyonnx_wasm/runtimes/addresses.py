@@ -38,7 +38,7 @@ class Addresses:
         self._known: dict[int, tuple[weakref.ref[np.ndarray], int]] = {}
 
     def of(self, arrays: Sequence[np.ndarray | None], sizes: Sequence[int], held: Collection[int]) -> list[int | None]:
-        """The addresses of contiguous arrays of these bytes; those that are ``held`` lie in a room, which may be larger.
+        """The addresses of contiguous arrays of these bytes; those that are ``held`` lie in a room, of which a run may read the beginning.
 
         Raises:
             ValueError: an array does not fit.
@@ -50,7 +50,7 @@ class Addresses:
                 found.append(None)
                 continue
             nbytes, in_room = array.nbytes, i in held
-            if nbytes != size and (nbytes < size or not in_room):
+            if nbytes != size and (nbytes < size or not in_room or self.written):
                 raise _unfit(self.what, i, array, size)
             if in_room and i in self._known and self._known[i][0]() is array:
                 found.append(self._known[i][1])

@@ -72,9 +72,9 @@ class Held:
 
     __slots__ = ("room", "rows", "shape")
 
-    def __init__(self, room: Room, rows: int, shape: Shape | None = None) -> None:
+    def __init__(self, room: Room, rows: int) -> None:
         self.room, self.rows = room, rows
-        self.shape = (*room.shape[: room.axis], rows, *room.shape[room.axis + 1 :]) if shape is None else shape
+        self.shape: Shape = (*room.shape[: room.axis], rows, *room.shape[room.axis + 1 :])
 
     @property
     def ndim(self) -> int:
@@ -155,10 +155,9 @@ class Keeper:
         for state in self.states:
             into = taken.get(state.output)
             if into is not None:
-                shape = bound[state.output]
-                rows = shape[state.axis]
+                rows = bound[state.output][state.axis]
                 if state.output in keep:
-                    outputs[state.output], into.rows = Held(into, rows, shape), rows
+                    outputs[state.output], into.rows = Held(into, rows), rows
                 else:
                     outputs[state.output] = into.array(rows) if state.output in wanted else None
         return outputs

@@ -11,6 +11,26 @@ inline void transpose(const VF4* v, VF4* out) {
   out[2] = __builtin_shufflevector(ab1, cd1, 0, 1, 4, 5), out[3] = __builtin_shufflevector(ab1, cd1, 2, 3, 6, 7);
 }
 
+#if defined(__AVX__)
+// Within groups of four lanes: a0 b0 a1 b1; a2 b2 a3 b3; a0 a1 b0 b1; a2 a3 b2 b3.
+#if defined(__AVX512F__)
+inline VF low(VF a, VF b) { return (VF)_mm512_unpacklo_ps((__m512)a, (__m512)b); }
+inline VF high(VF a, VF b) { return (VF)_mm512_unpackhi_ps((__m512)a, (__m512)b); }
+inline VF lows(VF a, VF b) { return (VF)_mm512_unpacklo_pd((__m512d)a, (__m512d)b); }
+inline VF highs(VF a, VF b) { return (VF)_mm512_unpackhi_pd((__m512d)a, (__m512d)b); }
+#else
+inline VF low(VF a, VF b) { return (VF)_mm256_unpacklo_ps((__m256)a, (__m256)b); }
+inline VF high(VF a, VF b) { return (VF)_mm256_unpackhi_ps((__m256)a, (__m256)b); }
+inline VF lows(VF a, VF b) { return (VF)_mm256_unpacklo_pd((__m256d)a, (__m256d)b); }
+inline VF highs(VF a, VF b) { return (VF)_mm256_unpackhi_pd((__m256d)a, (__m256d)b); }
+#endif
+
+inline void transpose(const VF* v, VF* out) {
+  const VF a = low(v[0], v[1]), b = high(v[0], v[1]), c = low(v[2], v[3]), d = high(v[2], v[3]);
+  out[0] = lows(a, c), out[1] = highs(a, c), out[2] = lows(b, d), out[3] = highs(b, d);
+}
+#endif
+
 inline void transpose4(const float* src, isize stride, float* dst, isize width) {
   VF4 v[4], out[4];
   for (int i = 0; i < 4; i++) v[i] = load4(src + i * stride);

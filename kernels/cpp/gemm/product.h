@@ -150,7 +150,7 @@ struct Packer {
   void (*pack)(const void* source, const Product& p, isize k0, isize kc, isize j, isize columns, float* out);
 };
 
-constexpr isize ROWS_IN_TURN = 16;  // of one panel, as the panels often lie a multiple of a page apart, which a level-1 cache has few places for
+constexpr isize ROWS_IN_TURN = 16;  // of a panel: panels often lie a multiple of a page apart, for which a level-1 cache has few places
 
 inline void pack_matrix(const void*, const Product& p, isize k0, isize kc, isize j, isize columns, float* out) {
   const isize rs = p.b_rs, cs = p.b_cs;
@@ -158,9 +158,9 @@ inline void pack_matrix(const void*, const Product& p, isize k0, isize kc, isize
   if (cs == 1) {
     isize whole = 0;
     while (panel_columns(columns - whole * NR) == NR) whole++;
-    for (isize k0 = 0; k0 < kc; k0 += ROWS_IN_TURN)
+    for (isize first = 0; first < kc; first += ROWS_IN_TURN)
       for (isize panel = 0; panel < whole; panel++)
-        for (isize k = k0, end = least(k0 + ROWS_IN_TURN, kc); k < end; k++) {
+        for (isize k = first, end = least(first + ROWS_IN_TURN, kc); k < end; k++) {
           const float* s = src + k * rs + panel * NR;
           float* d = out + (panel * kc + k) * NR;
           for (int v = 0; v < NV; v++) store(d + v * W, load(s + v * W));

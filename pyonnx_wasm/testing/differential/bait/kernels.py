@@ -86,7 +86,6 @@ def depths(m: Sketch) -> None:
     w = m.const(m.array(FLOAT, (channels, 1, k, k), "plain", constant=True) / FLOAT.type(4 * k))
     y = m.node("Conv", given(m, (n, channels, *sides), 0.05), w, *more, pads=pads, strides=[stride] * 2, group=channels)
     out = [(s + a + b - k) // stride + 1 for s, a, b in zip(sides, pads[:2], pads[2:], strict=True)]
-    m.loose = 2
     m.result(tail(m, y, (n, channels, *out), (channels, 1, 1), m.integer(0, 3)))
 
 
