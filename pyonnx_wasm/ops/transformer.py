@@ -34,7 +34,7 @@ from ..tensor import (
 )
 from .attention import attention
 from .control import subgraph
-from .gather import Gather, GatherElements
+from .gather import GatherElements
 from .loops import run_steps
 from .matmul import matmul
 from .normalization import softmax
@@ -178,31 +178,6 @@ def _unfused(q: Value, k: Value, v: Value, bias: Value | None, scale: float, rep
         weights = map_("where", broadcast_to(dead, weights.shape), like(weights, 0), weights)
     y = matmul(reshape(weights, qk.shape), unsqueeze(v, [2]))
     return reshape(y, [batch, heads, rows, v.shape[3]]), (raw, capped, scores, weights)[mode]
-
-
-@op()
-def RotaryEmbedding(
-    X: Value, cos_cache: Value, sin_cache: Value, position_ids: Value | None = None, *,
-    interleaved: int = 0, num_heads: int = 0, rotary_embedding_dim: int = 0,
-) -> Value:  # fmt: skip
-    """Rotary positions (Su et al., RoFormer): pairs of features turn by an angle that grows with the position."""
-    wide = DType.float32 if X.dtype in (DType.float16, DType.bfloat16) else X.dtype
-    x = cast(heads_first(X, num_heads, "X"), wide)
-    size = rotary_embedding_dim or _known(x.shape[3], "the head size")
-    cos, sin = (cast(Gather(c, position_ids) if position_ids is not None else c, wide) for c in (cos_cache, sin_cache))
-    cos, sin = unsqueeze(cos, [1]), unsqueeze(sin, [1])
-    turned, rest = slice_(x, 3, 0, size), slice_(x, 3, size, x.shape[3] - size)
-    half = size // 2
-    a, b = (slice_(turned, 3, start, half, 2) for start in (0, 1)) if interleaved else (slice_(turned, 3, s, half) for s in (0, half))
-    real = map_("sub", map_("mul", cos, a), map_("mul", sin, b))
-    imaginary = map_("add", map_("mul", sin, a), map_("mul", cos, b))
-    if interleaved:
-        pairs = concat([unsqueeze(real, [4]), unsqueeze(imaginary, [4])], 4)
-        parts = [reshape(pairs, turned.shape)]
-    else:
-        parts = [real, imaginary]
-    y = concat([*parts, rest] if rest.shape[3] != 0 else parts, 3)
-    return cast(heads_last(y) if X.rank == 3 else y, X.dtype)
 
 
 @op()

@@ -24,6 +24,7 @@ from .copies import drop_copies
 from .dead_code import remove_dead_code
 from .dequantize import scale_products
 from .epilogue import fuse_epilogues
+from .equals import merge_equals
 from .fuse_maps import fuse_maps
 from .groups import pack_blocks
 from .integers import multiply_bytes
@@ -69,6 +70,7 @@ PIPELINE: list[Pass] = [
     multiply_bytes,
     remove_dead_code,
     fuse_maps,  # of dequantised bytes that products no longer read
+    merge_equals,
 ]
 PLAIN: list[Pass] = [remove_dead_code]  # without which nothing is lowered
 

@@ -14,10 +14,10 @@ from ...tensor import cast, concat, constant, index, like, map_, reshape, slice_
 from ..gather import Gather
 from ..matmul import matmul
 from ..quantized import MatMulInteger
+from ..rotary import rotated
 from ..transformer import heads_first, heads_last
 from . import MICROSOFT
 from .attend import added, allowed, attend, banded, extended, factor_of, length_of, padding, scalar, scores_of, size_of
-from .rotary import rotated
 
 MASK = -10000.0
 LOWEST = float(np.finfo(np.float32).min)  # of what no query sees, where scores are given

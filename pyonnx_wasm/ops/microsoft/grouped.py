@@ -11,10 +11,10 @@ from ...registry import Context, op
 from ...tensor import broadcast_to, cast, concat, constant, fill, index, like, map_, reshape, slice_, transpose, unsqueeze
 from ..gather import Gather
 from ..normalization import rms_norm
+from ..rotary import rotated
 from ..transformer import heads_last
 from . import MICROSOFT
 from .attend import added, attend, banded, factor_of, length_of, scalar, scores_of, size_of, weights_of
-from .rotary import rotated
 
 WIDE = DType.float32
 

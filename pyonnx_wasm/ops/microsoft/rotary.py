@@ -7,30 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 
 from ...dtypes import DType
-from ...ir import IRError, Value, dims
+from ...ir import IRError, Value
 from ...ir.dims import DimLike
 from ...registry import op
-from ...tensor import HALVES, cast, concat, constant, index, map_, reshape, slice_, transpose, unsqueeze
+from ...tensor import HALVES, cast, constant, index, map_, reshape, slice_, transpose, unsqueeze
 from ..gather import Gather
+from ..rotary import rotated
 from ..transformer import heads_last
 from . import MICROSOFT
-
-
-def rotated(x: Value, cos: Value, sin: Value, interleaved: bool) -> Value:
-    """[batch, heads, length, size], the first pairs of each head turned by the angles of [batch or 1, length, pairs].
-
-    Pairs are neighbours where ``interleaved``, else the halves of what is turned; features beyond stay. All of one float dtype.
-    """
-    half = cos.shape[-1]
-    cos, sin = unsqueeze(cos, [1]), unsqueeze(sin, [1])
-    turned, rest = slice_(x, 3, 0, half * 2), slice_(x, 3, half * 2, x.shape[3] - half * 2)
-    a, b = (slice_(turned, 3, start, half, 2) for start in (0, 1)) if interleaved else (slice_(turned, 3, s, half) for s in (0, half))
-    real = map_("sub", map_("mul", cos, a), map_("mul", sin, b))
-    imaginary = map_("add", map_("mul", sin, a), map_("mul", cos, b))
-    parts = [real, imaginary]
-    if interleaved:
-        parts = [reshape(concat([unsqueeze(p, [4]) for p in parts], 4), turned.shape)]
-    return concat(parts if dims.same(rest.shape[3], 0) else [*parts, rest], 3)
 
 
 def heads_of(x: Value, heads: int, size: DimLike) -> Value:

@@ -101,3 +101,45 @@ def points(m: Sketch) -> None:
     y = m.node("Conv", given(m, (n, c, *sides), 0.05), w, *more)
     m.loose = 4
     m.result(tail(m, y, (n, channels, *sides), (channels, 1, 1), m.integer(0, 3)))
+
+
+@bait
+def turned(m: Sketch) -> None:
+    """Rotary positions of heads that lie apart, side by side or in a view, once and again, between what may read and write with them."""
+    m.empty = False
+    batch, heads, n, pairs = m.size(1, 3), m.choice((1, 2, 3, 5)), m.size(1, 5), m.choice((1, 3, 4, 8, 9, 16, 17, 33))
+    rest = m.choice((0, 0, 2, 7))
+    size, apart, interleaved = 2 * pairs + rest, m.chance(0.6), m.choice((None, 0, 1))
+    shape = (batch, heads, n, size) if apart else (batch, n, heads * size)
+    view = m.chance(0.4)
+    x = given(m, (batch, n, heads, size) if apart and view else (*shape[:-1], shape[-1] + 3) if view else shape, 0.05)
+    if apart and view:
+        x = m.node("Transpose", x, perm=[0, 2, 1, 3])
+    elif view:
+        x = m.node("Slice", x, m.ints([2]), m.ints([2 + shape[-1]]), m.ints([-1]))
+    if m.chance(0.3):
+        x = tail(m, x, shape, shape[-1:], 1)
+    tables = [given(m, (9, pairs), 0.5) for _ in range(2)]
+    at = m.input(m.whole_numbers(0, 8 - n, (1,)) if m.chance(0.3) else m.whole_numbers(0, 8, (batch, n)))
+    # onnxruntime knows fewer features than a head has where heads lie side by side alone.
+    part = {} if apart and not rest else {"num_heads": heads, "rotary_embedding_dim": 2 * pairs}
+    turn = {"domain": "com.microsoft", "interleaved": interleaved, **part}
+    y = m.node("RotaryEmbedding", x, at, *tables, **turn)
+    if m.chance(0.3):
+        y = m.node("RotaryEmbedding", y, at, *(tables if m.chance(0.5) else tables[::-1]), **turn)
+    after = m.choice(("none", "heads", "join", "tail", "slice", "self"))
+    if after == "heads" and apart:
+        y = m.node("Reshape", m.node("Transpose", y, perm=[0, 2, 1, 3]), m.ints([0, 0, -1]))
+    elif after == "heads":
+        y = m.node("Transpose", m.node("Reshape", y, m.ints([0, 0, heads, size])), perm=[0, 2, 1, 3])
+    elif after == "join":
+        axis = len(shape) - 2
+        past = given(m, (*shape[:axis], m.size(1, 4), *shape[axis + 1 :]), 0.1)
+        y = m.node("Concat", *((past, y) if m.chance(0.7) else (y, past)), axis=axis)
+    elif after == "tail":
+        y = tail(m, y, shape, shape[-1:], m.integer(1, 3))
+    elif after == "slice":
+        y = m.node("Slice", y, m.ints([0]), m.ints([max(1, pairs)]), m.ints([-1]))
+    elif after == "self":
+        y = m.node("Add", y, x)
+    m.result(y)
