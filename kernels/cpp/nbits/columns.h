@@ -55,8 +55,11 @@ inline void digit_groups(const Weights& w, const DigitRows& rows, int digits, co
     Group groups[RUNS];
     isize at[RUNS];
     int n = 0;
-    for (isize g = s; g < last; g += apart, n++)
-      at[n] = g, groups[n] = g < whole ? Group::at(w, g) : Group(w, g, w.packed ? memory : memory + n * each);
+    for (isize g = s; g < last; g += apart, n++) {
+      at[n] = g;
+      if (g < whole) groups[n].find(w, g);
+      else groups[n] = Group(w, g, w.packed ? memory : memory + n * each);
+    }
     for (; n % SET; n++) at[n] = at[n - 1], groups[n] = groups[n - 1];
     for (isize i = 0, taken; i < q.m; i += taken) {
       taken = q.m - i >= 2 ? 2 : 1;

@@ -74,15 +74,13 @@ struct Group {
   }
 
   Group() = default;
-  // Where it lies, whole, in packed weights.
-  static Group at(const Weights& w, isize i) {
+  // Where it lies, whole, in packed weights; set in its place, as a copy would wait for what has just been stored.
+  void find(const Weights& w, isize i) {
     auto part = [&](const Buf& from) -> const char* {
       return from ? static_cast<const char*>(from.data) + i * TOGETHER * w.count * width_of(from.dtype) : nullptr;
     };
-    Group g;
-    g.codes = reinterpret_cast<const char*>(w.codes) + i * TOGETHER * w.row;
-    g.scales = part(w.scales), g.shifts = part(w.shifts);
-    return g;
+    codes = reinterpret_cast<const char*>(w.codes) + i * TOGETHER * w.row;
+    scales = part(w.scales), shifts = part(w.shifts);
   }
   // The same, or put together in `memory`.
   Group(const Weights& w, isize i, char* memory) {
