@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,42 +35,47 @@ def fed(arrays: Sequence[Any], inputs: Sequence[Signature]) -> tuple[list[tuple[
     return shapes, feeds
 
 
+class Slots(list[Signature]):
+    """The signatures of a model's outputs, and which of a Program's outputs they are: one each, two where they are strings."""
+
+    def __init__(self, signatures: Iterable[Signature]) -> None:
+        super().__init__(signatures)
+        self.dtypes = [d for s in self for d in ((DType.int64, DType.uint8) if s.dtype is DType.string else (s.dtype,))]
+        self.single: dict[str, int] = {}
+        self.strings: set[int] = set()
+        k = 0
+        for s in self:
+            if s.parts == 1:
+                self.single[s.name] = k
+            else:
+                self.strings.update(range(k, k + s.parts))
+            k += s.parts
+        self.as_they_are = not self.strings and all(d.bits >= 8 for d in self.dtypes)
+
+    def places(self, names: Collection[str]) -> set[int]:
+        """Which of the Program's outputs the tensors of these names are."""
+        return {self.single[name] for name in names if name in self.single}
+
+    def wanted(self, names: Collection[str]) -> set[int]:
+        """Those and strings, which are put together whether they are asked for or not."""
+        return self.places(names) | self.strings
+
+
 class Outputs:
     """The arrays of a Program's outputs, made when their shapes are known."""
 
     def __init__(self, outputs: Sequence[Signature]) -> None:
-        self.signatures = outputs
-        self.dtypes = [d for s in outputs for d in ((DType.int64, DType.uint8) if s.dtype is DType.string else (s.dtype,))]
+        self.slots = outputs if isinstance(outputs, Slots) else Slots(outputs)
         self.shapes: dict[int, tuple[int, ...]] = {}
 
     def empty(self, i: int, shape: tuple[int, ...]) -> np.ndarray:
         """The array for an output of the Program."""
         self.shapes[i] = shape
-        return empty(shape, self.dtypes[i])
+        return empty(shape, self.slots.dtypes[i])
 
     def bound(self, shapes: Sequence[tuple[int, ...] | None]) -> list[Any]:
         """Those for the shapes that are known; None for the others."""
         return [None if shape is None else self.empty(i, shape) for i, shape in enumerate(shapes)]
-
-    def places(self, names: Collection[str]) -> set[int]:
-        """Which of the Program's outputs the tensors of these names are."""
-        found, k = set(), 0
-        for s in self.signatures:
-            if s.name in names and s.parts == 1:
-                found.add(k)
-            k += s.parts
-        return found
-
-    def wanted(self, names: Collection[str]) -> set[int]:
-        """Those and strings, which are put together whether they are asked for or not."""
-        found: set[int] = set()
-        k = 0
-        for s in self.signatures:
-            parts = s.parts
-            if parts > 1 or s.name in names:
-                found.update(range(k, k + parts))
-            k += parts
-        return found
 
     def results(self, found: Sequence[Any]) -> list[Any]:
         """What the user takes.
@@ -78,8 +83,10 @@ class Outputs:
         Raises:
             ValueError: a string is no UTF-8; names the output.
         """
+        if self.slots.as_they_are:
+            return list(found)
         results, k = [], 0
-        for s in self.signatures:
+        for s in self.slots:
             if s.dtype is DType.string:
                 results.append(decode(found[k], found[k + 1], f"output {s.name!r}"))
                 k += 2
@@ -108,13 +115,14 @@ def execute(
     """
     made = Outputs(outputs)
     run_held: Any = getattr(runtime, "run_held", None)
-    asked = made.wanted(wanted)
-    few = getattr(runtime, "reads", False) and len(asked) < len(made.dtypes)
+    slots = made.slots
+    asked = slots.wanted(wanted)
+    few = getattr(runtime, "reads", False) and len(asked) < len(slots.dtypes)
     if run_held is None or not (keep or few or any(isinstance(array, Held) for array in arrays)):
         shapes, feeds = fed([array.array() if isinstance(array, Held) else array for array in arrays], inputs)
         return made.results(call(runtime, shapes, feeds, made.empty))
     shapes, feeds = fed(arrays, inputs)
-    return made.results(run_held(shapes, feeds, made.places(keep), asked, made.empty, *([made.places(away)] if away else [])))
+    return made.results(run_held(shapes, feeds, slots.places(keep), asked, made.empty, *([slots.places(away)] if away else [])))
 
 
 async def execute_async(
@@ -128,7 +136,7 @@ async def execute_async(
     """As :func:`execute`, of a runtime that is awaited."""
     made = Outputs(outputs)
     shapes, feeds = fed(arrays, inputs)
-    return made.results(await runtime.run_held_async(shapes, feeds, made.places(keep), made.wanted(wanted), made.empty))
+    return made.results(await runtime.run_held_async(shapes, feeds, made.slots.places(keep), made.slots.wanted(wanted), made.empty))
 
 
 def packed(array: np.ndarray, dtype: DType) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 from . import interface
 from . import source as files
 from .elsewhere import SESSIONS
-from .feeds import Outputs, execute, execute_async, fed
+from .feeds import Outputs, Slots, execute, execute_async, fed
 from .ir import Face, NeedsShape, NeedsSizes, face_of
 from .options import ModelMetadata, RunOptions, SessionOptions
 from .pending import declared
@@ -99,13 +99,14 @@ class InferenceSession:
             self._unranked = need.inputs if isinstance(need, NeedsShape) else ()
             self._symbols = need.symbols if isinstance(need, NeedsSizes) else ()
             self._faces = declared(path_or_bytes, **self._options.reading)
-            self._inputs, self._outputs = (interface.signatures(faces) for faces in self._faces)
+            self._inputs, outputs = (interface.signatures(faces) for faces in self._faces)
         else:
-            self._inputs, self._outputs = compiled.inputs, compiled.outputs
-            self._faces = compiled.faces or (interface.plain_faces(self._inputs), interface.plain_faces(self._outputs))
+            self._inputs, outputs = compiled.inputs, compiled.outputs
+            self._faces = compiled.faces or (interface.plain_faces(self._inputs), interface.plain_faces(outputs))
             self._variants[()] = self._executor(compiled)
             del compiled
             _forget()
+        self._outputs = Slots(outputs)
         self._names = tuple([face.name for face in faces] for faces in self._faces)
         self._plain = [all(face.plain for face in faces) for faces in self._faces]  # all inputs, all outputs are tensors
         self._plain_outputs = {face.name for face in self._faces[1] if face.plain}
@@ -405,7 +406,7 @@ class InferenceSession:
                     raise
                 self._symbols += need.symbols
                 return self._variant(arrays)
-            self._outputs = [replace(s, dtype=c.dtype) for s, c in zip(self._outputs, compiled.outputs, strict=True)]
+            self._outputs = Slots(replace(s, dtype=c.dtype) for s, c in zip(self._outputs, compiled.outputs, strict=True))
             self._variants[key] = self._executor(compiled)
             del compiled
             _forget()

@@ -15,7 +15,7 @@ from pyonnx_wasm import compiler
 
 
 def turned(x: Array, cos: Array, sin: Array, interleaved: bool) -> Array:
-    """In float64; the angles are broadcast to [.., .., .., pairs]."""
+    """In float64; the angles [.., .., .., pairs] broadcast."""
     y, pairs = x.astype(float), cos.shape[-1]
     first, second = (slice(0, 2 * pairs, 2), slice(1, 2 * pairs, 2)) if interleaved else (slice(0, pairs), slice(pairs, 2 * pairs))
     a, b = y[..., first].copy(), y[..., second].copy()
@@ -43,8 +43,8 @@ def test_kernel(pairs: int, rest: int, interleaved: bool) -> None:
                 x_stride=strides(view), cos_stride=[0, pairs, 0, 1], sin_stride=[0, pairs, 0, 1],
                 y_stride=strides(np.empty(view.shape, np.float32)), xoff=offset,
             )  # fmt: skip
-            angles = [np.broadcast_to(t[None, :, None], (*view.shape[:3], pairs)) for t in (cos, sin)]
-            np.testing.assert_allclose(got, turned(view, *angles, interleaved), rtol=2e-6, atol=2e-6)
+            want = turned(view, cos[None, :, None], sin[None, :, None], interleaved)
+            np.testing.assert_allclose(got, want, rtol=2e-6, atol=2e-6)
 
 
 def test_kernel_refuses() -> None:

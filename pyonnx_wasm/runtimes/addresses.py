@@ -35,7 +35,7 @@ class Addresses:
 
     def __init__(self, what: str, written: bool = False) -> None:
         self.what, self.written = what, written
-        self._known: dict[int, tuple[weakref.ref[np.ndarray], int]] = {}
+        self._known: dict[int, tuple[weakref.ref[np.ndarray], int, int]] = {}  # an array, its bytes, its address
 
     def of(self, arrays: Sequence[np.ndarray | None], sizes: Sequence[int], held: Collection[int]) -> list[int | None]:
         """The addresses of contiguous arrays of these bytes; those that are ``held`` lie in a room, of which a run may read the beginning.
@@ -49,21 +49,24 @@ class Addresses:
             if array is None:
                 found.append(None)
                 continue
-            nbytes, in_room = array.nbytes, i in held
-            if nbytes != size and (nbytes < size or not in_room or self.written):
+            known = self._known.get(i) if i in held else None
+            if known is None or known[0]() is not array:
+                known = self._looked_at(i, array, size, i in held)
+            nbytes = known[1]
+            if nbytes != size and (nbytes < size or i not in held or self.written):
                 raise _unfit(self.what, i, array, size)
-            if in_room and i in self._known and self._known[i][0]() is array:
-                found.append(self._known[i][1])
-                continue
-            if not array.flags.c_contiguous:
-                raise _unfit(self.what, i, array, size)
-            if self.written and not array.flags.writeable:
-                raise ValueError(f"{self.what} {i} is read-only")
-            address = array.__array_interface__["data"][0]
-            if in_room:
-                self._known[i] = weakref.ref(array), address
-            found.append(address)
+            found.append(known[2])
         return found
+
+    def _looked_at(self, i: int, array: np.ndarray, size: int, in_room: bool) -> tuple[weakref.ref[np.ndarray], int, int]:
+        if not array.flags.c_contiguous:
+            raise _unfit(self.what, i, array, size)
+        if self.written and not array.flags.writeable:
+            raise ValueError(f"{self.what} {i} is read-only")
+        seen = weakref.ref(array), array.nbytes, array.__array_interface__["data"][0]
+        if in_room:
+            self._known[i] = seen
+        return seen
 
 
 def _count(what: str, arrays: Sequence[np.ndarray | None], sizes: Sequence[int]) -> None:

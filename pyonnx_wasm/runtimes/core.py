@@ -255,16 +255,16 @@ class Core:
 
     def _read_shapes(self) -> None:
         count = sum(rank for _, rank in self._outputs)
-        out = self._lib.pwx_output_dims(self._handle)[:count]
-        at = 0
+        out = tuple(self._lib.pwx_output_dims(self._handle)[:count])
+        all_known, at = min(out, default=0) >= 0, 0
         shapes: list[tuple[int, ...] | None] = []
         sizes: list[int] = []
         for i, (bits, rank) in enumerate(self._outputs):
             shape = out[at : at + rank]
-            shapes.append(None if rank and min(shape) < 0 else tuple(shape))
+            shapes.append(shape if all_known or min(shape, default=0) >= 0 else None)
             if i in self._growing:
                 axis, k = self._growing[i]
-                shape[axis] = max(shape[axis], self._told[k])
+                shape = (*shape[:axis], max(shape[axis], self._told[k]), *shape[axis + 1 :])
             sizes.append((math.prod(shape) * bits + 7) // 8)
             at += rank
         self._shapes, self._output_bytes = shapes, sizes

@@ -103,6 +103,7 @@ class Keeper:
 
     def __init__(self, states: Sequence[StateRow], make: Callable[[Shape, int, int], Room]) -> None:
         self.states, self.make = states, make
+        self._pasts = {state.past for state in states}
         #: Bytes of rows that were copied to another room.
         self.copied = 0
 
@@ -124,8 +125,7 @@ class Keeper:
             wanted: outputs that are asked for; others may be None.
             empty: makes the arrays of what does not stay.
         """
-        pasts = {state.past for state in self.states}
-        inputs = [given.array() if isinstance(given, Held) and i not in pasts else given for i, given in enumerate(inputs)]
+        inputs = [given.array() if isinstance(given, Held) and i not in self._pasts else given for i, given in enumerate(inputs)]
         rooms: list[Room | None] = []
         taken_rooms: set[int] = set()
         for state in self.states:
