@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 from kernel_call import Array, refused, run
 from onnx import TensorProto as T
@@ -64,13 +65,14 @@ def test_kernel_refuses() -> None:
 
 def model(interleaved: int, heads: int, size: int, twice: bool, pairs: int = 0) -> bytes:
     pairs = pairs or size // 2
-    nodes = [
-        h.make_node("RotaryEmbedding", ["x", "at", "cos", "sin"], ["t"], "t", domain="com.microsoft", interleaved=interleaved, num_heads=heads),
-        h.make_node("RotaryEmbedding", ["t" if twice else "x", "at", "cos", "sin"], ["y"], "y", domain="com.microsoft",
-                    interleaved=interleaved, num_heads=heads),
-    ]  # fmt: skip
+
+    def turn(x: str, y: str) -> onnx.NodeProto:
+        return h.make_node(
+            "RotaryEmbedding", [x, "at", "cos", "sin"], [y], y, domain="com.microsoft", interleaved=interleaved, num_heads=heads
+        )
+
     made = h.make_graph(
-        nodes if twice else nodes[1:],
+        [turn("x", "t"), turn("t", "y")] if twice else [turn("x", "y")],
         "rotary",
         [h.make_tensor_value_info("x", T.FLOAT, ["b", "n", heads * size]), h.make_tensor_value_info("at", T.INT64, ["b", "n"]),
          h.make_tensor_value_info("cos", T.FLOAT, [16, pairs]), h.make_tensor_value_info("sin", T.FLOAT, [16, pairs])],
