@@ -7,7 +7,6 @@
 #include "vmath.h"
 
 namespace {
-constexpr i64 ROWS = 16;  // query rows per block
 constexpr i64 FEW = 4;    // query rows that do not pay for packing the keys
 // Rows and vectors of the microkernel.
 #if defined(__AVX512F__) || defined(__aarch64__)
@@ -15,6 +14,7 @@ constexpr int MR = 8, NR = 2;
 #else
 constexpr int MR = 6, NR = 2;
 #endif
+constexpr i64 ROWS = MR == 8 ? 16 : 3 * MR;  // query rows per block, in whole tiles
 constexpr i64 PANEL = NR * W;
 
 i64 round_up(i64 n, i64 to) { return (n + to - 1) / to * to; }

@@ -143,10 +143,10 @@ template <int N> inline void vgelu_each(VF (&x)[N]) {
 #pragma unroll
   for (int k = 1; k < 10; k++) {
     c = table[k];
-    each([&](int i) { t[i] = t[i] * a[i] + c; });
+    each([&](int i) { t[i] = t[i] * a[i] + c, pin(t[i]); });
   }
   c = table[17];
-  each([&](int i) { t[i] -= c * (x[i] * x[i]); });
+  each([&](int i) { t[i] -= c * (x[i] * x[i]), pin(t[i]); });
   c = table[18];
   each([&](int i) { t[i] = vmax(t[i], c); });
   c = table[19];
@@ -157,7 +157,7 @@ template <int N> inline void vgelu_each(VF (&x)[N]) {
 #pragma unroll
   for (int k = 11; k < 16; k++) {
     c = table[k];
-    each([&](int i) { p[i] = p[i] * t[i] + c; });
+    each([&](int i) { p[i] = p[i] * t[i] + c, pin(p[i]); });
   }
   each([&](int i) {
     const VF tail = as_f(as_i(p[i]) + (as_i(a[i]) << 23));
