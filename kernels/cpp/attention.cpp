@@ -191,7 +191,16 @@ float weigh(float* s, i64 n, const float* mask, i64 mask_step, float scale, floa
     return 0;
   }
   VF total = splat(0);
-  for (j = 0; j + W <= n; j += W) {
+  constexpr int SIDE = 4;
+  for (j = 0; j + SIDE * W <= n; j += SIDE * W) {
+    VF e[SIDE];
+#pragma unroll
+    for (int i = 0; i < SIDE; i++) e[i] = load(s + j + i * W) - m;
+    vexp_each(e);
+#pragma unroll
+    for (int i = 0; i < SIDE; i++) store(s + j + i * W, e[i]), total += e[i];
+  }
+  for (; j + W <= n; j += W) {
     VF e = vexp(load(s + j) - m);
     store(s + j, e);
     total += e;

@@ -13,7 +13,7 @@ inline Act act_of(i64 act) { return Act(comes_after(act) ? act - Activation_afte
 inline bool act_known(i64 act) { return known(act_of(act)); }
 
 // Rows of n elements, in place, four vectors at a time: of one row, or of two short ones.
-[[gnu::noinline]] inline void gelu_all(float* y, isize rows, isize rs, isize n) {
+template <class F> [[gnu::always_inline]] inline void by_fours(float* y, isize rows, isize rs, isize n, F f) {
   const bool pairs = n <= 2 * W;
   for (isize r = 0; r < rows; r += pairs ? 2 : 1)
     for (isize c = 0; c < n; c += 4 * W) {
@@ -21,12 +21,26 @@ inline bool act_known(i64 act) { return known(act_of(act)); }
       const isize left = n - c, more = !pairs ? left - 2 * W : r + 1 < rows ? left : 0, lanes[4] = {left, left - W, more, more - W};
       auto width = [&](int q) { return lanes[q] < 0 ? 0 : lanes[q] < W ? lanes[q] : W; };
       VF v[4];
+      if (lanes[1] >= W && lanes[3] >= W) {
+#pragma unroll
+        for (int q = 0; q < 4; q++) v[q] = load(at[q]);
+        f(v);
+#pragma unroll
+        for (int q = 0; q < 4; q++) store(at[q], v[q]);
+        continue;
+      }
 #pragma unroll
       for (int q = 0; q < 4; q++) v[q] = load_part(at[q], width(q));
-      vgelu_each(v);
+      f(v);
 #pragma unroll
       for (int q = 0; q < 4; q++) store_part(at[q], v[q], width(q));
     }
+}
+[[gnu::noinline]] inline void gelu_all(float* y, isize rows, isize rs, isize n) {
+  by_fours(y, rows, rs, n, [](VF(&v)[4]) { vgelu_each(v); });
+}
+[[gnu::noinline]] inline void silu_all(float* y, isize rows, isize rs, isize n) {
+  by_fours(y, rows, rs, n, [](VF(&v)[4]) { vsilu_each(v); });
 }
 
 inline VF activate(Act act, VF v, VF a, VF b) {
@@ -44,14 +58,6 @@ inline VF activate(Act act, VF v, VF a, VF b) {
     case Act::HARDSWISH: return v * vmin(vmax(v * splat(1 / 6.f) + splat(0.5f), zero), one);
     case Act::ELU: return velu(v, a);
     default: return v;
-  }
-}
-
-// n elements, in place: the activation that image models have after nearly every product.
-[[gnu::noinline]] inline void silu_all(float* y, isize n) {
-  for (isize c = 0; c < n; c += W) {
-    const isize w = n - c < W ? n - c : W;
-    store_part(y + c, vsilu(load_part(y + c, w)), w);
   }
 }
 
@@ -91,7 +97,10 @@ struct Epilogue {
 
   // Rows [i, i + rows), which began with `start`.
   void finish_rows(isize i, isize rows, isize j, isize n, float* y, isize rs) const {
-    if (!res && act == Act::GELU && !alpha_or_bias_left(true)) return gelu_all(y, rows, rs, n);
+    if (!res && !alpha_or_bias_left(true)) {
+      if (act == Act::GELU) return gelu_all(y, rows, rs, n);
+      if (act == Act::SILU) return silu_all(y, rows, rs, n);
+    }
     for (isize r = 0; r < rows; r++) finish(i + r, j, n, y + r * rs);
   }
 
@@ -99,7 +108,7 @@ struct Epilogue {
   void finish(isize i, isize j, isize n, float* y, bool started = true) const {
     const bool scales = alpha_or_bias_left(started), alone = !scales && !res;
     if (alone && act == Act::NONE) return;
-    if (alone && act == Act::SILU) return silu_all(y, n);
+    if (alone && act == Act::SILU) return silu_all(y, 1, 0, n);
     if (alone && act == Act::GELU) return gelu_all(y, 1, 0, n);
     const float* r = res ? res + i * res_rs + j : nullptr;
     const float* p = bias ? bias + i * bias_ms + j * bias_ns : nullptr;

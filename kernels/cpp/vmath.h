@@ -79,6 +79,36 @@ inline VF vexp(VF x, const vmath::Table& table) {
 }
 inline VF vexp(VF x) { return vexp(x, vmath::Table(vmath::EXP)); }
 
+// The same of vectors side by side, which share the table and hide each other's latencies.
+template <int N> inline void vexp_each(VF (&x)[N]) {
+  const vmath::Table table(vmath::EXP);
+  auto each = [&](auto f) __attribute__((always_inline)) {
+#pragma unroll
+    for (int i = 0; i < N; i++) f(i);
+  };
+  VF t[N], r[N], p[N];
+  VF c = table[6], d = table[9];
+  each([&](int i) { t[i] = x[i] * c + d, pin(t[i]); });
+  c = table[7];
+  each([&](int i) { r[i] = x[i] - (t[i] - d) * c, pin(r[i]); });
+  c = table[8];
+  each([&](int i) { r[i] += (t[i] - d) * c, pin(r[i]); });
+  c = table[0], d = table[1];
+  each([&](int i) { p[i] = c * r[i] + d, pin(p[i]); });
+#pragma unroll
+  for (int k = 2; k < 5; k++) {
+    c = table[k];
+    each([&](int i) { p[i] = p[i] * r[i] + c, pin(p[i]); });
+  }
+  c = table[5];
+  each([&](int i) { p[i] = p[i] * (r[i] * r[i]) + r[i] + c, pin(p[i]); });
+  each([&](int i) { p[i] = as_f(as_i(p[i]) + (as_i(t[i]) << 23)), pin(p[i]); });
+  c = table[10], d = table[12];
+  each([&](int i) { p[i] = x[i] <= c ? p[i] : x[i] + d, pin(p[i]); });
+  c = table[11];
+  each([&](int i) { x[i] = as_f(as_i(p[i]) & ~(x[i] < c)), pin(x[i]); });
+}
+
 // e^x to the smallest subnormal number. What is 0 is not multiplied into it: processors take a detour where a product vanishes.
 inline VF vexp_gradual(VF x) {
   VI bits = vmath::exp_bits(x), small = x < -87.3365402f;
@@ -122,6 +152,14 @@ inline VF verf(VF x) {
 
 inline VF vsigmoid(VF x) { return 1.0f / (1.0f + vexp(-x)); }
 inline VF vsilu(VF x) { return x / (1.0f + vexp(-x)); }
+template <int N> inline void vsilu_each(VF (&x)[N]) {
+  VF e[N];
+#pragma unroll
+  for (int i = 0; i < N; i++) e[i] = -x[i];
+  vexp_each(e);
+#pragma unroll
+  for (int i = 0; i < N; i++) x[i] = x[i] / (1.0f + e[i]);
+}
 namespace vmath {
 constexpr float GELU[] = {
     1.6474803032906493e-07f, -3.936599568987731e-06f, 3.755548823392019e-05f, -0.00015189316764008254f, -0.00025380245642736554f,

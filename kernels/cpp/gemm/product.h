@@ -45,41 +45,45 @@ template <int M> [[gnu::noinline]] inline isize column_rows(const Tile& t) {
 // `ahead`: a panel that will be wanted next and may not be in cache. b_rs: of a panel that is not packed, and of the next.
 [[gnu::noinline]] inline void panel_product(const Product& p, const float* b, isize m0, isize m1, isize j, isize columns, isize k0, isize kc,
                                             bool column = false, const float* ahead = nullptr, isize b_rs = 0) {
-  const bool first = k0 == 0, final = k0 + kc == p.k, simple = p.e.simple();
+  const bool first = k0 == 0, final = k0 + kc == p.k, simple = p.e.simple(), finishes = final && !simple;
   const isize vectors = (columns + W - 1) / W;
+  isize from_step = 0, res_step = 0;
   Tile t{};
+  t.a = p.a + m0 * p.a_rs;
   t.a_rs = p.a_rs;
   t.b = b;
   t.b_rs = b_rs;
   t.kc = kc;
+  t.y = p.y + m0 * p.y_rs + j;
   t.y_rs = p.y_rs;
   t.last = columns - (vectors - 1) * W;
   t.clamp = final && simple && p.e.act != Act::NONE;
   t.low = p.e.low();
   t.high = p.e.high();
-  t.res_rs = p.e.res_rs;
-  if (!first) t.from_rs = p.y_rs;
-  else if (p.e.bias_first()) t.from_rs = p.e.bias_ms, t.from_splat = p.e.bias_ns == 0;
-  const isize tiles = (m1 - m0 + TILE_ROWS[NV] - 1) / TILE_ROWS[NV], line = b_rs ? b_rs : 16, lines = b_rs ? 4 : NR / 4;
-  if (FETCHES && ahead) t.ahead = ahead, t.lines = (lines + tiles - 1) / tiles;
-  for (isize i = m0; i < m1;) {
-    t.a = p.a + i * p.a_rs;
-    t.y = p.y + i * p.y_rs + j;
-    if (!first) t.from = t.y;
-    else if (p.e.bias_first()) t.from = p.e.bias + i * p.e.bias_ms + j * p.e.bias_ns;
-    if (final && simple && p.e.res) t.res = p.e.res + i * p.e.res_rs + j;
-    isize rows;
-    if (column) rows = m1 - i >= 8 ? column_rows<8>(t) : column_rows<1>(t);
-    else if (vectors == NV) rows = tile_rows<NV>(t, m1 - i);
-    else if (NV == 3 && vectors == 2) rows = tile_rows<2>(t, m1 - i);
-    else rows = tile_rows<1>(t, m1 - i);
-    if (final && !simple)
-      p.e.finish_rows(i, rows, j, columns, t.y, p.y_rs);
-    i += rows;
-    if (!FETCHES) continue;
+  if (!first) {
+    t.from = t.y, t.from_rs = from_step = p.y_rs;
+  } else if (p.e.bias_first()) {
+    t.from = p.e.bias + m0 * p.e.bias_ms + j * p.e.bias_ns;
+    t.from_rs = from_step = p.e.bias_ms, t.from_splat = p.e.bias_ns == 0;
+  }
+  if (final && simple && p.e.res) t.res = p.e.res + m0 * p.e.res_rs + j, t.res_rs = res_step = p.e.res_rs;
+  const isize line = b_rs ? b_rs : 16, lines = b_rs ? 4 : NR / 4;
+  if (FETCHES && ahead) {
+    const isize tiles = (m1 - m0 + TILE_ROWS[NV] - 1) / TILE_ROWS[NV];
+    t.ahead = ahead, t.lines = (lines + tiles - 1) / tiles;
+  }
+  auto done = [&](isize i, isize rows) __attribute__((always_inline)) {
+    if (finishes) p.e.finish_rows(i, rows, j, columns, t.y, p.y_rs);
+    t.a += rows * p.a_rs, t.y += rows * p.y_rs, t.from += rows * from_step, t.res += rows * res_step;
+    if (!FETCHES) return;
     t.ahead += t.lines * (kc / 4) * line;
     if (t.ahead - ahead >= lines * (kc / 4) * line) t.lines = 0;
-  }
+  };
+  if (column)
+    for (isize i = m0, rows; i < m1; i += rows) rows = m1 - i >= 8 ? column_rows<8>(t) : column_rows<1>(t), done(i, rows);
+  else if (vectors == NV) tiles<NV>(t, m0, m1, done);
+  else if (NV == 3 && vectors == 2) tiles<2>(t, m0, m1, done);
+  else tiles<1>(t, m0, m1, done);
 }
 
 // Splits k into equal blocks of at most KC, multiples of `unit` where they can be, of 16 where it is larger.

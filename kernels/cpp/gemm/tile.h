@@ -138,17 +138,24 @@ template <int M, int V, bool STRIDED> [[gnu::noinline]] void tile(const Tile& t)
   for (int i = 0; i < M; i++) store_part(t.y + i * t.y_rs + (V - 1) * W, acc[i][V - 1], t.last);
 }
 
-// The tile for as many of `rows` as one takes, so that all tiles of them are about as high; returns how many.
-template <int V, int M = TILE_ROWS[V]> inline isize tile_rows(const Tile& t, isize rows) {
-  if constexpr (M == TILE_ROWS[V]) {
-    const isize tiles = (rows + M - 1) / M;
-    if (tiles > 1) rows = (rows + tiles - 1) / tiles;
-  }
+// The tile of `rows` rows, which are at most M.
+template <int V, int M = TILE_ROWS[V]> inline void tile_of(const Tile& t, isize rows) {
   if constexpr (M > 1)
-    if (rows < M) return tile_rows<V, M - 1>(t, rows);
+    if (rows < M) return tile_of<V, M - 1>(t, rows);
   if constexpr (APART)
-    if (t.b_rs) return tile<M, V, true>(t), M;
-  return tile<M, V, false>(t), M;
+    if (t.b_rs) return tile<M, V, true>(t);
+  tile<M, V, false>(t);
+}
+
+// Rows [i, end) by tiles that are about equally high; done(i, rows) after each of them.
+template <int V, class F> [[gnu::always_inline]] inline void tiles(const Tile& t, isize i, isize end, F done) {
+  isize left = (end - i + TILE_ROWS[V] - 1) / TILE_ROWS[V];
+  const isize rows = left > 1 ? (end - i) / left : end - i;
+  for (isize higher = end - i - rows * left, some; left > 0; left--, i += some) {
+    some = rows + (higher-- > 0);
+    tile_of<V>(t, some);
+    done(i, some);
+  }
 }
 
 // How many of the columns that are left the next panel takes. Its rows are packed at round_up(that, W) floats. Of panels of three vectors

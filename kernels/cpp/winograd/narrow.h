@@ -94,13 +94,13 @@ inline void products(const Shape& s, const Cut& r, const float* u, isize plane, 
 
 inline void finish_tile(const Epilogue& e, float* tile) {
   if (e.act == Act::NONE) return;
-  if (e.act == Act::SILU) return silu_all(tile, 16 * W);
-  const VF low = splat(e.low()), high = splat(e.high());
-  const bool clamp = e.act <= Act::CLIP;
-  for (int k = 0; k < 16 * W; k += W) {
-    const VF v = load(tile + k);
-    store(tile + k, clamp ? vmin(vmax(v, low), high) : activate(e.act, v, splat(e.act_a), splat(e.act_b)));
+  if (e.act == Act::SILU) return silu_all(tile, 1, 0, 16 * W);
+  if (e.act <= Act::CLIP) {
+    const VF low = splat(e.low()), high = splat(e.high());
+    for (int k = 0; k < 16 * W; k += W) store(tile + k, vmin(vmax(load(tile + k), low), high));
+    return;
   }
+  for (int k = 0; k < 16 * W; k += W) store(tile + k, activate(e.act, load(tile + k), splat(e.act_a), splat(e.act_b)));
 }
 
 // Where row i of the l-th tile of a vector lies: those of four tiles side by side.
