@@ -12,29 +12,32 @@ inline bool comes_after(i64 act) { return act > Activation_after_residual; }
 inline Act act_of(i64 act) { return Act(comes_after(act) ? act - Activation_after_residual : act); }
 inline bool act_known(i64 act) { return known(act_of(act)); }
 
-// Rows of n elements, in place, four vectors at a time: of one row, or of two short ones.
+// Rows of n elements, in place, four vectors at a time, of whatever rows.
 template <class F> [[gnu::always_inline]] inline void by_fours(float* y, isize rows, isize rs, isize n, F f) {
-  const bool pairs = n <= 2 * W;
-  for (isize r = 0; r < rows; r += pairs ? 2 : 1)
-    for (isize c = 0; c < n; c += 4 * W) {
-      float *const first = y + r * rs + c, *const second = first + (pairs ? rs : 2 * W), *const at[4] = {first, first + W, second, second + W};
-      const isize left = n - c, more = !pairs ? left - 2 * W : r + 1 < rows ? left : 0, lanes[4] = {left, left - W, more, more - W};
-      auto width = [&](int q) { return lanes[q] < 0 ? 0 : lanes[q] < W ? lanes[q] : W; };
-      VF v[4];
-      if (lanes[1] >= W && lanes[3] >= W) {
+  for (isize c = 0; rows > 0;) {
+    float* at[4];
+    isize width[4];
+    VF v[4];
 #pragma unroll
-        for (int q = 0; q < 4; q++) v[q] = load(at[q]);
-        f(v);
+    for (int q = 0; q < 4; q++) {
+      at[q] = y + c, width[q] = rows <= 0 ? 0 : n - c < W ? n - c : W;
+      c += W;
+      if (c >= n) c = 0, y += rs, rows--;
+    }
+    if (width[0] + width[1] + width[2] + width[3] == 4 * W) {
 #pragma unroll
-        for (int q = 0; q < 4; q++) store(at[q], v[q]);
-        continue;
-      }
-#pragma unroll
-      for (int q = 0; q < 4; q++) v[q] = load_part(at[q], width(q));
+      for (int q = 0; q < 4; q++) v[q] = load(at[q]);
       f(v);
 #pragma unroll
-      for (int q = 0; q < 4; q++) store_part(at[q], v[q], width(q));
+      for (int q = 0; q < 4; q++) store(at[q], v[q]);
+      continue;
     }
+#pragma unroll
+    for (int q = 0; q < 4; q++) v[q] = load_part(at[q], width[q]);
+    f(v);
+#pragma unroll
+    for (int q = 0; q < 4; q++) store_part(at[q], v[q], width[q]);
+  }
 }
 [[gnu::noinline]] inline void gelu_all(float* y, isize rows, isize rs, isize n) {
   by_fours(y, rows, rs, n, [](VF(&v)[4]) { vgelu_each(v); });
