@@ -69,8 +69,8 @@ template <int M> [[gnu::noinline]] inline isize column_rows(const Tile& t) {
   if (final && simple && p.e.res) t.res = p.e.res + m0 * p.e.res_rs + j, t.res_rs = res_step = p.e.res_rs;
   const isize line = b_rs ? b_rs : 16, lines = b_rs ? 4 : NR / 4;
   if (FETCHES && ahead) {
-    const isize tiles = (m1 - m0 + TILE_ROWS[NV] - 1) / TILE_ROWS[NV];
-    t.ahead = ahead, t.lines = (lines + tiles - 1) / tiles;
+    const isize count = (m1 - m0 + TILE_ROWS[NV] - 1) / TILE_ROWS[NV];
+    t.ahead = ahead, t.lines = (lines + count - 1) / count;
   }
   auto done = [&](isize i, isize rows) __attribute__((always_inline)) {
     if (finishes) p.e.finish_rows(i, rows, j, columns, t.y, p.y_rs);
