@@ -214,7 +214,8 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
         float[N,M,2] ca, float[N,M,2] sa) => (float[N,2,M,6] y, float[N,M,12] turned, float[N,M,12] n, float[N,M,12] s,
         double[N,K] sd, float[N,4,M,3] gn, int64[N,K] cs, float[N,M,12] rn, float[2,3] lit) {
         y = Attention<is_causal=1>(q, k, v) turned = RotaryEmbedding<num_heads=2, rotary_embedding_dim=4>(x, ca, sa)
-        n = LayerNormalization<axis=-1>(x, sc, bi) s = Softmax<axis=1>(x) sd = LogSoftmax<axis=1>(d) r = Reshape(x, four) t = Transpose<perm=[0,2,1,3]>(r) gn = InstanceNormalization(t, s4, b4) cs =
+        n = LayerNormalization<axis=-1>(x, sc, bi) s = Softmax<axis=1>(x) sd = LogSoftmax<axis=1>(d)
+        r = Reshape(x, four) t = Transpose<perm=[0,2,1,3]>(r) gn = InstanceNormalization(t, s4, b4) cs =
         CumSum(i, one) rn = RMSNormalization<axis=-1>(x, sc) sh = Shape(x) f = Cast<to=1>(sh) lit1 = Unsqueeze(f, zero) ones =
         Expand(lit1, twos) lit = Identity(ones) }""",
         {"sc": ("f4", (12,)), "bi": ("f4", (12,)), "four": ("ints", (0, -1, 4, 3)), "s4": ("f4", (4,)), "b4": ("f4", (4,)),
