@@ -103,3 +103,14 @@ def test_a_step_each_without_copies(interleaved: int) -> None:
 def test_more_angles_than_features() -> None:
     with pytest.raises(ValueError, match=r"node 'y' \(RotaryEmbedding\): 9 angles turn 18 features, a head has 12"):
         pyonnx_wasm.InferenceSession(model(0, 3, 12, False, 9))
+
+
+def test_angles_of_another_rank() -> None:
+    made = h.make_graph(
+        [h.make_node("RotaryEmbedding", ["x", "cos", "sin"], ["y"], "y")],
+        "rotary",
+        [h.make_tensor_value_info("x", T.FLOAT, ["b", 2, 3, 6]), *(h.make_tensor_value_info(t, T.FLOAT, [3, 3]) for t in ("cos", "sin"))],
+        [h.make_tensor_value_info("y", T.FLOAT, ["b", 2, 3, 6])],
+    )
+    with pytest.raises(ValueError, match=r"node 'y' .RotaryEmbedding.: cosines and sines must be .*, they are \[3, 3\]"):
+        compiler.compile(h.make_model(made, opset_imports=[h.make_opsetid("", 23)], ir_version=10).SerializeToString())

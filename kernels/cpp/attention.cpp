@@ -7,7 +7,7 @@
 #include "vmath.h"
 
 namespace {
-constexpr i64 FEW = 4;    // query rows that do not pay for packing the keys
+constexpr i64 FEW = 4;  // query rows that do not pay for packing the keys
 // Rows and vectors of the microkernel.
 #if defined(__AVX512F__) || defined(__aarch64__)
 constexpr int MR = 8, NR = 2;

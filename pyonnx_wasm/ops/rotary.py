@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..dtypes import DType
-from ..ir import Graph, Node, Value, dims
+from ..ir import Graph, IRError, Node, Value, dims
 from ..registry import Kernel, op
 from ..tensor import HALVES, broadcast_to, cast, concat, map_, reshape, slice_, transpose, unsqueeze
 from .gather import Gather
@@ -35,6 +35,8 @@ def rotated(x: Value, cos: Value, sin: Value, interleaved: bool) -> Value:
 
     Pairs are neighbours where ``interleaved``, else the halves of what is turned; features beyond stay. All of one float dtype.
     """
+    if cos.rank != 3 or sin.rank != 3:
+        raise IRError(f"cosines and sines must be [batch, length, pairs], they are {list(cos.shape)} and {list(sin.shape)}")
     half = cos.shape[-1]
     Graph.current().check(dims.le(half * 2, x.shape[3]), f"{half} angles turn {half * 2} features, a head has {x.shape[3]}")
     cos, sin = unsqueeze(cos, [1]), unsqueeze(sin, [1])
@@ -65,6 +67,6 @@ def RotaryEmbedding(
     cos, sin = (cast(Gather(c, position_ids) if position_ids is not None else c, wide) for c in (cos_cache, sin_cache))
     turned = rotary_embedding_dim or x.shape[3]
     if isinstance(turned, int):
-        cos, sin = (broadcast_to(angle, [*angle.shape[:2], turned // 2]) for angle in (cos, sin))
+        cos, sin = (broadcast_to(angle, [*angle.shape[:-1], turned // 2]) for angle in (cos, sin))
     y = rotated(x, cos, sin, bool(interleaved))
     return cast(heads_last(y) if X.rank == 3 else y, X.dtype)

@@ -178,3 +178,35 @@ def constants_only(m: Sketch) -> None:
     m.result(chain(*map(m.const, whole)))
     m.result(chain(*map(m.input, whole)))
     m.result(m.node(m.choice(("Mul", "Add", "Div", "Sub")), m.input(np.asarray([1.0, -2.0, 0.0], np.float32)), m.const(whole[0])))
+
+
+@bait
+def again(m: Sketch) -> None:
+    """The same calls of the same values several times, others that are almost so, and readers of each in the graph and in a branch."""
+    m.special = m.empty = False
+    rows, width = m.size(1, 4), m.integer(2, 5)
+    x, at = given(m, (rows, width), 0), m.input(m.whole_numbers(-rows, rows - 1, (m.size(1, 3),)))
+    square = m.const(m.array(FLOAT, (width, width), "plain", True))
+
+    def call(kind: str, value: str) -> str:
+        if kind == "softmax":
+            return m.node("Softmax", value, axis=m.choice((0, 1)))
+        if kind == "sum":
+            return m.node("Add", value, m.node("ReduceSum", value, m.const(np.asarray([m.choice((0, 1))])), keepdims=1))
+        if kind == "product":
+            return m.node("MatMul", value, square)
+        if kind == "scaled":
+            return m.node("Mul", value, m.const(np.float32(m.choice((0.0, -0.0, 2.0)))))
+        return m.node(kind, value)
+
+    values = [x]
+    for _ in range(m.integer(1, 3)):
+        kind = m.choice(("softmax", "sum", "product", "scaled", "Tanh", "Exp"))
+        values = [call(kind, m.choice(values)) for _ in range(m.integer(2, 4))]
+    picked = [m.node("Gather", value, at, axis=0) for value in values for _ in range(m.integer(1, 2))]
+    if m.chance(0.4):
+        then, other = m.body(), m.body()
+        then.result(then.node("Add", m.choice(picked), m.choice(picked)))
+        other.result(other.node("Sub", m.choice(picked), m.choice(picked)))
+        m.result(m.node("If", m.input(np.asarray(m.chance(0.5))), then_branch=then.subgraph(), else_branch=other.subgraph()))
+    m.result(m.node("Max", *picked), *m.some(picked), *m.some(values))
