@@ -1,9 +1,10 @@
 """Lowering for GPUs: which WGSL runs a kernel call, with which uniforms, over how many workgroups.
 
 A kernel is ``kernels/wgsl/<kernel>.wgsl`` and ``gpu/kernels/<kernel>.py``, both found by presence; the latter holds
-``cases(call)``, the ways to run one call, and may hold ``split(node)``, the calls that read a large weight in parts, and
-``READS_HALVES = True`` where shaders compute in float32 whatever they read. :mod:`pyonnx_wasm.gpu.wgsl` makes shader text of a way, and
-:mod:`pyonnx_wasm.gpu.lower` a Program with its GPU section (``PROGRAM.md`` section 7). It imports ``program``, ``ops`` for the kernels
+``cases(call)``, the ways to run one call, and may hold ``steps(node)``, the calls that GPUs run in its place, ``split(node)``, those that
+read a large weight in parts, and ``READS_HALVES = True`` where shaders compute in float32 whatever they read.
+:mod:`pyonnx_wasm.gpu.wgsl` makes shader text of a way, and :mod:`pyonnx_wasm.gpu.lower` a Program with its GPU section (``PROGRAM.md``
+section 7). It imports ``program``, ``ops`` for the kernels
 and what lies below.
 """
 

@@ -19,7 +19,7 @@ from ..tensor import COPY
 from . import Call, Case, cases_of, wgsl
 from .halves import read_halves, reads_halves
 from .shaded import MAX_STORAGE_BUFFERS, shaded
-from .split import is_large, split_large
+from .split import in_steps, is_large, split_large
 
 STATE_BITS = 32  # lanes write whole words, which smaller elements would share
 
@@ -58,7 +58,7 @@ def _assembled(parts: Parts, halves: bool, optimise: bool) -> GpuProgram:
             uses.setdefault(storage, []).extend(nodes)
 
     def prepared(graph: Graph, nodes: Sequence[Node]) -> list[Node]:
-        nodes = shaded(nodes)
+        nodes = in_steps(shaded(nodes))
         if halves:
             nodes = read_halves(nodes, uses, graph.output_storages())
         return whole_inputs(split_large(nodes))

@@ -1,4 +1,4 @@
-"""Weights larger than one binding may be: calls that read them become several, each over a part."""
+"""Calls that GPUs run in several steps; those that read weights larger than one binding may be, each over a part."""
 
 from __future__ import annotations
 
@@ -16,6 +16,15 @@ def is_large(value: Value) -> bool:
     """A view of a weight that no adapter has to be able to bind whole."""
     storage = value.storage
     return storage.const and isinstance(storage.size, int) and storage.size * storage.dtype.bits // 8 > BINDING_BYTES
+
+
+def in_steps(nodes: Sequence[Node]) -> list[Node]:
+    """The nodes, with the steps of a GPU in place of those of kernels that the core alone runs at once."""
+    out: list[Node] = []
+    for node in nodes:
+        steps = part_of(node.kernel.name, "steps")
+        out += steps(node) if steps else [node]
+    return out
 
 
 def split_large(nodes: Sequence[Node]) -> list[Node]:

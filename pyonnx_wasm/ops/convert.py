@@ -7,7 +7,7 @@ import numpy as np
 from ..dtypes import DType
 from ..ir import IRError, Strings, Value
 from ..registry import Context, Kernel, Step, adjoint, op
-from ..tensor import broadcast_to, cast, constant, contiguous, like, map_, reduce, reshape, slice_, strings, unsqueeze
+from ..tensor import broadcast_to, cast, constant, contiguous, like, map_, reshape, slice_, strings, unsqueeze
 from ..tensor.packed import bitcast, pack, unpack
 
 FORMAT = Kernel("string_format", ">y >pool x", "n", traits=strings.TRAITS)
@@ -184,20 +184,6 @@ def _per_axis(p: Value, x: Value, axis: int, block_size: int) -> Value:
     spread = broadcast_to(blocks, [*p.shape[: axis + 1], block_size, *p.shape[axis + 1 :]])
     joined = reshape(spread, [*p.shape[:axis], p.shape[axis] * block_size, *p.shape[axis + 1 :]])
     return slice_(joined, axis, 0, x.shape[axis])
-
-
-@op()
-def DynamicQuantizeLinear(x: Value) -> tuple[Value, Value, Value]:
-    """uint8 over the range of the data, stretched to hold 0; one scale and zero point for the tensor."""
-    axes = list(range(x.rank))
-    zero = like(x, 0)
-    low = map_("min", reduce("min", x, axes), zero)
-    high = map_("max", reduce("max", x, axes), zero)
-    span = map_("div", map_("sub", high, low), like(x, 255))
-    scale = map_("where", map_("eq", span, zero), like(x, 1), span)
-    point = map_("clamp", map_("round", map_("div", map_("neg", low), scale)), zero, like(x, 255))
-    y = map_("add", map_("round", map_("div", x, scale)), point)
-    return cast(map_("clamp", y, zero, like(x, 255)), DType.uint8), scale, cast(point, DType.uint8)
 
 
 @adjoint("Cast")

@@ -12,6 +12,9 @@ constexpr isize A_BYTES = 256 << 10;
 constexpr isize A_BYTES = 192 << 10;
 #endif
 
+constexpr isize SEGMENT = 16;  // steps of four bytes that are added up in int16, or are not, together (runs.h)
+inline isize segments(isize steps) { return (steps + SEGMENT - 1) / SEGMENT; }
+
 struct Product {
   isize m, n, k;
   const uint8_t *a, *b;  // bytes, signed or not
@@ -70,8 +73,9 @@ inline Layout layout(isize m, isize k) {
   s.bytes = s.a_bytes + s.b_bytes + s.sums_bytes;
   // Of products that saturate: a panel in two parts, which steps were split, norms and sums by segments (runs.h), and rows as int16.
   if (s.kind == Quads::SATURATING) {
-    s.runs_bytes = round_up(s.depth + 4, 64), s.norms_bytes = round_up((s.depth / 32 + 1) * (s.rows / ROWS + 1) * 4, 64);
-    s.bytes += s.b_bytes + s.runs_bytes + s.norms_bytes + (s.depth / 32 + 2) * NR * 4 + round_up(s.rows * s.depth * 2, 64);
+    const isize spans = segments(s.depth / 4);
+    s.runs_bytes = round_up(s.depth + 4, 64), s.norms_bytes = round_up(spans * (s.rows / ROWS + 1) * 4, 64);
+    s.bytes += s.b_bytes + s.runs_bytes + s.norms_bytes + (spans + 1) * NR * 4 + round_up(s.rows * s.depth * 2, 64);
   }
   return s;
 }

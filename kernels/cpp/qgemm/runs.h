@@ -7,9 +7,6 @@
 
 namespace qgemm {
 
-constexpr isize SEGMENT = 8;  // steps
-inline isize segments(isize steps) { return (steps + SEGMENT - 1) / SEGMENT; }
-
 // How a panel is multiplied, and the memory that it takes.
 struct Arranged {
   int8_t *b, *other;  // the panel; the second parts of steps that were split, or the panel in pairs

@@ -10,7 +10,8 @@ from ...dtypes import DType
 from ...ir import IRError, Value
 from ...registry import op
 from ...tensor import cast, constant, map_, reduce, reshape, swap
-from ..convert import DequantizeLinear, DynamicQuantizeLinear, QuantizeLinear
+from ..convert import DequantizeLinear, QuantizeLinear
+from ..dynamic_quantize import DynamicQuantizeLinear
 from ..matmul import matmul
 from ..quantized import MatMulInteger
 from . import MICROSOFT

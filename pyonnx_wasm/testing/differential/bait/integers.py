@@ -125,6 +125,29 @@ def dynamic_products(m: Sketch) -> None:
 
 
 @bait
+def ranges(m: Sketch) -> None:
+    """DynamicQuantizeLinear of views and of what was computed, once and again, whose codes, scales and points several read.
+
+    The standard does not say what a range without bounds gives."""
+    m.special = False
+    shape = m.choice(((m.choice(ODD),), (m.size(1, 4), m.choice(ODD)), (2, m.size(0, 3), 5), (), (3, 700), (9000,)))
+    kind = m.choice(("any", "plain", "unit"))
+    x = seen(m, m.array(FLOAT, shape, kind, True), 0.3)
+    x = m.node(m.choice(("Relu", "Neg", "Identity")), x) if m.chance(0.4) else x
+    given = [x, x] if m.chance(0.4) else [x, m.node("Neg", x)] if m.chance(0.3) else [x]
+    for one in given:
+        codes, scale, point = m.add("DynamicQuantizeLinear", [one], 3)
+        back = m.node("DequantizeLinear", codes, scale, point) if m.chance(0.5) else ""
+        flat = m.node("Transpose", codes) if m.chance(0.4) else codes
+        again = m.node("QuantizeLinear", one, scale, point) if m.chance(0.3) else ""
+        m.result(*filter(None, (*(v for v in (scale, point, flat) if m.chance(0.6)), back, again)))
+        if m.chance(0.3):
+            m.result(m.node("Add", one, scale))
+    if not m.outputs:
+        m.result(codes)
+
+
+@bait
 def qlinear(m: Sketch) -> None:
     """QLinearMatMul and QLinearConv with operands that are views."""
     first, second = _types(m)
