@@ -95,7 +95,6 @@ inline isize block_depth(isize k, isize unit) {
 
 constexpr isize ROWS_AT_ONCE = 24;  // that pass over all panels of a group: their part of y is written piece by piece, not column by column
 inline bool few(isize rows) { return rows < ROWS_AT_ONCE * 3 / 2; }
-constexpr isize TOUCHED = 16;  // panels
 
 // What stays in cache: `rows` x `depth` of a, `depth` x `group` of b.
 struct Blocks {
@@ -133,19 +132,6 @@ inline const float* panel_of(const Product& p, isize k0, isize kc, isize j, isiz
   __builtin_memset(out, 0, size_t(width * kc) * 4);
   copy_matrix(b, columns, 1, out, width, kc, columns);
   return out;
-}
-
-// Reads the panels [j, j1) of a band, in several runs side by side, which is faster than the tiles that will pass over them wait for them.
-// Panels of less than a band lie apart and are left. Where tiles ask memory ahead this is not needed.
-inline void touch(const Product& p, isize k0, isize kc, isize j, isize j1) {
-  if (FETCHES || k0 % p.band || kc != least(p.band, p.k - k0)) return;
-  const float* from = p.b + k0 * p.n + j * kc;
-  constexpr isize RUNS = 8;
-  const isize all = (j1 - j) * kc, run = all / RUNS / 16 * 16;
-  auto line = [&](isize at) { [[maybe_unused]] const float read = *static_cast<const volatile float*>(from + at); };
-  for (isize i = 0; i < run; i += 16)
-    for (isize r = 0; r < RUNS; r++) line(r * run + i);
-  for (isize i = run * RUNS; i < all; i += 16) line(i);
 }
 
 // Where packed columns come from: puts rows [k0, k0 + kc) of columns [j, j + columns) of p's b into `out`, panel by panel.
@@ -234,11 +220,8 @@ inline void apart_product(const Product& p, const float* b, isize m0, isize m1, 
           const bool alone = !p.band && ends_alone(ge - g, kc);
           const bool cold = FETCHES && !APART && g == first && !p.band && p.a_cs == 1;  // later groups find a in cache
           if (cold) fetch_rows(q, 0, least(ROWS_AT_ONCE, count), kc);
-          if (p.band) {
-            const isize many = TOUCHED * s.group;
-            if (count > TILE_ROWS[NV] && (g - first) % many == 0) touch(p, k0, kc, g, least(g + many, end));
-            b = panel_of(p, k0, kc, g, ge - g, packed);
-          } else if (!apart) {
+          if (p.band) b = panel_of(p, k0, kc, g, ge - g, packed);
+          else if (!apart) {
             packer.pack(packer.source, p, k0, kc, g, ge - g, packed);
             if (alone) gather_last(packed, ge - g, kc);
           }

@@ -8,7 +8,7 @@
 namespace nbits {
 
 struct DigitSums {
-  using Sums = void (*)(const Weights&, const Group*, const DigitRows&, isize, isize, VF*);
+  using Sums = void (*)(const Weights&, const Group*, const DigitRows&, VF*);
   Sums one, two;  // rows: of `groups`, of half as many
   int groups;
 
@@ -26,34 +26,15 @@ struct DigitSums {
   }
 };
 
-// How far groups lie apart that are read side by side, of n: the most of them with which the fewest are summed in vain.
-inline isize apart_of(isize n) {
-  isize best = 0, least_sums = 0;
-  for (isize runs = RUNS; runs > 0; runs -= SET) {
-    const isize apart = (n + runs - 1) / runs, sums = gemm::round_up(n / apart, SET) * apart + (n % apart && n / apart % SET == 0 ? n % apart * SET : 0);
-    if (!best || sums < least_sums) best = apart, least_sums = sums;
-  }
-  return best;
-}
-
-// Reads codes of blocks [first, first + count) of groups, which come next, all at a time (Weights::touch).
-inline void touch_blocks(const Weights& w, const Group* groups, int n, isize first, isize count) {
-  const isize codes = w.block * w.bits / 8 * TOGETHER, scales = width_of(w.scales.dtype) * TOGETHER;
-  auto lines = [](const volatile char* at, isize bytes) {
-    for (isize line = 0; line < bytes; line += 64) [[maybe_unused]] const char read = at[line];
-  };
-  for (int g = 0; g < n; g++) lines(groups[g].codes + first * codes, count * codes), lines(groups[g].scales + first * scales, count * scales);
-}
-
 // Groups [first, last) of columns of q. Numbers are of so many digits. memory: of a set of groups, of `each` bytes.
 inline void digit_groups(const Weights& w, const DigitRows& rows, int digits, const gemm::Product& q, isize first, isize last, char* memory,
                          isize each) {
   const DigitSums sums = DigitSums::of(digits, w.bits);
-  const isize apart = w.packed ? apart_of(last - first) : (last - first + SET - 1) / SET, deep = gemm::most(TURN / w.block, 1);
+  const isize apart = (last - first + SET - 1) / SET;
   const isize whole = w.packed ? w.n / TOGETHER : 0;
   for (isize s = first; s < first + apart; s++) {
-    Group groups[RUNS];
-    isize at[RUNS];
+    Group groups[SET];
+    isize at[SET];
     int n = 0;
     for (isize g = s; g < last; g += apart, n++) {
       at[n] = g;
@@ -64,17 +45,11 @@ inline void digit_groups(const Weights& w, const DigitRows& rows, int digits, co
     for (isize i = 0, taken; i < q.m; i += taken) {
       taken = q.m - i >= 2 ? 2 : 1;
       const DigitRows some = rows.from(i, digits);
-      VF total[RUNS * 2] = {};
+      VF total[SET * 2] = {};
       if (w.shifts)
         for (int g = 0; g < n; g++) take_off(w, groups[g], some, taken, total + g * taken);
-      for (isize b = 0, blocks; b < w.count; b += blocks) {
-        blocks = least(deep, w.count - b);
-#if defined(__wasm__)
-        if (i == 0) touch_blocks(w, groups, n, b + blocks, least(deep, w.count - b - blocks));
-#endif
-        for (int g = 0; g < n; g += sums.groups / int(taken))
-          (taken == 1 ? sums.one : sums.two)(w, groups + g, some, b, blocks, total + g * taken);
-      }
+      for (int g = 0; g < n; g += sums.groups / int(taken))
+        (taken == 1 ? sums.one : sums.two)(w, groups + g, some, total + g * taken);
       for (int g = 0; g < n; g++)
         for (isize r = 0; r < taken; r++) {
           const isize j = at[g] * TOGETHER;

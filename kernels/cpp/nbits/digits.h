@@ -7,15 +7,9 @@
 
 namespace nbits {
 
-constexpr int SET = 4;  // groups that are summed at once
-#if defined(__wasm__)
-constexpr int RUNS = 2 * SET;  // and read side by side
-constexpr isize SHARE = 8;     // groups of which threads take several
-constexpr isize TURN = 256;    // codes of each of their columns at a time, or a block
-#else
-constexpr int RUNS = SET;  // in memory of huge pages
-constexpr isize SHARE = SET, TURN = MAX_EXTENT;
-#endif
+// Groups that are summed at once, and read side by side; threads take as many. Each is read from one end to the other, which memory answers
+// ahead of the sums; where WebAssembly, which cannot ask for it, went from group to group sooner, they waited.
+constexpr int SET = 4;
 constexpr isize AHEAD_OF_GROUPS = 2048;  // bytes of a group's codes, where memory can be asked for them
 
 using qgemm::Bytes;
@@ -123,10 +117,10 @@ struct DigitRows {
   }
 };
 
-// Adds products of M rows with `count` blocks of G groups, from `first` on, to `total`. PAIRED: of codes of 4 bits, sums of two products are
+// Adds products of M rows with G groups to `total`. PAIRED: of codes of 4 bits, sums of two products are
 // summed in 16 bits; 8 of them, those of 32 codes, are at most 8 * 2 * 15 * 128.
 template <int G, int M, int DIGITS, int BITS, bool PAIRED>
-[[gnu::always_inline]] inline void sum_groups(const Weights& w, const Group* groups, const DigitRows& rows, isize first, isize count, VF* total) {
+[[gnu::always_inline]] inline void sum_groups(const Weights& w, const Group* groups, const DigitRows& rows, VF* total) {
   typedef int32_t Quad __attribute__((may_alias));
   const Bytes mask = low_nibbles();
   const isize block = w.block, apart = w.count;
@@ -135,16 +129,16 @@ template <int G, int M, int DIGITS, int BITS, bool PAIRED>
   const char *codes[G], *scales[G];
 #pragma unroll
   for (int g = 0; g < G; g++) {
-    codes[g] = groups[g].codes + first * block * BITS / 8 * TOGETHER, scales[g] = groups[g].scales + first * (half ? 2 : 4) * TOGETHER;
+    codes[g] = groups[g].codes, scales[g] = groups[g].scales;
 #pragma unroll
     for (int i = 0; i < M; i++) sums[g][i] = total[g * M + i];
   }
   const Quad* a[M];
 #pragma unroll
-  for (int i = 0; i < M; i++) a[i] = reinterpret_cast<const Quad*>(rows.a + i * rows.length + first * block * DIGITS);
-  const int32_t* begin = rows.begin + first * DIGITS;
-  const float* units = rows.units + first;
-  for (isize b = 0; b < count; b++) {
+  for (int i = 0; i < M; i++) a[i] = reinterpret_cast<const Quad*>(rows.a + i * rows.length);
+  const int32_t* begin = rows.begin;
+  const float* units = rows.units;
+  for (isize b = 0; b < apart; b++) {
     VI acc[G][M][DIGITS];
 #pragma unroll
     for (int i = 0; i < M; i++)
@@ -230,12 +224,12 @@ template <int G, int M, int DIGITS, int BITS, bool PAIRED>
 }
 
 template <int G, int M, int DIGITS, int BITS>
-[[gnu::noinline]] PWX_QUADS void quad_sums(const Weights& w, const Group* groups, const DigitRows& rows, isize first, isize count, VF* total) {
-  sum_groups<G, M, DIGITS, BITS, false>(w, groups, rows, first, count, total);
+[[gnu::noinline]] PWX_QUADS void quad_sums(const Weights& w, const Group* groups, const DigitRows& rows, VF* total) {
+  sum_groups<G, M, DIGITS, BITS, false>(w, groups, rows, total);
 }
 template <int G, int M, int DIGITS>
-[[gnu::noinline]] void pair_sums(const Weights& w, const Group* groups, const DigitRows& rows, isize first, isize count, VF* total) {
-  sum_groups<G, M, DIGITS, 4, true>(w, groups, rows, first, count, total);
+[[gnu::noinline]] void pair_sums(const Weights& w, const Group* groups, const DigitRows& rows, VF* total) {
+  sum_groups<G, M, DIGITS, 4, true>(w, groups, rows, total);
 }
 
 // What shifts take off the products of m rows with a group.

@@ -99,7 +99,6 @@ struct Group {
     const char* from = reinterpret_cast<const char*>(w.codes) + j * w.row;
     codes = whole(w, rows) ? from : memory;
     if (!whole(w, rows)) {
-      w.touch(j, j + rows);
       interleave(from, 4, rows, w.row / 4, memory);
       if (flips(w.bits)) flip(memory, taken);
     }

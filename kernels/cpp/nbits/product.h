@@ -133,12 +133,12 @@ inline void few_in_groups(Call& call, const Job* jobs, int count, const Unpacked
   const Weights& w = jobs->w;
   const gemm::Product& q = jobs->q;
   const isize all = proven(Unpacked::bytes(jobs->p).value()), own = proven(Unpacked::own_bytes(jobs->p).value());
-  const isize each = proven(Group::bytes(w.count, w.bits, w.block).value()), few = MIN_WORK / (TOGETHER * SHARE * q.m * q.k + 1) + 1;
+  const isize each = proven(Group::bytes(w.count, w.bits, w.block).value()), few = MIN_WORK / (TOGETHER * SET * q.m * q.k + 1) + 1;
   char* const memory = call.scratch + all;
   auto groups = [](const Job& job) { return (job.q.n + TOGETHER - 1) / TOGETHER; };
-  share(call, jobs, count, few, [&](const Job& job) { return (groups(job) + SHARE - 1) / SHARE; }, [&](const Job& job, isize begin, isize end, int thread) {
+  share(call, jobs, count, few, [&](const Job& job) { return (groups(job) + SET - 1) / SET; }, [&](const Job& job, isize begin, isize end, int thread) {
     char* mine = memory + thread * (own + SET * each);
-    const isize first = begin * SHARE, last = least(end * SHARE, groups(job));
+    const isize first = begin * SET, last = least(end * SET, groups(job));
     if (taken.digits) return digit_groups(job.w, taken.digit_rows(), taken.digits, job.q, first, last, mine + own, each);
     const Unpacked u = taken.with(mine);
     for (isize g = first; g < last; g++) natural_group(job.w, u, job.q, g, mine + own);
@@ -157,11 +157,7 @@ inline void few_columns(const Job& job, const Unpacked& u, bool whole, isize beg
   if (u.nibbles)
     nibbles_columns(w, u.rounded, nibbles_length(u.depth), u.unit, u.sums, q.m, j, end, q.y, q.y_rs), j = end;
 #endif
-  [[maybe_unused]] const isize ahead = TOUCHED / gemm::most(w.row, 1) + 1;
   for (; j < end; j++) {
-#if defined(__wasm__)
-    if ((j - begin) % ahead == 0) w.touch(j, least(j + ahead, end));
-#endif
     float y[FEW];
     if (w.dtype == BF16) halves_rows<true>(w, q.a, q.a_rs, q.m, q.k, j, y);
     else if (w.dtype == F16) halves_rows<false>(w, q.a, q.a_rs, q.m, q.k, j, y);

@@ -37,16 +37,16 @@ inline VI neighbours_added(VI first, VI second) {
 
 // As quad_sums, of rows of int16.
 template <int G, int M>
-[[gnu::noinline]] void short_sums(const Weights& w, const Group* groups, const DigitRows& rows, isize first, isize count, VF* total) {
+[[gnu::noinline]] void short_sums(const Weights& w, const Group* groups, const DigitRows& rows, VF* total) {
   constexpr int WORDS = 4;  // of each column at a time
   const isize block = w.block, apart = w.count;
   const char* codes[G];
   const int16_t* a[M];
 #pragma unroll
-  for (int g = 0; g < G; g++) codes[g] = groups[g].codes + first * block * TOGETHER;
+  for (int g = 0; g < G; g++) codes[g] = groups[g].codes;
 #pragma unroll
-  for (int i = 0; i < M; i++) a[i] = reinterpret_cast<const int16_t*>(rows.a + i * rows.length) + first * block;
-  for (isize b = first; b < first + count; b++) {
+  for (int i = 0; i < M; i++) a[i] = reinterpret_cast<const int16_t*>(rows.a + i * rows.length);
+  for (isize b = 0; b < apart; b++) {
     VI acc[G][M][2] = {};
     for (isize left = block; left > 0; left -= 4 * WORDS) {
 #pragma unroll

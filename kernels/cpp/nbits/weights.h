@@ -17,7 +17,6 @@ namespace nbits {
 
 using gemm::least;
 
-constexpr isize TOUCHED = 1024;  // bytes of codes that are read ahead, or those of the columns at hand
 constexpr isize LANES = 16;  // codes of a plane: those of 16 bytes that lie at the same bits
 
 inline i64 blocks(const MatmulNbitsParams& p) { return (p.k + p.block - 1) / p.block; }
@@ -86,18 +85,6 @@ struct Weights {
     return shifts.dtype == U8 ? shifts.as<uint8_t>()[j * count + i] : shifts ? 0 : 1 << (bits - 1);
   }
   bool zeros() const { return !shifts || shifts.dtype == U8; }
-
-  // Reads codes and scales of rows [j, end) from one end to the other, many at a time: products that wait for each, and WebAssembly has
-  // nothing to ask memory ahead with, take twice as long.
-  void touch(isize j, isize end) const {
-    auto lines = [](const uint8_t* from, isize bytes) {
-      const volatile uint8_t* at = from;
-      for (isize i = 0; i < bytes; i += 64) [[maybe_unused]] const uint8_t read = at[i];
-    };
-    lines(codes + j * row, (end - j) * row);
-    const isize each = scales ? count * (scales.dtype == F32 ? 4 : 2) : 0;
-    if (each) lines(scales.as<uint8_t>() + j * each, (end - j) * each);
-  }
 
   // Scales and offsets of blocks [from, from + n) of row j.
   void read(isize j, isize from, isize n, float* scale, float* offset) const {
