@@ -16,7 +16,7 @@ from pyonnx_wasm.runtimes import wasmtime as runtime
 Array = np.ndarray[Any, Any]
 SIZES = [  # K, N, block
     (64, 5, 32), (100, 49, 32), (33, 3, 16), (256, 17, 128), (160, 50, 16), (16, 1, 16), (64, 24, 64), (100, 301, 32), (72, 260, 64),
-    (1100, 13, 32),
+    (1100, 13, 32), (176, 301, 16),
 ]  # fmt: skip
 ROWS = [(1, 1), (1, 2), (3, 1), (1, 4), (5, 1), (3, 11), (0, 2)]
 
@@ -100,6 +100,7 @@ def test_long_rows(backend: str, bits: int, zero: str, level: int, request: pyte
         (416, 9, 32),
         (768, 7, 32),
         (272, 3, 16),
+        (752, 70, 16),
         (320, 5, 64),
         (1000, 3, 32),
         (600, 4, 128),

@@ -74,7 +74,7 @@ def _pack(storage: Storage, way: Way, init: list[Node], origin: str) -> Value:
 
 def _parts(node: Node) -> dict[str, Value]:
     """Codes, scales and shifts of a product that may read them packed: constants of known sizes that fill their storages."""
-    if node.kernel is not MATMUL_NBITS or node.params["bits"] not in (4, 8) or node.params["block"] % 32:
+    if node.kernel is not MATMUL_NBITS or node.params["bits"] not in (4, 8) or node.params["block"] % 16:
         return {}
     if node.params["bits"] > MOST_BITS_EXACT and not node.params["rounded"]:
         return {}

@@ -9,27 +9,32 @@ namespace nbits {
 
 struct DigitSums {
   using Sums = void (*)(const Weights&, const Group*, const DigitRows&, VF*);
-  Sums one, two;  // rows: of `groups`, of half as many
+  Sums one, two;  // rows: of `groups`, of half as many; there is none of two for blocks of half a step
   int groups;
 
   // With 16 registers, what twelve sums leave is too little for two steps.
-  template <int DIGITS, int BITS> static DigitSums quads() {
+  template <int DIGITS, int BITS> static DigitSums quads(bool half) {
     constexpr int G = W == 8 ? SET / 2 : SET;
+    if (half) return {quad_sums<G, 1, DIGITS, BITS, 2>, nullptr, G};
     return {quad_sums<G, 1, DIGITS, BITS>, quad_sums<G / 2, 2, DIGITS, BITS>, G};
   }
-  template <int DIGITS> static DigitSums pairs() { return {pair_sums<SET / 2, 1, DIGITS>, pair_sums<SET / 4, 2, DIGITS>, SET / 2}; }
-  static DigitSums of(int digits, isize bits) {
+  template <int DIGITS> static DigitSums pairs(bool half) {
+    if (half) return {pair_sums<SET / 2, 1, DIGITS, 2>, nullptr, SET / 2};
+    return {pair_sums<SET / 2, 1, DIGITS>, pair_sums<SET / 4, 2, DIGITS>, SET / 2};
+  }
+  static DigitSums of(int digits, isize bits, isize block) {
+    const bool half = block % 32 != 0;
     if (bits == 8 && in_pairs()) return {short_sums<SET, 1>, short_sums<SET / 2, 2>, SET};
-    if (bits == 8) return quads<2, 8>();
-    if (in_pairs()) return digits == 3 ? pairs<3>() : pairs<2>();
-    return digits == 3 ? quads<3, 4>() : quads<2, 4>();
+    if (bits == 8) return quads<2, 8>(half);
+    if (in_pairs()) return digits == 3 ? pairs<3>(half) : pairs<2>(half);
+    return digits == 3 ? quads<3, 4>(half) : quads<2, 4>(half);
   }
 };
 
 // Groups [first, last) of columns of q. Numbers are of so many digits. memory: of a set of groups, of `each` bytes.
 inline void digit_groups(const Weights& w, const DigitRows& rows, int digits, const gemm::Product& q, isize first, isize last, char* memory,
                          isize each) {
-  const DigitSums sums = DigitSums::of(digits, w.bits);
+  const DigitSums sums = DigitSums::of(digits, w.bits, w.block);
   const isize apart = (last - first + SET - 1) / SET;
   const isize whole = w.packed ? w.n / TOGETHER : 0;
   for (isize s = first; s < first + apart; s++) {
@@ -43,7 +48,7 @@ inline void digit_groups(const Weights& w, const DigitRows& rows, int digits, co
     }
     for (; n % SET; n++) at[n] = at[n - 1], groups[n] = groups[n - 1];
     for (isize i = 0, taken; i < q.m; i += taken) {
-      taken = q.m - i >= 2 ? 2 : 1;
+      taken = sums.two && q.m - i >= 2 ? 2 : 1;
       const DigitRows some = rows.from(i, digits);
       VF total[SET * 2] = {};
       if (w.shifts)

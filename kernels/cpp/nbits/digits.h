@@ -117,9 +117,9 @@ struct DigitRows {
   }
 };
 
-// Adds products of M rows with G groups to `total`. PAIRED: of codes of 4 bits, sums of two products are
-// summed in 16 bits; 8 of them, those of 32 codes, are at most 8 * 2 * 15 * 128.
-template <int G, int M, int DIGITS, int BITS, bool PAIRED>
+// Adds products of M rows with G groups to `total`, WORDS of eight codes of each column at a time. PAIRED: of codes of 4 bits, sums of two
+// products are summed in 16 bits; 8 of them, those of four words, are at most 8 * 2 * 15 * 128.
+template <int G, int M, int DIGITS, int BITS, int WORDS, bool PAIRED>
 [[gnu::always_inline]] inline void sum_groups(const Weights& w, const Group* groups, const DigitRows& rows, VF* total) {
   typedef int32_t Quad __attribute__((may_alias));
   const Bytes mask = low_nibbles();
@@ -150,7 +150,7 @@ template <int G, int M, int DIGITS, int BITS, bool PAIRED>
     do {
       [[maybe_unused]] Bytes pairs[G][M][DIGITS] = {};
 #pragma unroll
-      for (int word = 0; word < 4; word++) {
+      for (int word = 0; word < WORDS; word++) {
         Bytes taken[G][2];
 #pragma unroll
         for (int g = 0; g < G; g++) {
@@ -186,15 +186,15 @@ template <int G, int M, int DIGITS, int BITS, bool PAIRED>
             for (int d = 0; d < DIGITS; d++) acc[g][i][d] += pairs_added(pairs[g][i][d]);
 #pragma unroll
       for (int i = 0; i < M; i++) {
-        a[i] += 8 * DIGITS;
+        a[i] += 2 * WORDS * DIGITS;
         pin(a[i]);
       }
 #pragma unroll
       for (int g = 0; g < G; g++) {
-        codes[g] += BITS * sizeof(Bytes);
+        codes[g] += WORDS * (BITS / 4) * sizeof(Bytes);
         pin(codes[g]);
       }
-      left -= 32;
+      left -= 8 * WORDS;
     } while (left);
     VF scale[G];
 #pragma unroll
@@ -223,13 +223,13 @@ template <int G, int M, int DIGITS, int BITS, bool PAIRED>
     for (int i = 0; i < M; i++) total[g * M + i] = sums[g][i];
 }
 
-template <int G, int M, int DIGITS, int BITS>
+template <int G, int M, int DIGITS, int BITS, int WORDS = 4>
 [[gnu::noinline]] PWX_QUADS void quad_sums(const Weights& w, const Group* groups, const DigitRows& rows, VF* total) {
-  sum_groups<G, M, DIGITS, BITS, false>(w, groups, rows, total);
+  sum_groups<G, M, DIGITS, BITS, WORDS, false>(w, groups, rows, total);
 }
-template <int G, int M, int DIGITS>
+template <int G, int M, int DIGITS, int WORDS = 4>
 [[gnu::noinline]] void pair_sums(const Weights& w, const Group* groups, const DigitRows& rows, VF* total) {
-  sum_groups<G, M, DIGITS, 4, true>(w, groups, rows, total);
+  sum_groups<G, M, DIGITS, 4, WORDS, true>(w, groups, rows, total);
 }
 
 // What shifts take off the products of m rows with a group.

@@ -121,7 +121,8 @@ PWX_SMALL inline void natural_group(const Weights& w, const Unpacked& u, const g
   const isize j = g * TOGETHER, n = least(TOGETHER, q.n - j);
   for (isize c = 0; c < n; c++) {
     float y[FEW];
-    if (w.bits == 4) columns<4>(natural.w, u, q.m, c, y);
+    if (!w.chunked()) short_blocks(natural.w, u, q.a, q.a_rs, q.m, q.k, c, y);
+    else if (w.bits == 4) columns<4>(natural.w, u, q.m, c, y);
     else columns<8>(natural.w, u, q.m, c, y);
     for (isize i = 0; i < q.m; i++) q.y[i * q.y_rs + j + c] = y[i];
   }
@@ -146,8 +147,7 @@ inline void few_in_groups(Call& call, const Job* jobs, int count, const Unpacked
 }
 #endif
 
-// Columns [begin, end). whole: blocks are of whole chunks.
-inline void few_columns(const Job& job, const Unpacked& u, bool whole, isize begin, isize end) {
+inline void few_columns(const Job& job, const Unpacked& u, isize begin, isize end) {
   const Weights& w = job.w;
   const gemm::Product& q = job.q;
   isize j = begin;
@@ -161,7 +161,7 @@ inline void few_columns(const Job& job, const Unpacked& u, bool whole, isize beg
     float y[FEW];
     if (w.dtype == BF16) halves_rows<true>(w, q.a, q.a_rs, q.m, q.k, j, y);
     else if (w.dtype == F16) halves_rows<false>(w, q.a, q.a_rs, q.m, q.k, j, y);
-    else if (!whole) short_blocks(w, u, q.a, q.a_rs, q.m, q.k, j, y);
+    else if (!w.chunked()) short_blocks(w, u, q.a, q.a_rs, q.m, q.k, j, y);
     else if (w.bits == 2) columns<2>(w, u, q.m, j, y);
     else if (w.bits == 4) columns<4>(w, u, q.m, j, y);
     else columns<8>(w, u, q.m, j, y);
@@ -174,15 +174,14 @@ inline void few_rows(Call& call, const Job* jobs, int count) {
   const Job& one = *jobs;
   const Weights& w = one.w;
   const gemm::Product& q = one.q;
-  const bool whole = w.bits < 16 && w.block % (LANES * (8 / w.bits)) == 0;
   const isize all = w.bits < 16 ? proven(Unpacked::bytes(one.p).value()) : 0, each = w.bits < 16 ? proven(few_bytes(one.p).value()) : 0;
   Unpacked taken(call.scratch, w);
-  if (whole) taken.take(w, q.a, q.a_rs, q.m, q.k, one.p.rounded != 0);
+  if (w.chunked() || w.packed || (w.bits < 16 && Unpacked::in_digits(w))) taken.take(w, q.a, q.a_rs, q.m, q.k, one.p.rounded != 0);
 #if defined(PWX_GROUPS)
   if (taken.digits || w.packed) return few_in_groups(call, jobs, count, taken);
 #endif
   share(call, jobs, count, MIN_WORK / (q.m * q.k + 1) + 1, [](const Job& job) { return job.q.n; }, [&](const Job& job, isize begin, isize end, int thread) {
-    few_columns(job, taken.with(call.scratch + all + thread * each), whole, begin, end);
+    few_columns(job, taken.with(call.scratch + all + thread * each), begin, end);
   });
 }
 

@@ -138,14 +138,15 @@ struct Unpacked {
 
   void take(const Weights& w, const float* a, isize a_rs, isize m, isize k, bool may_round) {
     // Sums of codes below 2^8 times 2^15 stay below 2^31 in every lane.
-    integers = (may_round || (w.bits == 4 && exactly(w))) && w.block % 32 == 0 && w.block <= 512 && round_rows(w, a, a_rs, m, k, !may_round);
-    if (!integers)
+    const bool fits = (w.block % 32 == 0 || in_digits(w)) && w.block <= 512;
+    integers = (may_round || (w.bits == 4 && exactly(w))) && fits && round_rows(w, a, a_rs, m, k, !may_round);
+    if (!integers && w.chunked())
       for (isize i = 0; i < m; i++) unpack_row(a + i * a_rs, k, 8 / w.bits, i, w.block);
 #if defined(__AVX512F__)
     quads = integers && !digits && quads_fit(w);
     if (quads)
       for (isize i = 0; i < m; i++) split_row(rounded + i * depth, reinterpret_cast<int8_t*>(rows + i * depth), w.row, 8 / w.bits);
-    looked_up = !integers && !w.packed && lookup_fits(w);
+    looked_up = !integers && !w.packed && w.chunked() && lookup_fits(w);
     if (looked_up)
       for (isize i = 0; i < m; i++) spread_row(a + i * a_rs, k, spread + i * spread_length(depth), w.row, 4 * (8 / w.bits));
 #endif

@@ -28,7 +28,7 @@ inline bool in_pairs() { return qgemm::quads() == (W > 4 ? qgemm::Quads::NONE : 
 // Whether this machine reads rows by groups: one instruction adds products of bytes, and where two of them saturate, codes of 4 bits are
 // small enough for it (those of 8 are widened, nbits/shorts.h); sums of a block stay below 2^31.
 inline bool grouped(i64 bits, i64 block) {
-  if (block % 32 || (W == 4 && qgemm::quads() == qgemm::Quads::NONE)) return false;
+  if (block % 16 || (W == 4 && qgemm::quads() == qgemm::Quads::NONE)) return false;
   return bits == 4 ? block <= 512 : bits == 8 && block <= 256;
 }
 #else
@@ -85,6 +85,9 @@ struct Weights {
     return shifts.dtype == U8 ? shifts.as<uint8_t>()[j * count + i] : shifts ? 0 : 1 << (bits - 1);
   }
   bool zeros() const { return !shifts || shifts.dtype == U8; }
+
+  // Whether blocks are of whole chunks: of the codes of 16 bytes.
+  bool chunked() const { return bits < 16 && block % (LANES * (8 / bits)) == 0; }
 
   // Scales and offsets of blocks [from, from + n) of row j.
   void read(isize j, isize from, isize n, float* scale, float* offset) const {
