@@ -11,6 +11,7 @@ from ...tensor import (
     axis_of,
     broadcast_to,
     cast,
+    concat,
     constant,
     contiguous,
     fill,
@@ -21,6 +22,7 @@ from ...tensor import (
     reshape,
     slice_,
     swap,
+    unsqueeze,
 )
 from ..blocks import multiply, unpacked
 from ..convert import DequantizeLinear, convert
@@ -47,6 +49,19 @@ def _grouped(B: Value, scales: Value, zero: Value | None, g_idx: Value, k: int, 
     return map_("mul", map_("sub", codes, middle), scale)
 
 
+def _doubled(codes: Value) -> Value:
+    """Codes of 2 bits as codes of 4, which kernels multiply many at a time: [n, blocks, bytes] becomes [n, blocks, 2 * bytes]."""
+
+    def part(name: str, by: int, mask: int) -> Value:
+        moved = map_(name, codes, like(codes, by)) if by else codes
+        return map_("bitand", moved, like(codes, mask))
+
+    low = map_("bitor", part("shr", 0, 0x03), part("shl", 2, 0x30))
+    high = map_("bitor", part("shr", 4, 0x03), part("shr", 2, 0x30))
+    both = concat([unsqueeze(low, [3]), unsqueeze(high, [3])], 3)
+    return reshape(both, [*codes.shape[:-1], codes.shape[-1] * 2])
+
+
 @op(domain=MICROSOFT)
 def MatMulNBits(
     A: Value, B: Value, scales: Value, zero_points: Value | None = None, g_idx: Value | None = None, bias: Value | None = None, *,
@@ -71,6 +86,9 @@ def MatMulNBits(
         shift = unpacked(reshape(zero_points, [N, -(-blocks * bits // 8)]), bits, blocks)
     elif zero_points is not None:
         shift = map_("mul", cast(reshape(zero_points, [N, blocks]), wide), cast(scale, wide))
+    if bits == 2 and codes.storage.const:
+        shift = fill([N, blocks], 2, DType.uint8) if shift is None else shift
+        codes, bits = _doubled(codes), 4
     y = multiply(A, codes, scale, shift, K, bits, block_size, rounded=int(accuracy_level > 1))
     return cast(y if bias is None else map_("add", y, cast(bias, wide)), A.dtype)
 
