@@ -123,6 +123,7 @@ template <int G, int M, int DIGITS, int BITS, int WORDS, bool PAIRED>
 [[gnu::always_inline]] inline void sum_groups(const Weights& w, const Group* groups, const DigitRows& rows, VF* total) {
   typedef int32_t Quad __attribute__((may_alias));
   const Bytes mask = low_nibbles();
+  const Halves wide;
   const isize block = w.block, apart = w.count;
   const bool half = w.scales.dtype == F16;
   VF sums[G][M];
@@ -199,7 +200,7 @@ template <int G, int M, int DIGITS, int BITS, int WORDS, bool PAIRED>
     VF scale[G];
 #pragma unroll
     for (int g = 0; g < G; g++) {
-      scale[g] = half ? halves(reinterpret_cast<const uint16_t*>(scales[g])) : load(reinterpret_cast<const float*>(scales[g]));
+      scale[g] = half ? wide(reinterpret_cast<const uint16_t*>(scales[g])) : load(reinterpret_cast<const float*>(scales[g]));
       scales[g] += (half ? 2 : 4) * TOGETHER;
       pin(scales[g]);
     }

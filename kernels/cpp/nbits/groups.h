@@ -55,9 +55,9 @@ inline void pick(const char* group, isize width, isize which, isize count, char*
 }
 
 // Numbers of block b, one of each row, out of a group's.
-inline VF numbers(const char* from, int32_t dtype, isize b) {
+inline VF numbers(const char* from, int32_t dtype, isize b, const Halves& wide = Halves()) {
   if (dtype == F32) return load(reinterpret_cast<const float*>(from) + b * TOGETHER);
-  if (dtype == F16) return halves(reinterpret_cast<const uint16_t*>(from) + b * TOGETHER);
+  if (dtype == F16) return wide(reinterpret_cast<const uint16_t*>(from) + b * TOGETHER);
   typedef uint8_t Bytes __attribute__((ext_vector_type(TOGETHER)));
   Bytes bytes;
   __builtin_memcpy(&bytes, from + b * TOGETHER, sizeof bytes);
@@ -106,7 +106,7 @@ struct Group {
   }
   static bool whole(const Weights& w, isize rows) { return w.packed && rows == TOGETHER; }
 
-  VF scale(const Weights& w, isize b) const { return numbers(scales, w.scales.dtype, b); }
+  VF scale(const Weights& w, isize b, const Halves& wide = Halves()) const { return numbers(scales, w.scales.dtype, b, wide); }
   // What is taken off codes times their scale.
   VF offset(const Weights& w, isize b) const {
     if (!w.shifts) return scale(w, b) * splat(float(1 << (w.bits - 1)));

@@ -393,7 +393,8 @@ template <int M, bool BRAIN> inline void column_halves(const Weights& w, const f
   VF acc[M][2];
   float rest[M];
   for (int i = 0; i < M; i++) acc[i][0] = acc[i][1] = splat(0), rest[i] = 0;
-  auto wide = [&](isize at) { return BRAIN ? brains(b + at) : halves(b + at); };
+  const Halves widened;
+  auto wide = [&](isize at) { return BRAIN ? brains(b + at) : widened(b + at); };
   isize at = 0;
   for (; at + 2 * W <= k; at += 2 * W)
     for (int t = 0; t < 2; t++) {

@@ -42,6 +42,7 @@ template <int G, int M>
   const isize block = w.block, apart = w.count;
   const char* codes[G];
   const int16_t* a[M];
+  const Halves wide;
 #pragma unroll
   for (int g = 0; g < G; g++) codes[g] = groups[g].codes;
 #pragma unroll
@@ -76,7 +77,7 @@ template <int G, int M>
     }
 #pragma unroll
     for (int g = 0; g < G; g++) {
-      const VF scale = groups[g].scale(w, b);
+      const VF scale = groups[g].scale(w, b, wide);
 #pragma unroll
       for (int i = 0; i < M; i++) {
         const VI sum = neighbours_added(acc[g][i][0], acc[g][i][1]) + splat_i(rows.begin[i * apart + b]);
