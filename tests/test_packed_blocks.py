@@ -217,3 +217,43 @@ def test_rows_that_do_not_fit() -> None:
     refused("pack_blocks", [("float64", [32])], [w.astype(np.float64)], **good)
     refused("pack_blocks", [("float32", [32])], [w.astype(np.float32)], **(good | {"words": 1}))
     refused("pack_blocks", [("uint8", [32])], [w], **(good | {"n": 3, "count": 10, "words": 1}))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("bits", [4, 8])
+def test_every_float16_as_a_scale(backend: str, bits: int, request: pytest.FixtureRequest) -> None:
+    """Also those below the least normal one; what is infinite or NaN stays so. Of each row one code alone differs from the middle."""
+    backend, _, way = backend.partition(", ")
+    if way:
+        request.getfixturevalue(way)
+    scales = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    middle = 1 << (bits - 1)
+    codes = np.full((scales.size, 1, 4 * bits), middle * (17 if bits == 4 else 1), np.uint8)
+    codes[:, 0, 0] += 1
+    x = np.zeros((1, 32), np.float32)
+    x[0, 0] = 1
+    made = model([product("x", "y", 32, scales.size, bits)], {"B": codes, "scales": scales[:, None]}, 32, {"y": T.FLOAT})
+    [[y]] = pyonnx_wasm.InferenceSession(made, providers=[backend]).run(None, {"x": x})
+    finite = np.isfinite(scales)
+    np.testing.assert_allclose(y[finite], scales[finite].astype(np.float32), rtol=1e-5, atol=0)
+    assert not np.isfinite(y[~finite]).any()
+
+
+@pytest.mark.parametrize("block", [16, 32, 128])
+def test_constant_codes_of_two_bits_become_codes_of_four(block: int) -> None:
+    rng = np.random.default_rng(0)
+    k, n = 256, 9
+    tensors = {
+        "B": rng.integers(0, 256, (n, k // block, block // 4)).astype(np.uint8),
+        "scales": rng.random((n, k // block)).astype(np.float32),
+    }
+    node = h.make_node(
+        "MatMulNBits", ["x", "B", "scales"], ["y"], domain="com.microsoft", K=k, N=n, bits=2, block_size=block, accuracy_level=4
+    )
+    made = model([node], tensors, k, {"y": T.FLOAT})
+    [product_of_codes] = compiler.compile(made).main.nodes
+    assert product_of_codes.params["bits"] == 4
+    weights = (codes_of(tensors["B"], 2).reshape(n, -1, block) - 2.0) * tensors["scales"][..., None]
+    x = rng.standard_normal((3, k)).astype(np.float32)
+    [y] = pyonnx_wasm.InferenceSession(made).run(None, {"x": x})
+    assert is_product(y, x, weights.reshape(n, k).T, 4)

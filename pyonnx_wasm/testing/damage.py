@@ -111,8 +111,8 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
     ),
     "codes": (
         21,
-        """(float[M,64] x, float[6,40] many, float[M,40] odd, int64[M] i) => (float[M,6] two, float[M,6] four, float[6,6] eight, float[M,6]
-        near, float[M,7] short, float[6,6] panels, float[M,64] picked, float[M,9] beside, float[M,6] third) {
+        """(float[M,64] x, float[6,40] many, float[M,40] odd, int64[M] i, uint8[6,1,16] c2) => (float[M,6] two, float[M,6] four,
+        float[6,6] eight, float[M,6] near, float[M,7] short, float[6,6] panels, float[M,64] picked, float[M,9] beside, float[M,6] third) {
         two = com.microsoft.MatMulNBits<K=64, N=6, bits=2, block_size=64>(x, c2, s1)
         four = com.microsoft.MatMulNBits<K=64, N=6, bits=4, block_size=32, accuracy_level=4>(x, c4, s2, z2)
         beside = com.microsoft.MatMulNBits<K=64, N=9, bits=4, block_size=32, accuracy_level=4>(x, f4, s3, z9, , b9)
@@ -122,7 +122,7 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
         short = com.microsoft.MatMulNBits<K=40, N=7, bits=2, block_size=16>(odd, c7, s7)
         wide = com.microsoft.MatMulNBits<K=40, N=6, bits=4, block_size=32>(many, e4, s2) panels = Relu(wide)
         picked = com.microsoft.GatherBlockQuantized<bits=4, block_size=16, gather_axis=0, quantize_axis=1>(table, i, scales) }""",
-        {"c2": ("u1", (6, 1, 16)), "c4": ("u1", (6, 2, 16)), "c8": ("u1", (6, 3, 16)), "d8": ("u1", (6, 1, 64)), "c7": ("u1", (7, 3, 4)),
+        {"c4": ("u1", (6, 2, 16)), "c8": ("u1", (6, 3, 16)), "d8": ("u1", (6, 1, 64)), "c7": ("u1", (7, 3, 4)),
          "e4": ("u1", (6, 2, 16)), "f4": ("u1", (9, 2, 16)), "s1": ("f4", (6,)), "s2": ("f4", (12,)),
          "s3": ("f4", (18,)), "s7": ("f4", (21,)),
          "z2": ("u1", (6,)), "z9": ("u1", (9,)), "b9": ("f4", (9,)), "z3": ("f4", (18,)),

@@ -7,8 +7,8 @@
 
 namespace nbits {
 
-// Groups that are summed at once, and read side by side; threads take as many. Each is read from one end to the other, which memory answers
-// ahead of the sums; where WebAssembly, which cannot ask for it, went from group to group sooner, they waited.
+// Groups that are read side by side, each from one end to the other: a processor fetches long runs ahead by itself, and WebAssembly cannot ask
+// it to. Threads take as many.
 constexpr int SET = 4;
 constexpr isize AHEAD_OF_GROUPS = 2048;  // bytes of a group's codes, where memory can be asked for them
 

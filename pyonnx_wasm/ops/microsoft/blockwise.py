@@ -1,4 +1,4 @@
-"""Weights of 2, 4 or 8 bits in blocks with a scale each (``com.microsoft``); they stay as they are in memory."""
+"""Weights of 2, 4 or 8 bits in blocks with a scale each (``com.microsoft``); they stay small in memory, constant ones of 2 bits as 4."""
 
 from __future__ import annotations
 
