@@ -176,7 +176,7 @@ inline void few_rows(Call& call, const Job* jobs, int count) {
   const gemm::Product& q = one.q;
   const isize all = w.bits < 16 ? proven(Unpacked::bytes(one.p).value()) : 0, each = w.bits < 16 ? proven(few_bytes(one.p).value()) : 0;
   Unpacked taken(call.scratch, w);
-  if (w.chunked() || w.packed || (w.bits < 16 && Unpacked::in_digits(w))) taken.take(w, q.a, q.a_rs, q.m, q.k, one.p.rounded != 0);
+  if (w.chunked() || Unpacked::in_digits(w)) taken.take(w, q.a, q.a_rs, q.m, q.k, one.p.rounded != 0);
 #if defined(PWX_GROUPS)
   if (taken.digits || w.packed) return few_in_groups(call, jobs, count, taken);
 #endif
