@@ -166,6 +166,21 @@ def test_one_value_may_be_two_inputs(decoder: Decoder) -> None:
     same(decoder.bound(token, {n: held[o] for n, o in swap.items()}), decoder.plain(token, {n: arrays[o] for n, o in swap.items()}))
 
 
+def test_values_may_change_places(decoder: Decoder) -> None:
+    """Between runs that go on from all that the last one gave, one is fed the keys of one layer as another's."""
+    rng = np.random.default_rng(5)
+    first = ids(rng, 1, 3)
+    (_, past), (_, arrays) = decoder.values(first, decoder.empty(1)), decoder.plain(first, decoder.empty(1))
+    for turn in range(9):
+        if turn % 3 == 2:
+            for values in (past, arrays):
+                values["past_0_k"], values["past_1_k"] = values["past_1_k"], values["past_0_k"]
+        token = ids(rng, 1, 1)
+        got, want = decoder.values(token, past), decoder.plain(token, arrays)
+        same(got, want)
+        past, arrays = got[1], want[1]
+
+
 def test_values_of_one_session_go_into_another(decoder: Decoder) -> None:
     rng = np.random.default_rng(3)
     other = Decoder("cpu")

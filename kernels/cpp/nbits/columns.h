@@ -20,7 +20,8 @@ struct DigitSums {
   }
   template <int DIGITS> static DigitSums pairs(bool half) {
     if (half) return {pair_sums<SET / 2, 1, DIGITS, 2>, nullptr, SET / 2};
-    return {pair_sums<SET / 2, 1, DIGITS>, pair_sums<SET / 4, 2, DIGITS>, SET / 2};
+    constexpr int G = W > 4 ? SET : SET / 2;
+    return {pair_sums<G, 1, DIGITS>, pair_sums<G / 2, 2, DIGITS>, G};
   }
   static DigitSums of(int digits, isize bits, isize block) {
     const bool half = block % 32 != 0;
