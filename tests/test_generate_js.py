@@ -5,6 +5,7 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from gguf_models import Tiny
 from playwright.sync_api import BrowserType
@@ -13,7 +14,7 @@ from waiting import until
 import pyonnx_wasm
 from pyonnx_wasm.bench.generate.models import Size, write_gguf
 from pyonnx_wasm.generate import Generator
-from pyonnx_wasm.generate.sampling import uniform
+from pyonnx_wasm.generate.sampling import probabilities, uniform
 from pyonnx_wasm.server import Server
 from pyonnx_wasm.testing import chromium
 
@@ -60,6 +61,24 @@ def test_the_same_tokens_for_a_seed(both: tuple[dict[str, Any], Generator], k: i
     for likely, token in zip(got["likely"], tokens, strict=True):
         assert [e["id"] for e in likely] == [i for i, _ in token.likely]
         assert [e["probability"] for e in likely] == pytest.approx([p for _, p in token.likely], rel=9 / 32639)
+
+
+def test_probabilities() -> None:
+    """Of logits that lie near each other, far apart, beyond what a sum can feel, and below all numbers."""
+    rng = np.random.default_rng(0)
+    rows = [scale * rng.standard_normal(3000) + 7 for scale in (1e-3, 1, 12, 300)]
+    rows += [np.array([0, *rng.uniform(-46, -42, 50), -745.2, -1e300, -np.inf]), np.array([-np.inf, 3.0])]
+    script = """
+      import { readFileSync } from "node:fs";
+      const { probabilities } = await import(process.argv[1]);
+      const rows = JSON.parse(readFileSync(0, "utf8"), (_, x) => (x === "-inf" ? -Infinity : x));
+      console.log(JSON.stringify(rows.map((row) => Array.from(probabilities(row)))));
+    """
+    told = json.dumps([["-inf" if x == -np.inf else x for x in row.tolist()] for row in rows])
+    command = ["node", "--input-type=module", "-e", script, str(PLAYER / "generate.mjs")]
+    made = json.loads(subprocess.run(command, input=told, capture_output=True, text=True, check=True, timeout=60).stdout)
+    for row, got in zip(rows, made, strict=True):
+        np.testing.assert_allclose(got, probabilities(row), rtol=1e-12, atol=0)
 
 
 def test_limits_stops_and_errors(both: tuple[dict[str, Any], Generator]) -> None:
