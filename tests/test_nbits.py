@@ -127,7 +127,7 @@ def test_long_rows(backend: str, bits: int, zero: str, level: int, request: pyte
 @pytest.mark.parametrize("backend", ["cpu", "wasmtime", "wasmtime, signed"])
 @pytest.mark.parametrize("kind", ["Q4_0", "Q8_0"])
 def test_many_rows_of_a_gguf_file(backend: str, kind: str, request: pytest.FixtureRequest) -> None:
-    """Rows are taken as int16 by block, however many; several panels along k, columns that fill none."""
+    """Few rows are taken as int16 by block, many so or as floats; several panels along k, columns that fill none."""
     backend, _, way = backend.partition(", ")
     if way:
         request.getfixturevalue(way)

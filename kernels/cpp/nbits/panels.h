@@ -1,7 +1,6 @@
 // Many rows of a, as int16 by block, against panels of columns whose codes are widened to int16 once for all rows: exact sums of integers
 // in each block, in pairs of neighbours along k.
 #pragma once
-#include "nbits/groups.h"
 #include "nbits/take.h"
 #include "qgemm/tile.h"
 
@@ -24,15 +23,10 @@ struct Panels {
   static Size bytes(const MatmulNbitsParams& p) {
     return round_up(Size(p.m) * blocks(p) * 8 + Size(p.m) * blocks(p) * p.block * 2, 64);
   }
-  // Of a thread: a panel, scales and offsets of its columns, and codes of four, or the last group.
+  // Of a thread: a panel, scales and offsets of its columns, and codes of four.
   static Size own_bytes(const MatmulNbitsParams& p) {
     const Size deep = block_steps(p.block) * p.block, lines = deep * 8 + Size(blocks(p)) * 32;
-#if defined(PWX_GROUPS)
-    const Size last = Group::bytes(blocks(p), p.bits, p.block);
-#else
-    const Size last = 0;
-#endif
-    return round_up(deep * COLUMNS * 2 + Size(blocks(p)) * COLUMNS * 8 + std::max(lines.value(), last.value()), 64);
+    return round_up(deep * COLUMNS * 2 + Size(blocks(p)) * COLUMNS * 8 + lines, 64);
   }
   static isize block_steps(i64 block) { return block >= DEPTH ? 1 : DEPTH / proven(block); }
 
@@ -52,8 +46,6 @@ struct Panels {
     return good;
   }
 };
-
-typedef int16_t VS2 __attribute__((ext_vector_type(2 * W)));
 
 // Codes [from, from + n) of column j as int16, less what stands for 0 where that is a code.
 inline void widen_codes(const Weights& w, isize j, isize from, isize n, int16_t* out) {
@@ -84,28 +76,6 @@ inline void widen_codes(const Weights& w, isize j, isize from, isize n, int16_t*
     }
   }
 }
-
-#if defined(PWX_GROUPS)
-// The same of a group's columns, as a panel has them, of which out is the first pairs of one vector.
-inline void widen_group(const Weights& w, const Group& group, isize from, isize n, int16_t* out) {
-  const isize each = 32 / w.bits;
-  const int32_t low = (1 << w.bits) - 1;
-  const char* words = group.codes + from / each * W * 4;
-  for (isize b = from / w.block; n > 0; b++) {
-    VI zero = splat_i(w.shifts ? 0 : 1 << (w.bits - 1));
-    if (w.shifts.dtype == U8 && w.shifts) zero = __builtin_convertvector(numbers(group.shifts, U8, b), VI);
-    const VS2 taken = (VS2)(zero | zero << splat_i(16));
-    for (isize at = 0; at < w.block; at += each, n -= each, words += W * 4) {
-      VI word;
-      __builtin_memcpy(&word, words, sizeof word);
-      for (isize k = 0; k < each; k += 2, word = word >> splat_i(2 * int32_t(w.bits)), out += 2 * COLUMNS) {
-        const VS2 pair = (VS2)((word & splat_i(low)) | (word << splat_i(16 - int32_t(w.bits)) & splat_i(low << 16))) - taken;
-        __builtin_memcpy(out, &pair, sizeof pair);
-      }
-    }
-  }
-}
-#endif
 
 struct PanelTile {
   const int16_t* a;
@@ -164,37 +134,21 @@ inline void panel_columns(const Panels& p, const gemm::Product& q, isize j, isiz
   int16_t* lines = reinterpret_cast<int16_t*>(offsets + w.count * COLUMNS);
   float* factors = reinterpret_cast<float*>(lines + 4 * deep);
   __builtin_memset(memory, 0, size_t(reinterpret_cast<char*>(lines) - memory));
-#if defined(PWX_GROUPS)
-  Group groups[VECTORS];
-  const int count = w.packed ? int((n + W - 1) / W) : 0;
-  for (int v = 0; v < count; v++) {
-    groups[v] = Group(w, j / W + v, reinterpret_cast<char*>(lines));
-    for (isize b = 0; b < w.count; b++) {
-      store(scales + b * COLUMNS + v * W, groups[v].scale(w, b));
-      store(offsets + b * COLUMNS + v * W, groups[v].offset(w, b));
-    }
-  }
-#endif
   auto line_by_line = [&](auto some_columns) {
     for (isize c = 0; c < n; c += 4) some_columns(c, least(4, n - c));
   };
-  if (!w.packed)
-    line_by_line([&](isize c, isize some) {
-      for (isize i = 0; i < some; i++) w.read(j + c + i, 0, w.count, factors + 2 * i * w.count, factors + (2 * i + 1) * w.count);
-      gemm::copy_matrix(factors, 1, 2 * w.count, scales + c, COLUMNS, w.count, some);
-      gemm::copy_matrix(factors + w.count, 1, 2 * w.count, offsets + c, COLUMNS, w.count, some);
-    });
+  line_by_line([&](isize c, isize some) {
+    for (isize i = 0; i < some; i++) w.read(j + c + i, 0, w.count, factors + 2 * i * w.count, factors + (2 * i + 1) * w.count);
+    gemm::copy_matrix(factors, 1, 2 * w.count, scales + c, COLUMNS, w.count, some);
+    gemm::copy_matrix(factors + w.count, 1, 2 * w.count, offsets + c, COLUMNS, w.count, some);
+  });
   for (isize b = 0; b < w.count; b += steps) {
     const isize some_blocks = least(steps, w.count - b), length = some_blocks * w.block;
-#if defined(PWX_GROUPS)
-    for (int v = 0; v < count; v++) widen_group(w, groups[v], b * w.block, length, panel + v * 2 * W);
-#endif
-    if (!w.packed)
-      line_by_line([&](isize c, isize some) {
-        for (isize i = 0; i < some; i++) widen_codes(w, j + c + i, b * w.block, length, lines + i * deep);
-        // Pairs travel as floats: they are copied alone.
-        gemm::copy_matrix(reinterpret_cast<float*>(lines), 1, deep / 2, reinterpret_cast<float*>(panel) + c, COLUMNS, length / 2, some);
-      });
+    line_by_line([&](isize c, isize some) {
+      for (isize i = 0; i < some; i++) widen_codes(w, j + c + i, b * w.block, length, lines + i * deep);
+      // Pairs travel as floats: they are copied alone.
+      gemm::copy_matrix(reinterpret_cast<float*>(lines), 1, deep / 2, reinterpret_cast<float*>(panel) + c, COLUMNS, length / 2, some);
+    });
     PanelTile t{};
     t.depth = p.depth, t.count = w.count, t.panel = panel, t.blocks = some_blocks, t.block = w.block;
     t.scales = scales + b * COLUMNS, t.offsets = shifted ? offsets + b * COLUMNS : nullptr;

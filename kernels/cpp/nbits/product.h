@@ -14,7 +14,7 @@ using gemm::most;
 #if defined(__wasm_relaxed_simd__)
 #define PWX_PANELS
 using Many = DigitPanels;
-#elif defined(__x86_64__) && !defined(__AVX512F__)
+#elif defined(__x86_64__) && !defined(__AVX2__)  // without fused multiply-add, sums of floats take twice the instructions
 #define PWX_PANELS
 using Many = Panels;
 #endif
