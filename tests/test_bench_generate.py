@@ -58,6 +58,7 @@ def test_rows_of_a_native_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, c
     assert (row["case"], row["against"], row["rounds"], row["prompt"]) == ("tiny", "onnxruntime", 2, 6)
     assert all(rate > 0 for rate in (*row["prefill"], *row["decode"], row["copy_gbs"], *row["of_bandwidth"]))
     assert "onnxruntime" in generate.render(document)
+    assert "medians" in generate.render(document | {"rows": []}), "what is measured beside no peer has no table"
 
 
 @pytest.mark.parametrize(("how", "adapter"), [("--dawn", "swiftshader"), ("--native", "llvmpipe")])

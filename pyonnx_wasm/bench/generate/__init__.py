@@ -105,7 +105,8 @@ def render(document: dict[str, Any]) -> str:
     """The measurement as a person reads it."""
     versions = ", ".join(f"{name} {version}" for name, version in document["versions"].items())
     lines = [f"{document['machine']['cpu']}, {document['machine']['cores']} cores; {versions}; medians of {document['rounds']} pairs", ""]
-    lines.append(report.table([_cells(row) for row in document["rows"]]))
+    if document["rows"]:  # none beside no peer
+        lines.append(report.table([_cells(row) for row in document["rows"]]))
     for title, found in document.get("memory", {}).items():
         peak = "unknown" if found["peak_bytes"] is None else f"{found['peak_bytes'] / 1e9:.2f} GB"
         opened = f"opened in {found['create_ms'] / 1e3:.1f} s, first token after {found['first_ms']} ms more"
