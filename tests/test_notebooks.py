@@ -23,7 +23,7 @@ def test_runs(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MPLBACKEND", "module://matplotlib_inline.backend_inline")
     notebook = nbformat.read(path, as_version=4)
     assert all(not cell.get("outputs") for cell in notebook.cells), "outputs are not kept in the repository"
-    NotebookClient(notebook, timeout=120, resources={"metadata": {"path": str(path.parent)}}).execute()
+    NotebookClient(notebook, timeout=600, resources={"metadata": {"path": str(path.parent)}}).execute()
     shown = [out for cell in notebook.cells for out in cell.get("outputs", [])]
     assert not [
         out for out in shown if out.output_type == "error" or (out.output_type == "stream" and out.name == "stderr" and out.text.strip())
