@@ -346,7 +346,7 @@ class InferenceSession:
         if unknown:
             raise ValueError(f"no input is named {sorted(unknown)[0]!r}; the model takes {', '.join(map(repr, inputs))}")
         feed = input_feed if self._plain[0] else interface.to_tensors(self._faces[0], input_feed)
-        arrays = [self._checked(s, feed[s.name]) for s in self._inputs]
+        arrays = [self._checked(s, feed) for s in self._inputs]
         wanted, known = list(output_names or names), set(names)
         for name in wanted:
             if name not in known:
@@ -450,11 +450,11 @@ class InferenceSession:
                 found[s.name] = tuple(f"{s.name}[{axis}]" if apart else None for axis, apart in enumerate(clash))
         return found
 
-    def _checked(self, s: Signature, given: Any) -> Any:
-        room = self._rooms.get(s.name)
-        if room is not None and isinstance(given, Held) and room() is given.room:
-            return given
+    def _checked(self, s: Signature, feed: Mapping[str, Any]) -> Any:
+        given = feed[s.name]
         held = isinstance(given, Held) and given.dtype is s.dtype
+        if held and s.name in self._rooms and self._rooms[s.name]() is given.room:
+            return given
         array = given if held else interface.typed(given, s.dtype, f"input {s.name!r}")
         if s.name in self._unranked:
             return array

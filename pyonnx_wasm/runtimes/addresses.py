@@ -19,7 +19,7 @@ def demand(what: str, arrays: Sequence[np.ndarray | None], sizes: Sequence[int])
 
 
 def pointers(arrays: Sequence[np.ndarray | None]) -> ctypes.Array[c_void_p]:
-    return (c_void_p * len(arrays))(*[None if a is None else a.__array_interface__["data"][0] for a in arrays])
+    return (c_void_p * len(arrays))(*(None if a is None else a.__array_interface__["data"][0] for a in arrays))
 
 
 class Addresses:

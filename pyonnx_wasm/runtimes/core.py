@@ -9,7 +9,7 @@ import platform
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_char, c_int32, c_int64, c_size_t, c_void_p
 from functools import cache
 from pathlib import Path
@@ -49,22 +49,6 @@ SUFFIX = {"darwin": "dylib", "win32": "dll"}.get(sys.platform, "so")
 
 class _Error(ctypes.Structure):
     _fields_ = [("code", c_int32), ("step", c_int32), ("message", c_int32), ("detail", c_int32), ("text", c_char * 240)]
-
-
-def _places(rows: Sequence[Any]) -> Iterator[tuple[int, int, int]]:
-    """The bits of each element of inputs or outputs, and which of all their dims are each one's: from the first up to the last."""
-    last = 0
-    for row in rows:
-        first, last = last, last + row.rank
-        yield DType(row.dtype).bits, first, last
-
-
-def _sized(bits: int, dims: tuple[int, ...], axis: int, room: int) -> tuple[tuple[int, ...] | None, int]:
-    """The shape of an output, None where it is not known, and the bytes of its array, which has room for so many rows along an axis."""
-    shape = None if min(dims, default=0) < 0 else dims
-    if room >= 0:
-        dims = (*dims[:axis], max(dims[axis], room), *dims[axis + 1 :])
-    return shape, (math.prod(dims) * bits + 7) // 8
 
 
 def _machine() -> str:
@@ -207,13 +191,12 @@ class Core:
         self._may_be_long = self.view.count("stages") > 1  # what later stages and loops take shows in the run
         self._brief = LONG - 1  # operations that take less than BRIEF, as far as runs have shown
         self.states = self.view.states
-        self._inputs = list(_places(self.view.inputs[: self.view.count("inputs") - len(self.states)]))
-        self._outputs = list(_places(self.view.outputs))
+        self._inputs = [(DType(row.dtype).bits, row.rank) for row in self.view.inputs[: self.view.count("inputs") - len(self.states)]]
+        self._outputs = [(DType(row.dtype).bits, row.rank) for row in self.view.outputs]
         self._growing = {state.output: (state.axis, 2 * k) for k, state in enumerate(self.states)}
         self._read_from, self._written_to = Addresses("input"), Addresses("output", written=True)
         self._told = [0] * 2 * len(self.states)
-        self._placed: tuple[list[bool], frozenset[int], frozenset[int]] = [], frozenset(), frozenset()
-        self._dims = (c_int64 * (sum(last - first for _, first, last in self._inputs) + len(self._told)))()
+        self._dims = (c_int64 * (sum(rank for _, rank in self._inputs) + len(self._told)))()
         self._input_bytes: list[int] = []
         self._output_bytes: list[int] = []
         self._shapes: list[tuple[int, ...] | None] = []
@@ -244,7 +227,6 @@ class Core:
         if len(dims) + len(self._told) != len(self._dims):
             raise ValueError(f"{len(dims)} dims were given, the inputs have {len(self._dims) - len(self._told)}")
         self._told = [0] * len(self._told) if told is None else list(told)
-        dims = tuple(dims)
         sizes = (*dims, *self._told)
         self._dims[:] = list(sizes)
         known = self._known if self._known is not None and self._known.sizes == sizes else None
@@ -265,27 +247,27 @@ class Core:
 
     def _bytes_of(self, dims: Sequence[int]) -> list[int]:
         """Those of each input."""
-        known: dict[tuple[int, Sequence[int]], int] = {}  # caches are many of one shape
-        found = []
-        for bits, first, last in self._inputs:
-            what = bits, dims[first:last]
-            if what not in known:
-                known[what] = (math.prod(what[1]) * bits + 7) // 8
-            found.append(known[what])
+        at, found = 0, []
+        for bits, rank in self._inputs:
+            found.append((math.prod(dims[at : at + rank]) * bits + 7) // 8)
+            at += rank
         return found
 
     def _read_shapes(self) -> None:
-        count = self._outputs[-1][2] if self._outputs else 0
+        count = sum(rank for _, rank in self._outputs)
         out = tuple(self._lib.pwx_output_dims(self._handle)[:count])
-        known: dict[tuple[int, tuple[int, ...], int, int], tuple[tuple[int, ...] | None, int]] = {}
-        found = []
-        for i, (bits, first, last) in enumerate(self._outputs):
-            axis, k = self._growing.get(i, (0, -1))
-            what = bits, out[first:last], axis, self._told[k] if k >= 0 else -1
-            if what not in known:
-                known[what] = _sized(*what)
-            found.append(known[what])
-        self._shapes, self._output_bytes = [shape for shape, _ in found], [size for _, size in found]
+        all_known, at = min(out, default=0) >= 0, 0
+        shapes: list[tuple[int, ...] | None] = []
+        sizes: list[int] = []
+        for i, (bits, rank) in enumerate(self._outputs):
+            shape = out[at : at + rank]
+            shapes.append(shape if all_known or min(shape, default=0) >= 0 else None)
+            if i in self._growing:
+                axis, k = self._growing[i]
+                shape = (*shape[:axis], max(shape[axis], self._told[k]), *shape[axis + 1 :])
+            sizes.append((math.prod(shape) * bits + 7) // 8)
+            at += rank
+        self._shapes, self._output_bytes = shapes, sizes
 
     def run(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | list[np.ndarray | None], more: Allocate | None = None
@@ -478,13 +460,10 @@ class Core:
     def _arguments(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray | None]
     ) -> tuple[ctypes.Array[c_void_p], ctypes.Array[c_void_p]]:
-        told = list(map(bool, self._told))
-        if told != self._placed[0]:
-            pasts = frozenset(state.past for state, rows in zip(self.states, told[1::2], strict=True) if rows)
-            presents = frozenset(state.output for state, room in zip(self.states, told[::2], strict=True) if room)
-            self._placed = told, pasts, presents
-        ins = self._read_from.of(inputs, self._input_bytes, self._placed[1])
-        outs = self._written_to.of(outputs, self._output_bytes, self._placed[2])
+        pasts = {state.past for k, state in enumerate(self.states) if self._told[2 * k + 1]}
+        presents = {state.output for k, state in enumerate(self.states) if self._told[2 * k]}
+        ins = self._read_from.of(inputs, self._input_bytes, pasts)
+        outs = self._written_to.of(outputs, self._output_bytes, presents)
         return (c_void_p * (len(ins) + len(self.states)))(*ins), (c_void_p * len(outs))(*outs)
 
     def _check(self, code: int) -> None:

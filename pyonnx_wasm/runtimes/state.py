@@ -68,13 +68,13 @@ class HostRoom:
 
 
 class Held:
-    """A tensor in a room: its first ``rows`` rows. ``run`` stands for the run that gave it, where a :class:`Keeper` knows it again."""
+    """A tensor in a room: its first ``rows`` rows."""
 
-    __slots__ = ("room", "rows", "run", "shape")
+    __slots__ = ("room", "rows", "shape")
 
-    def __init__(self, room: Room, rows: int, shape: Shape | None = None, run: object = None) -> None:
-        self.room, self.rows, self.run = room, rows, run
-        self.shape: Shape = (*room.shape[: room.axis], rows, *room.shape[room.axis + 1 :]) if shape is None else shape
+    def __init__(self, room: Room, rows: int) -> None:
+        self.room, self.rows = room, rows
+        self.shape: Shape = (*room.shape[: room.axis], rows, *room.shape[room.axis + 1 :])
 
     @property
     def ndim(self) -> int:
@@ -104,11 +104,6 @@ class Keeper:
     def __init__(self, states: Sequence[StateRow], make: Callable[[Shape, int, int], Room]) -> None:
         self.states, self.make = states, make
         self._pasts = {state.past for state in states}
-        self._places = [(state.past, state.output, state.axis) for state in states]
-        self._grown = {state.output for state in states}
-        self._last: object = None  # the last run, where all states stay
-        self._rooms: list[int] = []  # the id of the room of each
-        self._capacity: list[int] = []
         #: Bytes of rows that were copied to another room.
         self.copied = 0
 
@@ -130,10 +125,6 @@ class Keeper:
             wanted: outputs that are asked for; others may be None.
             empty: makes the arrays of what does not stay.
         """
-        again = self._again(core, dims, inputs, keep, empty)
-        if again is not None:
-            return again
-        self._last = None
         inputs = [given.array() if isinstance(given, Held) and i not in self._pasts else given for i, given in enumerate(inputs)]
         rooms: list[Room | None] = []
         taken_rooms: set[int] = set()
@@ -161,9 +152,6 @@ class Keeper:
             outputs[i] = room.memory
         in_place = {state.past: room.memory for state, room in zip(self.states, rooms, strict=True) if room is not None}
         core.run([in_place[i] if isinstance(given, Held) else given for i, given in enumerate(inputs)], outputs, empty)
-        if self.states and None not in rooms and self._grown.issubset(keep):
-            self._stay(rooms, bound, outputs)
-            return outputs
         for state in self.states:
             into = taken.get(state.output)
             if into is not None:
@@ -173,41 +161,6 @@ class Keeper:
                 else:
                     outputs[state.output] = into.array(rows) if state.output in wanted else None
         return outputs
-
-    def _again(self, core: Any, dims: Sequence[int], inputs: Sequence[Any], keep: Collection[int], empty: Allocate) -> list[Any] | None:
-        """The run of a decoder that writes, token by token: every state goes on from what the last run gave, and its room suffices.
-
-        None where it is another, and nothing was done. A token of a small model takes as long as looking at each of its states ten times.
-        """
-        last = self._last
-        if last is None or not self._grown.issubset(keep):
-            return None
-        pasts = [inputs[past] for past, _, _ in self._places]
-        rooms = [given.room for given in pasts if isinstance(given, Held) and given.run is last]
-        if list(map(id, rooms)) != self._rooms or len(inputs) != len(pasts) + sum(isinstance(given, np.ndarray) for given in inputs):
-            return None
-        arrays: list[Any] = [given if isinstance(given, np.ndarray) else None for given in inputs]
-        told = [rows for capacity, given in zip(self._capacity, pasts, strict=True) for rows in (capacity, given.rows)]
-        bound = core.bind(dims, arrays, told)
-        shapes = [(bound[output], axis) for _, output, axis in self._places]
-        if any(shape is None or shape[axis] > most for (shape, axis), most in zip(shapes, self._capacity, strict=True)):
-            return None
-        self._last = None
-        outputs: list[Any] = [None if shape is None or i in self._grown else empty(i, shape) for i, shape in enumerate(bound)]
-        for room, (past, output, _) in zip(rooms, self._places, strict=True):
-            arrays[past] = outputs[output] = room.memory
-        core.run(arrays, outputs, empty)
-        self._stay(rooms, bound, outputs)
-        return outputs
-
-    def _stay(self, rooms: Sequence[Any], bound: Sequence[Any], outputs: list[Any]) -> None:
-        """What all states' rooms hold after a run."""
-        self._last = run = object()
-        for room, (_, output, axis) in zip(rooms, self._places, strict=True):
-            shape = bound[output]
-            outputs[output], room.rows = Held(room, shape[axis], shape, run), shape[axis]
-        self._rooms = list(map(id, rooms))
-        self._capacity = [room.shape[axis] for room, (_, _, axis) in zip(rooms, self._places, strict=True)]
 
     def _newest(self, state: StateRow, given: Any, before: set[int]) -> Room | None:
         """The room of what is fed, where the run may go on in it: nothing was appended since, and nothing else in this run does."""
