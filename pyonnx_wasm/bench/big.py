@@ -20,7 +20,7 @@ from .. import compiler
 from ..program import file as ponnx
 from ..server import Server
 from . import report
-from .web import HERE, PLAYERS, resident_peak
+from .web import HERE, PLAYERS, peak_of
 
 SIDE = 4096  # of each weight, float32: 64 MB
 WEIGHT_BYTES = 4 * SIDE * SIDE
@@ -164,9 +164,7 @@ def measure(gigabytes: float, threads: int) -> dict[str, Any]:
             page.set_default_timeout(0)
             page.goto(f"{site.url}bench/page.html")
             told = page.evaluate(MEASURE, [address + "big.ponnx", files, x.tolist(), threads, RUNS])
-            session = browser.new_browser_cdp_session()
-            processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
-            peaks = [resident_peak(Path("/proc") / str(p["id"])) for p in processes if p["type"] == "renderer"]
+            peak = peak_of(browser)
             version = browser.version
         finally:
             browser.close()
@@ -186,7 +184,7 @@ def measure(gigabytes: float, threads: int) -> dict[str, Any]:
         "first_run_ms": told["times"][0],
         "run_ms": min(told["times"][1:]),
         "wasm_bytes": told["memory"],
-        "peak_bytes": max((p for p in peaks if p), default=None),
+        "peak_bytes": peak,
         "error": off,
     }
 

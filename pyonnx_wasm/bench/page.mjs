@@ -31,7 +31,8 @@ let inputs = [];
 export async function feed(rows) {
   inputs = await Promise.all(
     rows.map(async ({ name, dtype, dims, url }) => {
-      const bytes = await (await fetch(url)).arrayBuffer();
+      // Who watches a page's network, as what drives this one does, keeps the bodies that it reads in its memory, unless they are blobs.
+      const bytes = await (await (await fetch(url)).blob()).arrayBuffer();
       return { name, dtype, dims, data: new ARRAYS[dtype](bytes) };
     }),
   );

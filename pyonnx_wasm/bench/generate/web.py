@@ -13,7 +13,7 @@ from typing import Any
 from ...server import Server
 from .. import report
 from ..web import HERE as PAGES
-from ..web import PLAYERS, resident_peak
+from ..web import PLAYERS, peak_of
 from .models import LETTERS, Size
 
 HERE = Path(__file__).parent
@@ -92,11 +92,7 @@ class Pages(AbstractContextManager["Pages"]):
 
     def peak(self) -> int | None:
         """Greatest resident bytes of the largest renderer."""
-        session = self._browser.new_browser_cdp_session()
-        processes = session.send("SystemInfo.getProcessInfo")["processInfo"]
-        session.detach()
-        peaks = [resident_peak(Path("/proc") / str(p["id"])) for p in processes if p["type"] == "renderer"]
-        return max((p for p in peaks if p is not None), default=None)
+        return peak_of(self._browser)
 
     def opening(self, side: str, model: str, threads: int) -> dict[str, Any]:
         """What page.mjs's ``open`` is told."""
