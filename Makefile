@@ -40,7 +40,7 @@ demo: $(BROWSER) $(SITE)  ## run the held-out digits in headless Chromium and re
 	@$(BIN)/python js/pages/digits/demo.py
 
 test: lint $(BROWSER) $(BROWSERS) $(VULKAN) $(CLANG) $(SITE) $(SMALL) $(WRITE) $(SEARCH) $(PYODIDE) $(LITE)  ## lint, types, formatting, all tests
-	@$(BIN)/python -m pytest -n 3 --dist loadfile
+	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 serve: $(SITE) $(SMALL) $(WRITE) $(SEARCH)  ## open the pages: digits, requests, shapes, writing and semantic search
 	@$(BIN)/pyonnx-wasm serve build/site

@@ -15,6 +15,38 @@ pytest_plugins = ["pytester", "tests.crashes"]
 expect.set_options(timeout=60_000)  # of a machine with much else to do
 
 
+# Files that take minutes, the slowest first: they begin first, so that workers end together.
+SLOWEST = (
+    "test_conformance.py",
+    "test_bridge.py",
+    "test_generate_leading.py",
+    "test_transformers_js.py",
+    "test_notebooks.py",
+    "test_nbits.py",
+    "test_bench.py",
+    "test_pyodide.py",
+    "test_viewer.py",
+    "test_bridge_truth.py",
+    "test_lite_notebooks.py",
+    "test_accessibility.py",
+    "test_parity.py",
+    "test_kernels.py",
+    "test_packed_blocks.py",
+    "test_demo.py",
+    "test_pyodide_gpu_state.py",
+    "test_bundlers.py",
+    "test_rules.py",
+    "test_page_shapes.py",
+    "test_other_browsers.py",
+    "test_lite_viewer.py",
+)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    ranks = {name: rank for rank, name in enumerate(SLOWEST)}
+    items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
+
+
 @pytest.fixture(scope="session")
 def browser_type_launch_args() -> dict[str, Any]:
     """Makes pytest-playwright's `browser` and `page` use the Chromium that the project found."""

@@ -11,9 +11,10 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from pyonnx_wasm import InferenceSession, cli
-from pyonnx_wasm.bench import cases, dawn, graphs, render, report, tables
+from pyonnx_wasm.bench import cases, dawn, graphs, render, report, tables, web
 from pyonnx_wasm.dtypes import DType
 from pyonnx_wasm.program import Signature
+from pyonnx_wasm.testing.chromium import launch_options
 
 DIGITS = Path(__file__).parents[1] / "js" / "pages" / "digits" / "digits.onnx"
 QUICK = ["--runs", "3", "--seconds", "0", "--warm-up", "0"]
@@ -410,3 +411,32 @@ def test_visits_of_pages_with_a_raw_model(capsys: pytest.CaptureFixture[str], ap
         assert row[f"{visit}_ms_ratio"] == pytest.approx(row[f"theirs_{visit}_ms"] / row[f"ours_{visit}_ms"], rel=0.01)
     assert row["theirs_peak_bytes"] > 1e6
     assert "first visit ms" in render(document)
+
+
+def test_the_middle_of_peaks_is_unknown_where_one_is() -> None:
+    assert web.middle([5, 1, 3]) == 3
+    assert web.middle([5, None, 3]) is None
+
+
+@pytest.mark.browser
+def test_memory_is_that_of_the_page(apart: Callable[..., Any]) -> None:
+    """And not of the browser's own window, which is a process of the same kind."""
+
+    def measure() -> list[int]:
+        from playwright.sync_api import sync_playwright
+
+        with sync_playwright() as playwright:
+            browser = playwright.chromium.launch(**launch_options())
+            try:
+                page = browser.new_page()
+                page.goto("data:text/html,")
+                peaks = [web.peak_of(browser)]
+                page.evaluate("() => { window.kept = new Uint8Array(2 ** 27).fill(1); }")
+                peaks.append(web.peak_of(browser))
+                assert not any(b"--top-chrome-webui" in (r / "cmdline").read_bytes() for r in web.renderers(browser))
+                return [peak for peak in peaks if peak is not None]
+            finally:
+                browser.close()
+
+    empty, full = apart(measure)
+    assert 2**27 <= full - empty < 2**27 * 1.1
