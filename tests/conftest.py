@@ -14,37 +14,38 @@ pytest_plugins = ["pytester", "tests.crashes"]
 
 expect.set_options(timeout=60_000)  # of a machine with much else to do
 
-
 # Files that take minutes, the slowest first: they begin first, so that workers end together.
 SLOWEST = (
     "test_conformance.py",
-    "test_bridge.py",
+    "jupyter/test_bridge.py",
     "test_generate_leading.py",
-    "test_transformers_js.py",
+    "packaging/test_transformers_js.py",
     "test_notebooks.py",
     "test_nbits.py",
     "test_bench.py",
-    "test_pyodide.py",
-    "test_viewer.py",
-    "test_bridge_truth.py",
-    "test_lite_notebooks.py",
-    "test_accessibility.py",
-    "test_parity.py",
-    "test_kernels.py",
+    "pyodide/test_pyodide.py",
+    "jupyter/test_viewer.py",
+    "jupyter/test_bridge_truth.py",
+    "lite/test_lite_notebooks.py",
+    "jupyter/test_accessibility.py",
+    "parity/test_parity.py",
+    "jupyter/test_kernels.py",
     "test_packed_blocks.py",
     "test_demo.py",
-    "test_pyodide_gpu_state.py",
-    "test_bundlers.py",
+    "pyodide/test_pyodide_gpu_state.py",
+    "packaging/test_bundlers.py",
     "test_rules.py",
     "test_page_shapes.py",
-    "test_other_browsers.py",
-    "test_lite_viewer.py",
+    "player/test_other_browsers.py",
+    "lite/test_lite_viewer.py",
 )
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    ranks = {name: rank for rank, name in enumerate(SLOWEST)}
-    items.sort(key=lambda item: ranks.get(item.path.name, len(ranks)))
+    ranks = {ROOT / "tests" / name: rank for rank, name in enumerate(SLOWEST)}
+    if gone := [path.name for path in ranks if not path.exists()]:
+        raise pytest.UsageError(f"tests/conftest.py names files that are gone: {', '.join(gone)}")
+    items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
 
 
 @pytest.fixture(scope="session")

@@ -195,7 +195,7 @@ def _run(
                 raise PlayerError(answer["error"])
             backend = one["executionProviders"][0]
             off = compare(case, [(_type(o), output(o)) for o in answer["outputs"]], backend)
-            if "webgpu" in one["executionProviders"] and notes is not None:
+            if backend == "webgpu" and notes is not None:
                 _agrees(one["onCore"], answer)
         except Exception as error:
             watch(case, error)
@@ -203,7 +203,7 @@ def _run(
             watch(case, None)
             if notes is not None:
                 notes.epsilons[case.name] = off
-                if "webgpu" in one["executionProviders"] and one["onCore"]:
+                if backend == "webgpu" and one["onCore"]:
                     notes.on_core[case.name] = tuple(one["onCore"])
 
 
