@@ -36,6 +36,7 @@ TYPES = {
 ISOLATION = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)$")
 _CHUNK = 1 << 20
+_MOST_CACHED = 160 << 20  # bytes of a file: Chromium 156 keeps none of 200 MiB, with much disk to spare; Firefox none of 50
 _REMEMBERED = 4096  # transfers
 
 
@@ -184,12 +185,15 @@ class _Handler(BaseHTTPRequestHandler):
     def _send_file(self, path: Path, file: BinaryIO, body: bool) -> None:
         stat = path.stat()
         tag = f'"{stat.st_mtime_ns:x}-{stat.st_size:x}"'
+        # Chromium reads ahead of whoever reads a body, into memory that it collects later, unless the body is not to be stored: measured
+        # on 235 MB, 6 to 40 MB more at the peak, and twice the page faults.
+        cache = "no-cache" if stat.st_size <= _MOST_CACHED else "no-store"
         headers = {
             "Content-Type": TYPES.get(path.suffix.lower(), "application/octet-stream"),
             "ETag": tag,
             "Last-Modified": self.date_time_string(int(stat.st_mtime)),
             "Accept-Ranges": "bytes",
-            "Cache-Control": "no-cache",
+            "Cache-Control": cache,
         }
         if self.headers.get("If-None-Match") == tag:
             return self._reply(HTTPStatus.NOT_MODIFIED, headers)

@@ -204,3 +204,12 @@ def test_an_answer_is_remembered_before_it_leaves(site: Server, monkeypatch: pyt
     assert request(site, "/a.bin", "HEAD")[0].status == 200
     assert request(site, "/a.bin", If_None_Match=tag)[0].status == 304
     assert remembered == [["/a.bin"] * n for n in (1, 2, 3)]
+
+
+def test_files_that_no_browser_keeps_are_not_to_be_stored(tmp_path: Path) -> None:
+    for name, size in (("kept.bin", 160 << 20), ("large.bin", (160 << 20) + 1)):
+        with (tmp_path / name).open("wb") as file:
+            file.truncate(size)
+    with Server(tmp_path) as server:
+        found = {name: request(server, f"/{name}", Range="bytes=0-0")[0].headers["Cache-Control"] for name in ("kept.bin", "large.bin")}
+    assert found == {"kept.bin": "no-cache", "large.bin": "no-store"}

@@ -6,11 +6,13 @@ import type { ValueInfo } from "./format.js";
 import type { Place } from "./places.js";
 import { Staging, type Slot } from "./program.js";
 import { drop } from "./source.js";
-import type { CoreRoom, Held } from "./state.js";
+import { areRowsOf, Held, SPARE_ROWS, type CoreRoom, type Keeper } from "./state.js";
 import { partsOf, placesOf } from "./strings.js";
 
 export class Inputs {
   readonly #staging: readonly Staging[];
+  /** Pasts that were fed as arrays, in rooms that runs append to. */
+  readonly #fed = new Map<number, Held<CoreRoom>>();
   #moved = false;
 
   constructor(
@@ -25,7 +27,48 @@ export class Inputs {
   places(asked: boolean): Place[] | undefined {
     if (!asked && !this.#moved) return undefined;
     this.#moved = false;
-    return this.#staging.map(({ address, capacity }) => ({ address, bytes: capacity }));
+    return this.#staging.map(({ address, capacity }, i): Place => {
+      const room = this.#fed.get(i)?.room;
+      if (!room) return { address, bytes: capacity };
+      const { type, dims, axis } = room;
+      return { address: room.address, bytes: bytesOf(type, elements(dims)), rows: { dims, axis } };
+    });
+  }
+
+  /** What of the feeds lies in rooms, by input: what is held, and what is fed of pasts, put where the run will append to it. */
+  settle(feeds: readonly Feed[], keeper: Keeper<CoreRoom>): Map<number, Held<CoreRoom>> {
+    const held = new Map<number, Held<CoreRoom>>();
+    const axes = new Map(keeper.program.states.map(({ past, axis }) => [past, axis]));
+    for (const [i, feed] of feeds.entries()) {
+      if (feed.held?.room.core === this.core && keeper.takes(i, feed.held.room)) held.set(i, feed.held);
+      const { type, dims } = feed;
+      const axis = axes.get(i);
+      const rows = axis === undefined || feed.held ? 0 : dims[axis]!;
+      if (!rows) continue;
+      const last = this.#fed.get(i);
+      const fits = last && areRowsOf(dims, last.room.dims, axis!);
+      const room = fits ? last.room : keeper.made(type, dims, axis!, rows + SPARE_ROWS);
+      const { address } = this.#staging[i]!;
+      if (feed.placed === undefined) room.write(feed.data, rows);
+      else if (!last) room.write(this.core.bytes.subarray(address, address + feed.placed), rows);
+      room.rows = rows;
+      this.#settled(i, new Held(room, rows));
+      held.set(i, this.#fed.get(i)!);
+    }
+    return held;
+  }
+
+  /** Where a run's past of input `i` was settled, the next one goes to this room, or to a new one. */
+  settleIn(i: number, past: Held<CoreRoom> | undefined, room: CoreRoom | undefined): void {
+    if (past && past === this.#fed.get(i)) this.#settled(i, room && new Held(room, room.rows));
+  }
+
+  #settled(i: number, now: Held<CoreRoom> | undefined): void {
+    const before = this.#fed.get(i);
+    if (now) this.#fed.set(i, now);
+    else this.#fed.delete(i);
+    this.#moved ||= before?.room !== now?.room;
+    before?.release();
   }
 
   /** Where the feeds lie from now on; those that are `held`, where they are held. */
@@ -55,5 +98,7 @@ export class Inputs {
 
   free(): void {
     for (const staging of this.#staging) staging.free();
+    for (const fed of this.#fed.values()) fed.release();
+    this.#fed.clear();
   }
 }

@@ -415,7 +415,14 @@ export class Model {
     signal?: AbortSignal,
   ): Promise<Output[]> {
     const how = { answer: this.#answer, signal };
-    return this.#run(feeds, wanted, how, (program, inputs) => program.runAsync(inputs, how), new Set(keep));
+    return this.#run(
+      feeds,
+      wanted,
+      how,
+      (program, inputs) => program.runAsync(inputs, how),
+      new Set(keep),
+      this.#keeper,
+    );
   }
 
   /** Where a page that shares the core's memory may write the feeds of the next run, if it asks or they moved; none where no core reads them. */
@@ -438,14 +445,11 @@ export class Model {
     how: Ways,
     execute: (program: Program, inputs: Slot[]) => Promise<Slot[]>,
     keep: ReadonlySet<number> = new Set(),
+    keeper?: Keeper<CoreRoom>,
   ): Promise<Output[]> {
-    const held = new Map(
-      feeds.flatMap(({ held }, i) =>
-        held && held.room.core === this.core && this.#keeper?.takes(i, held.room) ? [[i, held]] : [],
-      ),
-    );
+    const held = keeper ? this.#inputs.settle(feeds, keeper) : new Map<number, Held<CoreRoom>>();
     const slots = this.#inputs.put(feeds, held);
-    const rooms = this.#keeper?.rooms(held, keep, (told) => this.#keeper!.program.bind(slots, told));
+    const rooms = keeper?.rooms(held, keep, (told) => keeper.program.bind(slots, told));
     if (rooms) slots.push(...(await this.#inRooms(rooms, slots, how)));
     else
       for (const { program, inputs } of this.#steps)
@@ -464,6 +468,8 @@ export class Model {
       room.rows = rows;
       return { data: new Uint8Array(), held: new Held(room, rows), type, dims };
     });
+    for (const { past, output } of rooms ? keeper!.program.states : [])
+      this.#inputs.settleIn(past, held.get(past), keep.has(output) ? undefined : rooms!.byOutput.get(output));
     for (const room of rooms?.byOutput.values() ?? []) room.drop();
     return outputs;
   }

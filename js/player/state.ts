@@ -11,6 +11,25 @@ import type { Program } from "./program.js";
 import type { State } from "./tables.js";
 
 const LEAST_ROWS = 64;
+/** What a room has beyond the rows that a run leaves there, where nothing says that more will come. */
+export const SPARE_ROWS = 8;
+
+/** Where runs of rows along `axis` begin in a room of these dims, and the bytes of each. */
+export function runsOf(
+  type: Type,
+  dims: readonly number[],
+  axis: number,
+  rows: number,
+): { starts: number[]; bytes: number } {
+  const row = bytesOf(type, elements(dims.slice(axis + 1)));
+  const outer = elements(dims.slice(0, axis));
+  return { starts: Array.from({ length: outer }, (_, i) => i * dims[axis]! * row), bytes: rows * row };
+}
+
+/** Whether a tensor's rows are rows of a room of these dims, and no more than it has. */
+export function areRowsOf(tensor: readonly number[], dims: readonly number[], axis: number): boolean {
+  return tensor.length === dims.length && tensor.every((dim, i) => (i === axis ? dim <= dims[i]! : dim === dims[i]));
+}
 
 /** Memory for the rows of one tensor; it goes with the last that holds it. */
 export abstract class Room {
@@ -50,9 +69,7 @@ export abstract class Room {
 
   /** Where runs of rows begin, and the bytes of each. */
   runs(rows: number): { starts: number[]; bytes: number } {
-    const row = bytesOf(this.type, elements(this.dims.slice(this.axis + 1)));
-    const outer = elements(this.dims.slice(0, this.axis));
-    return { starts: Array.from({ length: outer }, (_, i) => i * this.capacity * row), bytes: rows * row };
+    return runsOf(this.type, this.dims, this.axis, rows);
   }
 }
 
@@ -81,6 +98,13 @@ export class CoreRoom extends Room {
     const { address } = room as CoreRoom;
     for (const [i, start] of from.starts.entries())
       this.core.bytes.copyWithin(this.address + to.starts[i]!, address + start, address + start + from.bytes);
+  }
+
+  /** Begins with these rows, row-major. */
+  write(data: Uint8Array, rows: number): void {
+    const { starts, bytes } = this.runs(rows);
+    for (const [i, start] of starts.entries())
+      this.core.bytes.set(data.subarray(i * bytes, (i + 1) * bytes), this.address + start);
   }
 
   /** A copy of the first rows, row-major. */
@@ -154,7 +178,7 @@ export class Keeper<R extends Room> {
       if (!dims) throw new Error("the model is damaged: the sizes of what stays are known in the run alone");
       const room = rooms[k];
       if (room ? dims[axis]! > room.capacity : keep.has(output) || held.has(past))
-        rooms[k] = this.#placed(output, dims, axis, held.get(past));
+        rooms[k] = this.#placed(output, dims, axis, held.get(past), keep.has(output));
     }
     return {
       told: told(),
@@ -168,17 +192,22 @@ export class Keeper<R extends Room> {
     return fits ? room : undefined;
   }
 
-  #placed(output: number, dims: readonly number[], axis: number, held: Held<R> | undefined): R {
+  #placed(output: number, dims: readonly number[], axis: number, held: Held<R> | undefined, stays: boolean): R {
     const most = dims[axis]!;
-    const capacity = Math.max(LEAST_ROWS, most + Math.floor(most / 2));
-    const type = typeOfCode(this.program.outputs[output]!.code) as Type;
-    const room = this.make(type, Object.assign([...dims], { [axis]: capacity }), axis);
-    this.#mine.add(room);
+    const capacity = stays ? Math.max(LEAST_ROWS, most + Math.floor(most / 2)) : most + SPARE_ROWS;
+    const room = this.made(typeOfCode(this.program.outputs[output]!.code) as Type, dims, axis, capacity);
     if (held) {
       room.take(held);
       room.rows = held.rows;
       this.moves++;
     }
+    return room;
+  }
+
+  /** A room of dims that have `capacity` along the axis. */
+  made(type: Type, dims: readonly number[], axis: number, capacity: number): R {
+    const room = this.make(type, Object.assign([...dims], { [axis]: capacity }), axis);
+    this.#mine.add(room);
     return room;
   }
 }

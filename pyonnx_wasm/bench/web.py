@@ -33,6 +33,8 @@ PLAYERS = (ROOT / "js" / "dist", HERE.parent / "lib" / "player")
 ONNXRUNTIME_WEB = ROOT / "node_modules" / "onnxruntime-web"
 SIDES = ("ours", "theirs")
 STARTS, STARTS_SECONDS = 3, 20.0
+# What a browser still does when a page has loaded: it ends the page before, and prepares the process of the next.
+SETTLING_SECONDS = 1.0
 CPU_BLOCK_MS = 200.0
 ADAPTER = "async () => { const { info } = await navigator.gpu.requestAdapter(); return `${info.vendor} ${info.architecture}`; }"
 CALL = 'async ([name, args]) => (await import("/bench/page.mjs"))[name](...args)'
@@ -257,6 +259,7 @@ class Web(AbstractContextManager["Web"]):
                 tell(f"start {i + 1}")
                 with self._page(server) as page:
                     self._call(page, "feed", rows)
+                    time.sleep(SETTLING_SECONDS)
                     times[side].append(self._call(page, "open", *self._opening(side, case)))
                     peaks[side].append(self._peak(page))
         found: dict[str, Any] = {}
