@@ -43,11 +43,11 @@ export class Inputs {
       if (feed.held?.room.core === this.core && keeper.takes(i, feed.held.room)) held.set(i, feed.held);
       const { type, dims } = feed;
       const axis = axes.get(i);
-      const rows = axis === undefined || feed.held ? 0 : dims[axis]!;
-      if (!rows) continue;
+      if (axis === undefined || feed.held || !elements(dims)) continue;
+      const rows = dims[axis]!;
       const last = this.#fed.get(i);
-      const fits = last && areRowsOf(dims, last.room.dims, axis!);
-      const room = fits ? last.room : keeper.made(type, dims, axis!, rows + SPARE_ROWS);
+      const fits = last && areRowsOf(dims, last.room.dims, axis);
+      const room = fits ? last.room : keeper.made(type, dims, axis, rows + SPARE_ROWS);
       const { address } = this.#staging[i]!;
       if (feed.placed === undefined) room.write(feed.data, rows);
       else if (!last) room.write(this.core.bytes.subarray(address, address + feed.placed), rows);

@@ -78,6 +78,9 @@ def test_steps_that_hand_arrays_on_give_the_numbers_of_the_whole_text(run: Run, 
             }
           }
           const zeros = names.map(() => new Tensor("float32", new Float32Array(2 * 4 * 5 * 8), [2, 4, 5, 8]));
+          const none = names.map(() => new Tensor("float32", new Float32Array(0), [0, 4, 5, 8]));
+          const empties = await step(session, new Tensor("int64", new BigInt64Array(0), [0, 1]), none);
+          if (String(empties.past[0].dims) !== "0,4,6,8") wrong.push(["none", String(empties.past[0].dims)]);
           const failed = await step(session, ids(2, [999, 1]), zeros).then(() => "", String);
           return { wrong, steps, failed };
         """,
@@ -89,7 +92,7 @@ def test_steps_that_hand_arrays_on_give_the_numbers_of_the_whole_text(run: Run, 
 
 
 def test_arrays_that_are_handed_on_take_the_memory_of_the_present_alone(run: Run) -> None:
-    """A past of four rooms of 56 rows takes no place of its own beside what the run makes of it."""
+    """A past of 40 rows takes no place of its own beside what the run makes of it; that is `present` with its spare rows."""
     got = run(
         CACHE
         + """
