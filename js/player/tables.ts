@@ -62,6 +62,7 @@ export interface State {
   readonly axis: number;
 }
 
+/** In the order of what they are told by. */
 export function readStates(words: Int32Array): State[] {
   const { count, at } = table(words, STORAGES);
   const inputs = table(words, INPUTS).at;
@@ -72,7 +73,7 @@ export function readStates(words: Int32Array): State[] {
     const told = Math.floor(flags / 16) - 1;
     found.push({ past: -2 - words[inputs + 3 * told + 2]!, output, told, axis: flags % 16 });
   }
-  return found;
+  return found.sort((a, b) => a.told - b.told);
 }
 
 /** Weights that a Program's storages refer to. */

@@ -171,7 +171,7 @@ class ProgramView:
             if row.kind == OUTPUT and row.flags:
                 told = row.flags // STATE - 1
                 found.append(StateRow(-2 - self.inputs[told].buffer, row.slot, told, row.flags % STATE))
-        return found
+        return sorted(found, key=lambda state: state.told)
 
     @cached_property
     def buffers(self) -> list[BufferRow]:

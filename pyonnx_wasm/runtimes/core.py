@@ -460,7 +460,7 @@ class Core:
     def _arguments(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray | None]
     ) -> tuple[ctypes.Array[c_void_p], ctypes.Array[c_void_p]]:
-        pasts = {state.past for k, state in enumerate(self.states) if self._told[2 * k + 1]}
+        pasts = {state.past for k, state in enumerate(self.states) if self._told[2 * k]}
         presents = {state.output for k, state in enumerate(self.states) if self._told[2 * k]}
         ins = self._read_from.of(inputs, self._input_bytes, pasts)
         outs = self._written_to.of(outputs, self._output_bytes, presents)

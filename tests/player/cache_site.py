@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
+import numpy as np
+from growing import Growing
 from player_site import Run
+
+import pyonnx_wasm
 
 CACHE = """
   const names = ["0_k", "0_v", "1_k", "1_v"];
@@ -80,3 +85,58 @@ def check_steps(run: Run, worker: bool, backend: str) -> None:
         assert "out of range" in got["failed"]
     assert got["written"]
     assert "disposed" in got["disposed"] or "the feed is" in got["disposed"]
+
+
+def check_growing(root: Path, run: Run, backend: str) -> None:
+    """Random models of several pasts, fed now as tensors that stay and now as arrays."""
+    models = []
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        model = Growing(rng)
+        pyonnx_wasm.save(pyonnx_wasm.compile(model.model.SerializeToString(), gpu=backend == "webgpu"), root / f"growing{seed}.ponnx")
+        types = [np.dtype(dtype).name for dtype in model.dtype]
+        models.append({"path": f"growing{seed}.ponnx", "axis": model.axis, "dims": model.dims, "types": types})
+    got = run(
+        CACHE
+        + """
+          const [models, backend] = arg;
+          const made = { float32: Float32Array, int32: Int32Array, int64: BigInt64Array };
+          const wrong = [];
+          let runs = 0;
+          for (const { path, axis, dims, types } of models) {
+            const rows = (k, count) => {
+              const shape = dims[k].map((n, a) => (a === axis[k] ? count : n));
+              const size = shape.reduce((a, b) => a * b);
+              const values = Array.from({ length: size }, () => random(199) - 99);
+              return new Tensor(types[k], made[types[k]].from(types[k] === "int64" ? values.map(BigInt) : values), shape);
+            };
+            const joined = (k, a, b) => {
+              const inner = (dims) => dims.slice(axis[k]).reduce((x, y) => x * y, 1);
+              const [na, nb] = [inner(a.dims), inner(b.dims)];
+              const outer = dims[k].slice(0, axis[k]).reduce((x, y) => x * y, 1);
+              const part = ({ data }, n, i) => [...data.subarray(i * n, (i + 1) * n)];
+              return Array.from({ length: outer }, (_, i) => [...part(a, na, i), ...part(b, nb, i)]).flat();
+            };
+            const preferredOutputLocation = Object.fromEntries(axis.map((_, k) => [`present${k}`, place(backend)]));
+            for (const stays of [true, false]) {
+              const session = await create(path, { executionProviders: [backend], ...(stays && { preferredOutputLocation }) });
+              let pasts = axis.map((_, k) => rows(k, random(9)));
+              for (let i = 0; i < 10; i++) {
+                const more = axis.map((_, k) => rows(k, random(4)));
+                const arrays = [];
+                for (const past of pasts) arrays.push(new Tensor(past.type, (await past.reshape(past.dims).getData()).slice(), past.dims));
+                const fed = pasts.map((past, k) => (random(10) < 3 ? arrays[k] : past));
+                const feeds = Object.fromEntries(axis.flatMap((_, k) => [[`past${k}`, fed[k]], [`x${k}`, more[k]]]));
+                const found = await session.run(feeds);
+                pasts = axis.map((_, k) => found[`present${k}`]);
+                for (const [k, past] of pasts.entries())
+                  if (!same([...(await past.reshape(past.dims).getData())], joined(k, arrays[k], more[k]))) wrong.push([path, stays, i, k]);
+                runs++;
+              }
+            }
+          }
+          return [runs, wrong];
+        """,
+        [models, backend],
+    )
+    assert got == [240, []]

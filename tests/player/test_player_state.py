@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from cache_site import CACHE, check_steps
+from cache_site import CACHE, check_growing, check_steps
 from player_site import Run
 
 pytestmark = pytest.mark.browser
@@ -106,3 +108,7 @@ def test_arrays_that_are_handed_on_take_the_memory_of_the_present_alone(run: Run
     )
     present = 4 * 256 * 4 * (40 + 8) * 8 * 4
     assert got[1] - got[0] < 1.5 * present
+
+
+def test_pasts_of_other_lengths_are_not_taken_for_one_another(player_models: Path, run: Run) -> None:
+    check_growing(player_models, run, "wasm")

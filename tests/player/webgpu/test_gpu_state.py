@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
-from cache_site import CACHE, check_steps
+from cache_site import CACHE, check_growing, check_steps
 from gpu_site import LEDGER
 from player_site import Run
 
@@ -13,6 +15,10 @@ pytestmark = pytest.mark.browser
 @pytest.mark.parametrize("worker", [True, False])
 def test_steps_that_hand_tensors_on_give_the_numbers_of_those_that_hand_arrays_on(run: Run, worker: bool) -> None:
     check_steps(run, worker, "webgpu")
+
+
+def test_pasts_of_other_lengths_are_not_taken_for_one_another(gpu_models: Path, run: Run) -> None:
+    check_growing(gpu_models, run, "webgpu")
 
 
 def test_a_step_makes_no_buffer_and_no_bind_group(run: Run) -> None:
