@@ -1,6 +1,8 @@
 # Every target sets up what it needs and does nothing twice. `make help` lists them.
 PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 python3.11,$(if $(shell $(p) -c 'import sys; print(int(sys.version_info >= (3, 11)))' 2>/dev/null | grep 1),$(p))))
 BIN := .venv/bin
+# What is downloaded does not wait for what is compiled.
+MAKEFLAGS += --jobs=3
 export PLAYWRIGHT_SKIP_VALIDATE_HOST_REQUIREMENTS := 1
 export npm_config_fund := false
 export npm_config_audit := false

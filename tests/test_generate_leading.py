@@ -168,6 +168,14 @@ def test_foretold_tokens_are_chosen_by_the_largest_too(draft: str, folder: Path,
         assert text.ids == plain["ids"], how
 
 
+def on(backend: str, asked: dict[str, Any], want: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is asked of a backend and awaited: of a GPU, which is one of software here, half the texts."""
+    if backend not in ("gpu", "webgpu"):
+        return asked, want
+    fewer = {"together": asked["together"][::2], "beams": asked["beams"][:1], "settings": asked["settings"][:9]}
+    return asked | fewer, {"together": want["together"][::2], "beams": want["beams"][:1], "texts": want["texts"][:9]}
+
+
 def javascript(asked: dict[str, Any]) -> dict[str, Any]:
     def named(how: dict[str, Any]) -> dict[str, Any]:
         return {NAMES.get(k, k): v for k, v in how.items()}
@@ -183,7 +191,7 @@ def fewer(found: dict[str, Any], plain: dict[str, Any], alone: bool = True) -> N
     assert all(a < b / 5 for a, b in zip(some[:3], every[:3], strict=True))
     assert some[3] <= 16 * (LIMIT + 1)
     if alone:  # caches that are laid together are not counted
-        assert found["together"][2]["bytes"] <= 16 * len(PROMPTS) * (LIMIT + 1)
+        assert found["together"][-1]["bytes"] <= 16 * len(PROMPTS) * (LIMIT + 1)
     assert sum(some) < 0.6 * sum(every)
     assert found["together"][0]["bytes"] < plain["together"][0]["bytes"] / 2
     assert all(f["bytes"] < p["bytes"] for f, p in zip(found["beams"], plain["beams"], strict=True))
@@ -210,6 +218,7 @@ def count(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
 def test_the_same_texts_in_python(
     backend: str, folder: Path, asked: dict[str, Any], want: dict[str, Any], count: Callable[[], int]
 ) -> None:
+    asked, want = on(backend, asked, want)
     found = {name: written(Generator(folder / name, False, providers=[backend]), asked, count) for name in LARGEST}
     for each in found.values():
         alike(each, found["plain.ponnx"], want)
@@ -252,6 +261,7 @@ PAGE = """async ([name, backend, asked]) => {
 def test_the_same_texts_in_a_page(
     backend: str, browser_type: BrowserType, folder: Path, asked: dict[str, Any], want: dict[str, Any], tmp_path: Path
 ) -> None:
+    asked, want = on(backend, asked, want)
     (tmp_path / "index.html").write_text('<!doctype html><link rel="icon" href="data:," />')
     browser = browser_type.launch(**chromium.launch_options(webgpu=backend == "webgpu"))
     with Server({"/": tmp_path, "/models": folder, "/tests": TESTS, "/player": PLAYER}) as server:

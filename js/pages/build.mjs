@@ -31,5 +31,5 @@ await build({
 });
 await cp(join(here, "../dist"), join(target, "player"), {
   recursive: true,
-  filter: (path) => !/\.d\.m?ts$/.test(path),
+  filter: (path) => !/\.(d\.m?ts|whl)$/.test(path),
 });

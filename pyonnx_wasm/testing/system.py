@@ -6,6 +6,10 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
 
 
 def apt(packages: tuple[str, ...], what: str) -> bool:
@@ -18,8 +22,19 @@ def apt(packages: tuple[str, ...], what: str) -> bool:
         return False
     print(f"Installing {what}: {', '.join(packages)}", flush=True)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    _quietly(["apt-get", "update", "-qq"], environment)  # what is not up to date fails below
-    return _quietly(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], environment)
+    with _alone():
+        _quietly(["apt-get", "update", "-qq"], environment)  # what is not up to date fails below
+        return _quietly(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], environment)
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """One process at a time: apt fails where another one runs, and `make` installs several things at once."""
+    import fcntl  # Windows, which has no apt, has none
+
+    with Path(tempfile.gettempdir(), "pyonnx-wasm-apt.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
 
 
 def _quietly(command: list[str], environment: dict[str, str]) -> bool:
