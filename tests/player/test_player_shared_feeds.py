@@ -1,10 +1,11 @@
 """Feeds that a page writes into the core's memory, where it is isolated: what it gives stays what it was when it gave it."""
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
-from cache_site import CACHE, check_steps
+from cache_site import CACHE, check_growing, check_steps
 from player_site import Run
 
 pytestmark = pytest.mark.browser
@@ -164,6 +165,10 @@ def test_what_the_core_holds_and_must_copy_may_move_the_place_of_an_input(open_p
 
 def test_a_decoders_steps(open_page: Callable[..., Run]) -> None:
     check_steps(open_page(True), True, "wasm")
+
+
+def test_pasts_of_other_lengths_are_not_taken_for_one_another(player_models: Path, open_page: Callable[..., Run]) -> None:
+    check_growing(player_models, open_page(True), "wasm")
 
 
 def test_random_runs_give_the_numbers_of_a_page_that_shares_nothing(open_page: Callable[..., Run]) -> None:
