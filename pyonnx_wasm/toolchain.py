@@ -412,10 +412,10 @@ def generator() -> Path:
 
 
 @contextmanager
-def alone() -> Iterator[None]:
-    """Keeps a second build of this checkout waiting until the first is done."""
+def alone(what: str = "build") -> Iterator[None]:
+    """Keeps others of this checkout that would do the same waiting until it is done."""
     BUILD.mkdir(parents=True, exist_ok=True)
-    with open(BUILD / ".lock", "w") as lock:
+    with open(BUILD / f".{what}.lock", "w") as lock:
         if sys.platform == "win32":
             import msvcrt
 

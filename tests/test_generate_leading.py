@@ -172,8 +172,8 @@ def on(backend: str, asked: dict[str, Any], want: dict[str, Any]) -> tuple[dict[
     """What is asked of a backend and awaited: of a GPU, which is one of software here, half the texts."""
     if backend not in ("gpu", "webgpu"):
         return asked, want
-    fewer = {"together": asked["together"][::2], "beams": asked["beams"][:1], "settings": asked["settings"][:9]}
-    return asked | fewer, {"together": want["together"][::2], "beams": want["beams"][:1], "texts": want["texts"][:9]}
+    some = {"together": asked["together"][::2], "beams": asked["beams"][:1], "settings": asked["settings"][:9]}
+    return asked | some, {"together": want["together"][::2], "beams": want["beams"][:1], "texts": want["texts"][:9]}
 
 
 def javascript(asked: dict[str, Any]) -> dict[str, Any]:

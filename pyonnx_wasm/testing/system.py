@@ -6,10 +6,8 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+
+from .. import toolchain
 
 
 def apt(packages: tuple[str, ...], what: str) -> bool:
@@ -22,19 +20,9 @@ def apt(packages: tuple[str, ...], what: str) -> bool:
         return False
     print(f"Installing {what}: {', '.join(packages)}", flush=True)
     environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
-    with _alone():
+    with toolchain.alone("apt"):  # which fails where another one runs, and `make` installs several things at once
         _quietly(["apt-get", "update", "-qq"], environment)  # what is not up to date fails below
         return _quietly(["apt-get", "install", "-y", "-qq", "--no-install-recommends", *packages], environment)
-
-
-@contextmanager
-def _alone() -> Iterator[None]:
-    """One process at a time: apt fails where another one runs, and `make` installs several things at once."""
-    import fcntl  # Windows, which has no apt, has none
-
-    with Path(tempfile.gettempdir(), "pyonnx-wasm-apt.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _quietly(command: list[str], environment: dict[str, str]) -> bool:

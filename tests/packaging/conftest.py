@@ -1,15 +1,15 @@
 """The npm package as users get it: its tarball, other runtimes, bundlers. What is installed for this stays in build/packages."""
 
-import fcntl
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+from pyonnx_wasm import toolchain
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
@@ -17,23 +17,15 @@ BUILD = ROOT / "build" / "packages"
 INSTALL_SECONDS = 300
 
 
-@contextmanager
-def alone() -> Iterator[None]:
-    """One process of a test run at a time."""
-    BUILD.mkdir(parents=True, exist_ok=True)
-    with (BUILD / ".lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
-
-
 @pytest.fixture(scope="session")
 def published() -> Path:
     """The folder that is published, made once in a test run."""
     run = os.environ.get("PYTEST_XDIST_TESTRUNUID", str(os.getpid()))
-    with alone():
+    with toolchain.alone("packages"):
         made = BUILD / ".published"
         if not made.exists() or made.read_text() != run:
             subprocess.run(["node", "js/pack.mjs"], cwd=ROOT, check=True, env=os.environ | {"PYTHON": sys.executable})
+            made.parent.mkdir(parents=True, exist_ok=True)
             made.write_text(run)
     return ROOT / "build" / "npm"
 
@@ -43,7 +35,7 @@ def install(name: str) -> Path:
     folder = BUILD / name
     wanted = HERE / name / "package.json"
     done = folder / ".installed"
-    with alone():
+    with toolchain.alone("packages"):
         if done.exists() and done.read_text() == wanted.read_text():
             return folder
         folder.mkdir(parents=True, exist_ok=True)
