@@ -1,6 +1,7 @@
 // Columns of groups (nbits/groups.h) of few rows. Groups that lie far apart are read side by side: memory answers several runs sooner than
 // one, as it waits for the addresses of each page.
 #pragma once
+#include "nbits/pairs.h"
 #include "nbits/shorts.h"
 
 #if defined(PWX_GROUPS)
@@ -20,8 +21,7 @@ struct DigitSums {
   }
   template <int DIGITS> static DigitSums pairs(bool half) {
     if (half) return {pair_sums<SET / 2, 1, DIGITS, 2>, nullptr, SET / 2};
-    constexpr int G = W > 4 ? SET : SET / 2;
-    return {pair_sums<G, 1, DIGITS>, pair_sums<G / 2, 2, DIGITS>, G};
+    return {pair_sums<SET, 1, DIGITS>, pair_sums<SET / 2, 2, DIGITS>, SET};
   }
   static DigitSums of(int digits, isize bits, isize block) {
     const bool half = block % 32 != 0;

@@ -1,5 +1,5 @@
 // Groups of codes of 4 or 8 bits (nbits/groups.h) against few rows: each number of a row is given as signed bytes, its digits in base 256,
-// whose products with four codes of each column of a group are summed by one instruction; or with two, in 16 bits.
+// whose products with four codes of each column of a group are summed by one instruction.
 #pragma once
 #include "nbits/groups.h"
 
@@ -33,28 +33,15 @@ inline Bytes shifted(Bytes v) { return wasm_u16x8_shr(v, 4); }
 inline VI digit_dot(VI sum, Bytes codes, int32_t digits) {
   return (VI)wasm_i32x4_relaxed_dot_i8x16_i7x16_add(wasm_i32x4_splat(digits), codes, (v128_t)sum);
 }
-// Lanes of sums of two products in 16 bits, and what two of them are together.
-inline Bytes pair_dot(Bytes sum, Bytes codes, int32_t digits) {
-  return wasm_i16x8_add(sum, wasm_i16x8_relaxed_dot_i8x16_i7x16(wasm_i32x4_splat(digits), codes));
-}
-inline VI pairs_added(Bytes sum) { return (VI)wasm_i32x4_extadd_pairwise_i16x8(sum); }
 inline Words4 sums_of_fours(Digits16 v) { return (Words4)wasm_i32x4_extadd_pairwise_i16x8(wasm_i16x8_extadd_pairwise_i8x16((v128_t)v)); }
 #elif defined(__AVX512F__)
 inline Bytes low_nibbles() { return _mm512_set1_epi8(15); }
 inline Bytes shifted(Bytes v) { return _mm512_srli_epi16(v, 4); }
 PWX_QUADS inline VI digit_dot(VI sum, Bytes codes, int32_t digits) { return (VI)_mm512_dpbusd_epi32((__m512i)sum, codes, _mm512_set1_epi32(digits)); }
-inline Bytes pair_dot(Bytes sum, Bytes codes, int32_t digits) {
-  return _mm512_add_epi16(sum, _mm512_maddubs_epi16(codes, _mm512_set1_epi32(digits)));
-}
-inline VI pairs_added(Bytes sum) { return (VI)_mm512_madd_epi16(sum, _mm512_set1_epi16(1)); }
 #else
 inline Bytes low_nibbles() { return _mm256_set1_epi8(15); }
 inline Bytes shifted(Bytes v) { return _mm256_srli_epi16(v, 4); }
 PWX_QUADS inline VI digit_dot(VI sum, Bytes codes, int32_t digits) { return (VI)_mm256_dpbusd_avx_epi32((__m256i)sum, codes, _mm256_set1_epi32(digits)); }
-inline Bytes pair_dot(Bytes sum, Bytes codes, int32_t digits) {
-  return _mm256_add_epi16(sum, _mm256_maddubs_epi16(codes, _mm256_set1_epi32(digits)));
-}
-inline VI pairs_added(Bytes sum) { return (VI)_mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
 #endif
 #if !defined(__wasm__)
 inline Words4 sums_of_fours(Digits16 v) {
@@ -117,10 +104,19 @@ struct DigitRows {
   }
 };
 
-// Adds products of M rows with G groups to `total`, WORDS of eight codes of each column at a time. PAIRED: of codes of 4 bits, sums of two
-// products are summed in 16 bits; 8 of them, those of four words, are at most 8 * 2 * 15 * 128.
-template <int G, int M, int DIGITS, int BITS, int WORDS, bool PAIRED>
-[[gnu::always_inline]] inline void sum_groups(const Weights& w, const Group* groups, const DigitRows& rows, VF* total) {
+// Of a word of eight codes of each column of a group, the first four of each or the others, a byte each. Words of codes of 4 bits are read
+// for both: kept, they would be stored and read for want of registers.
+template <int BITS> [[gnu::always_inline]] inline Bytes some_codes(const char*& codes, int word, int part, Bytes mask) {
+  const isize at = (BITS == 8 ? 2 * word + part : word) * int(sizeof(Bytes));
+  if (FETCHES && (BITS == 8 || !part)) fetch(codes + at + AHEAD_OF_GROUPS);
+  pin(codes);
+  const Bytes all = load_as<Bytes>(codes + at);
+  return BITS == 8 ? all : (part ? shifted(all) : all) & mask;
+}
+
+// Adds products of M rows with G groups to `total`, WORDS of eight codes of each column at a time.
+template <int G, int M, int DIGITS, int BITS, int WORDS = 4>
+[[gnu::noinline]] PWX_QUADS void quad_sums(const Weights& w, const Group* groups, const DigitRows& rows, VF* total) {
   typedef int32_t Quad __attribute__((may_alias));
   const Bytes mask = low_nibbles();
   const Halves wide;
@@ -149,42 +145,22 @@ template <int G, int M, int DIGITS, int BITS, int WORDS, bool PAIRED>
         for (int g = 0; g < G; g++) acc[g][i][d] = splat_i(begin[i * apart * DIGITS + d]);
     isize left = block;
     do {
-      [[maybe_unused]] Bytes pairs[G][M][DIGITS] = {};
 #pragma unroll
-      for (int word = 0; word < WORDS; word++) {
-        Bytes taken[G][2];
+      for (int word = 0; word < WORDS; word++)
 #pragma unroll
-        for (int g = 0; g < G; g++) {
-          if (FETCHES) fetch(codes[g] + word * (BITS / 4) * sizeof(Bytes) + AHEAD_OF_GROUPS);
-          if (FETCHES && BITS == 8) fetch(codes[g] + (2 * word + 1) * sizeof(Bytes) + AHEAD_OF_GROUPS);
-          if (BITS == 4) {
-            const Bytes all = load_as<Bytes>(codes[g] + word * sizeof(Bytes));
-            taken[g][0] = all & mask, taken[g][1] = shifted(all) & mask;
-          } else {
-            taken[g][0] = load_as<Bytes>(codes[g] + 2 * word * sizeof(Bytes)), taken[g][1] = load_as<Bytes>(codes[g] + (2 * word + 1) * sizeof(Bytes));
-          }
-        }
+        for (int p = 0; p < 2; p++) {
+          Bytes taken[G];
 #pragma unroll
-        for (int i = 0; i < M; i++)
+          for (int g = 0; g < G; g++) taken[g] = some_codes<BITS>(codes[g], word, p, mask);
 #pragma unroll
-          for (int p = 0; p < 2; p++)
+          for (int i = 0; i < M; i++)
 #pragma unroll
             for (int d = 0; d < DIGITS; d++) {
               const int32_t digits = a[i][(word * 2 + p) * DIGITS + d];
 #pragma unroll
-              for (int g = 0; g < G; g++) {
-                if constexpr (PAIRED) pairs[g][i][d] = pair_dot(pairs[g][i][d], taken[g][p], digits), pin(pairs[g][i][d]);
-                else acc[g][i][d] = digit_dot(acc[g][i][d], taken[g][p], digits), pin(acc[g][i][d]);
-              }
+              for (int g = 0; g < G; g++) acc[g][i][d] = digit_dot(acc[g][i][d], taken[g], digits), pin(acc[g][i][d]);
             }
-      }
-      if constexpr (PAIRED)
-#pragma unroll
-        for (int g = 0; g < G; g++)
-#pragma unroll
-          for (int i = 0; i < M; i++)
-#pragma unroll
-            for (int d = 0; d < DIGITS; d++) acc[g][i][d] += pairs_added(pairs[g][i][d]);
+        }
 #pragma unroll
       for (int i = 0; i < M; i++) {
         a[i] += 2 * WORDS * DIGITS;
@@ -222,15 +198,6 @@ template <int G, int M, int DIGITS, int BITS, int WORDS, bool PAIRED>
   for (int g = 0; g < G; g++)
 #pragma unroll
     for (int i = 0; i < M; i++) total[g * M + i] = sums[g][i];
-}
-
-template <int G, int M, int DIGITS, int BITS, int WORDS = 4>
-[[gnu::noinline]] PWX_QUADS void quad_sums(const Weights& w, const Group* groups, const DigitRows& rows, VF* total) {
-  sum_groups<G, M, DIGITS, BITS, WORDS, false>(w, groups, rows, total);
-}
-template <int G, int M, int DIGITS, int WORDS = 4>
-[[gnu::noinline]] void pair_sums(const Weights& w, const Group* groups, const DigitRows& rows, VF* total) {
-  sum_groups<G, M, DIGITS, 4, WORDS, true>(w, groups, rows, total);
 }
 
 // What shifts take off the products of m rows with a group.
