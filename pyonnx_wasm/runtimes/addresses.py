@@ -22,6 +22,10 @@ def pointers(arrays: Sequence[np.ndarray | None]) -> ctypes.Array[c_void_p]:
     return (c_void_p * len(arrays))(*(None if a is None else a.__array_interface__["data"][0] for a in arrays))
 
 
+_Seen = tuple[weakref.ref[np.ndarray] | None, int, int]
+_NOTHING: _Seen = None, 0, 0
+
+
 class Addresses:
     """Of the inputs, or of the outputs, of one core.
 
@@ -35,7 +39,7 @@ class Addresses:
 
     def __init__(self, what: str, written: bool = False) -> None:
         self.what, self.written = what, written
-        self._known: dict[int, tuple[weakref.ref[np.ndarray], int, int]] = {}  # an array, its bytes, its address
+        self._known: dict[int, _Seen] = {}  # an array, its bytes, its address
 
     def of(self, arrays: Sequence[np.ndarray | None], sizes: Sequence[int], held: Collection[int]) -> list[int | None]:
         """The addresses of contiguous arrays of these bytes; those that are ``held`` lie in a room, of which a run may read the beginning.
@@ -45,20 +49,21 @@ class Addresses:
         """
         _count(self.what, arrays, sizes)
         found: list[int | None] = []
+        known = self._known
         for i, (array, size) in enumerate(zip(arrays, sizes, strict=True)):
             if array is None:
                 found.append(None)
                 continue
-            known = self._known.get(i) if i in held else None
-            if known is None or known[0]() is not array:
-                known = self._looked_at(i, array, size, i in held)
-            nbytes = known[1]
-            if nbytes != size and (nbytes < size or i not in held or self.written):
+            in_room = i in held
+            seen, nbytes, address = known[i] if in_room and i in known else _NOTHING
+            if seen is None or seen() is not array:
+                _, nbytes, address = self._looked_at(i, array, size, in_room)
+            if nbytes != size and (nbytes < size or not in_room or self.written):
                 raise _unfit(self.what, i, array, size)
-            found.append(known[2])
+            found.append(address)
         return found
 
-    def _looked_at(self, i: int, array: np.ndarray, size: int, in_room: bool) -> tuple[weakref.ref[np.ndarray], int, int]:
+    def _looked_at(self, i: int, array: np.ndarray, size: int, in_room: bool) -> _Seen:
         if not array.flags.c_contiguous:
             raise _unfit(self.what, i, array, size)
         if self.written and not array.flags.writeable:

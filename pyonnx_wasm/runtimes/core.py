@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Sequence
 from ctypes import POINTER, byref, c_char, c_int32, c_int64, c_size_t, c_void_p
 from functools import cache
+from itertools import accumulate, compress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -134,6 +135,24 @@ def open_library(path: Path) -> ctypes.CDLL:
     return lib
 
 
+class _Span(NamedTuple):
+    """Where among the dims of all tensors those of one are, and the bits of its elements."""
+
+    begin: int
+    end: int
+    bits: int
+
+
+def _spans(rows: Sequence[Any]) -> list[_Span]:
+    ends = list(accumulate(row.rank for row in rows))
+    return [_Span(end - row.rank, end, DType(row.dtype).bits) for end, row in zip(ends, rows, strict=True)]
+
+
+def _bytes_of(dims: Sequence[int], spans: Sequence[_Span]) -> list[int]:
+    """Those of each tensor."""
+    return [(math.prod(dims[begin:end]) * bits + 7) // 8 for begin, end, bits in spans]
+
+
 class _Sizes(NamedTuple):
     """What follows from the dims of the last binding, where it hangs on nothing else."""
 
@@ -191,12 +210,15 @@ class Core:
         self._may_be_long = self.view.count("stages") > 1  # what later stages and loops take shows in the run
         self._brief = LONG - 1  # operations that take less than BRIEF, as far as runs have shown
         self.states = self.view.states
-        self._inputs = [(DType(row.dtype).bits, row.rank) for row in self.view.inputs[: self.view.count("inputs") - len(self.states)]]
-        self._outputs = [(DType(row.dtype).bits, row.rank) for row in self.view.outputs]
-        self._growing = {state.output: (state.axis, 2 * k) for k, state in enumerate(self.states)}
+        self._inputs = _spans(self.view.inputs[: self.view.count("inputs") - len(self.states)])
+        self._outputs = _spans(self.view.outputs)
+        self._growing = [(self._outputs[state.output].begin + state.axis, 2 * k) for k, state in enumerate(self.states)]
         self._read_from, self._written_to = Addresses("input"), Addresses("output", written=True)
         self._told = [0] * 2 * len(self.states)
-        self._dims = (c_int64 * (sum(rank for _, rank in self._inputs) + len(self._told)))()
+        self._in_rooms: list[bool] = []  # of the states, which have room
+        self._pasts: set[int] = set()  # and their inputs and outputs
+        self._presents: set[int] = set()
+        self._dims = (c_int64 * (sum(span.end - span.begin for span in self._inputs) + len(self._told)))()
         self._input_bytes: list[int] = []
         self._output_bytes: list[int] = []
         self._shapes: list[tuple[int, ...] | None] = []
@@ -230,7 +252,7 @@ class Core:
         sizes = (*dims, *self._told)
         self._dims[:] = list(sizes)
         known = self._known if self._known is not None and self._known.sizes == sizes else None
-        input_bytes = known.input_bytes if known else self._bytes_of(dims)
+        input_bytes = known.input_bytes if known else _bytes_of(dims, self._inputs)
         if inputs:
             demand("input", inputs, input_bytes)
         self._input_bytes, self._output_bytes = [], []
@@ -245,29 +267,17 @@ class Core:
             self._known = _Sizes(sizes, input_bytes, self._shapes, self._output_bytes)
         return self._shapes
 
-    def _bytes_of(self, dims: Sequence[int]) -> list[int]:
-        """Those of each input."""
-        at, found = 0, []
-        for bits, rank in self._inputs:
-            found.append((math.prod(dims[at : at + rank]) * bits + 7) // 8)
-            at += rank
-        return found
-
     def _read_shapes(self) -> None:
-        count = sum(rank for _, rank in self._outputs)
+        count = self._outputs[-1].end if self._outputs else 0
         out = tuple(self._lib.pwx_output_dims(self._handle)[:count])
-        all_known, at = min(out, default=0) >= 0, 0
-        shapes: list[tuple[int, ...] | None] = []
-        sizes: list[int] = []
-        for i, (bits, rank) in enumerate(self._outputs):
-            shape = out[at : at + rank]
-            shapes.append(shape if all_known or min(shape, default=0) >= 0 else None)
-            if i in self._growing:
-                axis, k = self._growing[i]
-                shape = (*shape[:axis], max(shape[axis], self._told[k]), *shape[axis + 1 :])
-            sizes.append((math.prod(shape) * bits + 7) // 8)
-            at += rank
-        self._shapes, self._output_bytes = shapes, sizes
+        whole = list(out)  # with the rows that there is room for
+        for at, k in self._growing:
+            if self._told[k] > whole[at]:
+                whole[at] = self._told[k]
+        shapes: list[tuple[int, ...] | None] = [out[begin:end] for begin, end, _ in self._outputs]
+        if min(out, default=0) < 0:
+            shapes = [None if shape and min(shape) < 0 else shape for shape in shapes]
+        self._shapes, self._output_bytes = shapes, _bytes_of(whole, self._outputs)
 
     def run(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray] | list[np.ndarray | None], more: Allocate | None = None
@@ -460,10 +470,13 @@ class Core:
     def _arguments(
         self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray | None]
     ) -> tuple[ctypes.Array[c_void_p], ctypes.Array[c_void_p]]:
-        pasts = {state.past for k, state in enumerate(self.states) if self._told[2 * k]}
-        presents = {state.output for k, state in enumerate(self.states) if self._told[2 * k]}
-        ins = self._read_from.of(inputs, self._input_bytes, pasts)
-        outs = self._written_to.of(outputs, self._output_bytes, presents)
+        in_rooms = [room > 0 for room in self._told[::2]]
+        if in_rooms != self._in_rooms:
+            self._in_rooms = in_rooms
+            self._pasts = {state.past for state in compress(self.states, in_rooms)}
+            self._presents = {state.output for state in compress(self.states, in_rooms)}
+        ins = self._read_from.of(inputs, self._input_bytes, self._pasts)
+        outs = self._written_to.of(outputs, self._output_bytes, self._presents)
         return (c_void_p * (len(ins) + len(self.states)))(*ins), (c_void_p * len(outs))(*outs)
 
     def _check(self, code: int) -> None:

@@ -72,9 +72,9 @@ class Held:
 
     __slots__ = ("room", "rows", "shape")
 
-    def __init__(self, room: Room, rows: int) -> None:
+    def __init__(self, room: Room, rows: int, shape: Shape | None = None) -> None:
         self.room, self.rows = room, rows
-        self.shape: Shape = (*room.shape[: room.axis], rows, *room.shape[room.axis + 1 :])
+        self.shape: Shape = (*room.shape[: room.axis], rows, *room.shape[room.axis + 1 :]) if shape is None else shape
 
     @property
     def ndim(self) -> int:
@@ -126,15 +126,12 @@ class Keeper:
             empty: makes the arrays of what does not stay.
         """
         inputs = [given.array() if isinstance(given, Held) and i not in self._pasts else given for i, given in enumerate(inputs)]
-        rooms: list[Room | None] = []
-        taken_rooms: set[int] = set()
-        for state in self.states:
-            rooms.append(self._newest(state, inputs[state.past], taken_rooms))
+        rooms = self._newest(inputs)
         contents = [given if isinstance(given, np.ndarray) else None for given in inputs]
         bound = core.bind(dims, contents, self._told(rooms, inputs))
         changed = False
-        for k, state in enumerate(self.states):
-            room, shape = rooms[k], bound[state.output]
+        for k, (state, room) in enumerate(zip(self.states, rooms, strict=True)):
+            shape = bound[state.output]
             short = room is not None and shape is not None and shape[state.axis] > room.shape[state.axis]
             if room is not None and shape is not None and not short:
                 continue
@@ -146,31 +143,38 @@ class Keeper:
                 changed = changed or room is not None
         if changed:
             bound = core.bind(dims, contents, self._told(rooms, inputs))
-        taken = {state.output: room for state, room in zip(self.states, rooms, strict=True) if room is not None}
-        outputs: list[Any] = [None if shape is None or i in taken else empty(i, shape) for i, shape in enumerate(bound)]
-        for i, room in taken.items():
-            outputs[i] = room.memory
-        in_place = {state.past: room.memory for state, room in zip(self.states, rooms, strict=True) if room is not None}
-        core.run([in_place[i] if isinstance(given, Held) else given for i, given in enumerate(inputs)], outputs, empty)
-        for state in self.states:
-            into = taken.get(state.output)
-            if into is not None:
-                rows = bound[state.output][state.axis]
-                if state.output in keep:
-                    outputs[state.output], into.rows = Held(into, rows), rows
-                else:
-                    outputs[state.output] = into.array(rows) if state.output in wanted else None
+        taken = [(state, room) for state, room in zip(self.states, rooms, strict=True) if room is not None]
+        outputs: list[Any] = [None] * len(bound)
+        for state, room in taken:
+            outputs[state.output] = room.memory
+            if isinstance(inputs[state.past], Held):
+                inputs[state.past] = room.memory
+        for i, shape in enumerate(bound):
+            if shape is not None and outputs[i] is None:
+                outputs[i] = empty(i, shape)
+        core.run(inputs, outputs, empty)
+        for state, room in taken:
+            shape = bound[state.output]
+            rows = shape[state.axis]
+            if state.output in keep:
+                outputs[state.output], room.rows = Held(room, rows, shape), rows
+            else:
+                outputs[state.output] = room.array(rows) if state.output in wanted else None
         return outputs
 
-    def _newest(self, state: StateRow, given: Any, before: set[int]) -> Room | None:
-        """The room of what is fed, where the run may go on in it: nothing was appended since, and nothing else in this run does."""
-        if not isinstance(given, Held):
-            return None
-        room = given.room
-        if room.owner is not self or room.axis != state.axis or given.rows != room.rows or id(room) in before:
-            return None
-        before.add(id(room))
-        return room
+    def _newest(self, inputs: Sequence[Any]) -> list[Room | None]:
+        """By state the room of what is fed, where a run may go on in it: nothing was appended since, and nothing else in the run does."""
+        rooms: list[Room | None] = []
+        before: set[int] = set()
+        for state in self.states:
+            given = inputs[state.past]
+            room: Room | None = given.room if isinstance(given, Held) else None
+            if room is None or room.owner is not self or room.axis != state.axis or given.rows != room.rows or id(room) in before:
+                rooms.append(None)
+                continue
+            before.add(id(room))
+            rooms.append(room)
+        return rooms
 
     def _placed(self, state: StateRow, shape: Shape, given: Any) -> Room:
         """A room of its own for an output, with the past in it where that was held."""

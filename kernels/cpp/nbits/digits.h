@@ -10,7 +10,7 @@ namespace nbits {
 // Groups that are read side by side, each from one end to the other: a processor fetches long runs ahead by itself, and WebAssembly cannot ask
 // it to. Threads take as many.
 constexpr int SET = 4;
-constexpr isize AHEAD_OF_GROUPS = 2048;  // bytes of a group's codes, where memory can be asked for them
+constexpr isize AHEAD_OF_GROUPS = 512;  // bytes of a group's codes, where memory can be asked for them
 
 using qgemm::Bytes;
 typedef int8_t Digits16 __attribute__((ext_vector_type(16)));
