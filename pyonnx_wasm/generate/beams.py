@@ -11,7 +11,7 @@ import numpy as np
 from .cache import Decoder
 from .leading import Leading
 from .loop import Row, Rows, needed, read, without
-from .sampling import damaged
+from .sampling import damaged, largest
 from .several import Joined, many
 
 Array = np.ndarray[Any, Any]
@@ -74,7 +74,7 @@ class Search:
         while True:
             tokens, sums = zip(*(_continued(row, self._never, score) for row, score in zip(rows, scores, strict=True)), strict=True)
             ends = np.cumsum([len(part) for part in sums])
-            best = np.argsort(-np.concatenate(sums), kind="stable")[: self.some]
+            best = largest(np.concatenate(sums), self.some)
             # What is not among a row's leading logits is behind the last of these: it matters where that is not the last of the best.
             early = best[: self.some - 1]
             short = [i for i, part in enumerate(sums) if not len(part) or ends[i] - 1 in early]

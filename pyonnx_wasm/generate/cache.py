@@ -231,7 +231,7 @@ def rows(values: Mapping[str, OrtValue], words: int | None, last: Callable[[Arra
 
     def logits() -> Array:
         assert whole is not None
-        return last(whole.numpy()).astype(np.float32)
+        return last(whole.numpy()).astype(np.float32, copy=False)
 
     return list(logits()) if told is None else rows_of(last(told.numpy()), words, lambda i: logits()[i])
 

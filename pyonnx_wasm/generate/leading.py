@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .sampling import Sampling, damaged, drawn, penalised, uniform
+from .sampling import Sampling, damaged, drawn, drawn_of_more, penalised, uniform
 
 Array = np.ndarray[Any, Any]
 
@@ -100,7 +100,7 @@ def choose(few: Leading, how: Sampling, seed: int, position: int, before: Iterab
         return int(ids[drawn(some, how, at)])
     if penalty < 1:
         return None
-    place = _drawn(values[:count], *_total(few, values, count, how), how, at)
+    place = drawn_of_more(values[:count], *_total(few, values, count, how), how, at)
     return None if place is None else int(ids[place])
 
 
@@ -125,22 +125,3 @@ def _total(few: Leading, values: Array, count: int, how: Sampling) -> tuple[floa
         low = 0.0 if how.repetition_penalty != 1 or few.never or least_s == 0 else min(sides[0])
     most = (sure + more + high) * (1 + 1e-9)
     return (sure if how.top_k else max(sure, (sure + more + low) * (1 - 1e-9))), most
-
-
-def _drawn(values: Array, low: float, high: float, how: Sampling, at: float) -> int | None:
-    """As :func:`.sampling.drawn` of more than ``values``, the largest, where the sum of all powers is ``low`` to ``high``; None where it
-    hangs on the others."""
-    if not np.isfinite([low, high]).all():
-        return None
-    n = len(values)
-    powers = np.exp((values - values[0]) / how.temperature)
-    sums = np.cumsum(powers)
-    likely = int(np.count_nonzero(powers >= how.min_p * powers[0]))
-    enough = [n + 1 if how.top_p == 1 else int(np.searchsorted(sums, how.top_p * total)) + 1 for total in (low, high)]
-    least, most = min(enough[0], likely), min(enough[1], likely if likely < n else n + 1)
-    smallest = max(sums[-1], how.top_p * low) if how.min_p == 0 and enough[0] > n else sums[least - 1]
-    largest = sums[most - 1] if most <= n else high
-    first, last = (int(np.searchsorted(sums, at * total, side="right")) for total in (smallest, largest))
-    if least == most <= n:
-        return min(first, most - 1)
-    return first if first == last and first < least else None

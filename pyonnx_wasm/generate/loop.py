@@ -11,7 +11,7 @@ import numpy as np
 
 from . import leading
 from .leading import Leading
-from .sampling import Sampling, choose, probabilities
+from .sampling import Sampling, choose, largest, share
 
 Array = np.ndarray[Any, Any]
 Row = Array | Leading  # the logits of one token, [vocabulary], or the largest of them
@@ -239,9 +239,9 @@ def told(token: int, text: str, row: Row, likely: int, never: tuple[int, ...]) -
         if row.whole or len(ids) >= likely:
             return Token(token, text, row.share(token), tuple((int(i), row.share(i)) for i in ids[:likely]))
         row = row.every()
-    shares = probabilities(row)
-    first = np.argsort(-without(row, never), kind="stable")[:likely] if likely else ()
-    return Token(token, text, float(shares[token]), tuple((int(i), float(shares[i])) for i in first))
+    first = [int(i) for i in largest(without(row, never), likely)] if likely else []
+    of, *shares = share(row, [token, *first])
+    return Token(token, text, of, tuple(zip(first, shares, strict=True)))
 
 
 def without(logits: Array, tokens: Sequence[int]) -> Array:

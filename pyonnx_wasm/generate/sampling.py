@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +10,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 _MASK = (1 << 32) - 1
+FIRST = 256  # of all tokens, of which most likely one is drawn: sorting all takes longer than making their logits
 
 
 @dataclass(frozen=True)
@@ -76,6 +77,39 @@ def probabilities(logits: Array) -> Array:
     return shares
 
 
+def share(logits: Array, ids: Sequence[int]) -> list[float]:
+    """The probabilities of some, to 1e-6 of each; a token has as many logits as there are words, and float32 is enough to sum their powers.
+
+    Raises:
+        FloatingPointError: as :func:`probabilities`.
+    """
+    most = logits.max()
+    if not most > -np.inf:
+        raise damaged()
+    if most == np.inf:
+        return [float(x) for x in probabilities(logits)[list(ids)]]
+    total = float(np.exp(logits - most, dtype=np.float32).sum(dtype=np.float64))
+    return [float(np.exp(np.float64(logits[i]) - np.float64(most))) / total for i in ids]
+
+
+def largest(values: Array, count: int) -> Array:
+    """The places of so many of the largest, the largest first, of equals the first."""
+    if count >= len(values):
+        return _sorted(values) if values.dtype == np.float32 else np.argsort(-values, kind="stable")
+    least = np.partition(values, len(values) - count)[len(values) - count]
+    some = np.flatnonzero(values >= least)
+    return some[np.argsort(-values[some], kind="stable")][:count]
+
+
+def _sorted(values: Array) -> Array:
+    """The places of all, the largest first, by numbers that are ordered like the bits of float32, which sort much faster than places."""
+    bits = (values + np.float32(0)).view(np.uint32)  # which makes 0 of -0
+    ordered = bits ^ np.where(bits >> 31, np.uint32(_MASK), np.uint32(1 << 31))
+    keys = (~ordered).astype(np.uint64) << np.uint64(32) | np.arange(len(values), dtype=np.uint64)
+    keys.sort()
+    return (keys & np.uint64(_MASK)).astype(np.int64)
+
+
 def penalised(logits: Array, penalty: float) -> Array:
     """Logits of tokens that came before."""
     return np.where(logits > 0, logits / penalty, logits * penalty)
@@ -83,17 +117,28 @@ def penalised(logits: Array, penalty: float) -> Array:
 
 def choose(logits: Array, how: Sampling, seed: int, position: int, before: Iterable[int]) -> int:
     """The token at ``position``, whose number of tokens lies before it; ``before`` are those that are penalised."""
-    wide = logits.astype(np.float64)
-    if np.isnan(wide).any() or not wide.max() > -np.inf:
+    first = int(logits.argmax())
+    if not logits[first] > -np.inf:
         raise damaged()
+    wide = logits
     if how.repetition_penalty != 1:
+        wide = logits.astype(np.float64)
         at = np.fromiter({t for t in before if t < len(wide)}, np.int64)
         wide[at] = penalised(wide[at], how.repetition_penalty)
+        first = int(wide.argmax())
     if how.temperature == 0:
-        return int(wide.argmax())
-    order = np.argsort(-wide, kind="stable")
-    order = order[: how.top_k] if how.top_k else order
-    return int(order[drawn(wide[order], how, uniform(seed, position))])
+        return first
+    draw = uniform(seed, position)
+    if not how.top_k and len(wide) > FIRST:
+        order = largest(wide, FIRST)
+        values = wide[order].astype(np.float64)
+        with np.errstate(invalid="ignore"):
+            total = float(np.exp((wide.astype(np.float64) - values[0]) / how.temperature).sum())
+        place = drawn_of_more(values, total * (1 - 1e-9), total * (1 + 1e-9), how, draw)
+        if place is not None:
+            return int(order[place])
+    order = largest(wide, how.top_k or len(wide))
+    return int(order[drawn(wide[order].astype(np.float64), how, draw)])
 
 
 def drawn(values: Array, how: Sampling, at: float) -> int:
@@ -103,3 +148,22 @@ def drawn(values: Array, how: Sampling, at: float) -> int:
     kept = int(np.searchsorted(sums, how.top_p * sums[-1])) + 1 if how.top_p < 1 else len(values)
     kept = min(kept, int(np.count_nonzero(powers >= how.min_p * powers[0])), len(values))
     return min(int(np.searchsorted(sums[:kept], at * sums[kept - 1], side="right")), kept - 1)
+
+
+def drawn_of_more(values: Array, low: float, high: float, how: Sampling, at: float) -> int | None:
+    """As :func:`drawn` of more than ``values``, the largest, where the sum of all powers is ``low`` to ``high``; None where it
+    hangs on the others."""
+    if not np.isfinite([low, high]).all():
+        return None
+    n = len(values)
+    powers = np.exp((values - values[0]) / how.temperature)
+    sums = np.cumsum(powers)
+    likely = int(np.count_nonzero(powers >= how.min_p * powers[0]))
+    enough = [n + 1 if how.top_p == 1 else int(np.searchsorted(sums, how.top_p * total)) + 1 for total in (low, high)]
+    least, most = min(enough[0], likely), min(enough[1], likely if likely < n else n + 1)
+    smallest = max(sums[-1], how.top_p * low) if how.min_p == 0 and enough[0] > n else sums[least - 1]
+    largest = sums[most - 1] if most <= n else high
+    first, last = (int(np.searchsorted(sums, at * total, side="right")) for total in (smallest, largest))
+    if least == most <= n:
+        return min(first, most - 1)
+    return first if first == last and first < least else None

@@ -1,5 +1,5 @@
 /** Chooses among a model's largest logits alone, where these decide, as `pyonnx_wasm/generate/leading.py` does, step by step. */
-import { drawn, penalised, uniform, wrong, type Sampling } from "./sampling.js";
+import { drawn, drawnOfMore, penalised, uniform, wrong, type Sampling } from "./sampling.js";
 
 type Every = () => Promise<ArrayLike<number>>;
 
@@ -122,32 +122,4 @@ function totalOf(few: Leading, values: readonly number[], count: number, how: Sa
   const low = lowered || leastSum === 0 ? 0 : Math.min(...sides(leastSum));
   const most = (sure + more + high) * (1 + 1e-9);
   return [how.topK ? sure : Math.max(sure, (sure + more + low) * (1 - 1e-9)), most];
-}
-
-/**
- * As `drawn` of more than `values`, the largest, where the sum of all powers is `low` to `high`; undefined where it hangs on the
- * others.
- */
-function drawnOfMore(
-  values: readonly number[],
-  [low, high]: readonly [number, number],
-  how: Sampling,
-  at: number,
-): number | undefined {
-  if (!Number.isFinite(low) || !Number.isFinite(high)) return undefined;
-  const n = values.length;
-  const powers = values.map((x) => Math.exp((x - values[0]!) / how.temperature));
-  let sum = 0;
-  const sums = powers.map((power) => (sum += power));
-  /** Of the first sum that is so much, or more than that; n where there is none. */
-  const place = (some: (sum: number) => boolean): number => (sums.findIndex(some) + n + 1) % (n + 1);
-  const likely = powers.filter((power) => power >= how.minP * powers[0]!).length;
-  const enough = (all: number): number => (how.topP === 1 ? n : place((sum) => sum >= how.topP * all)) + 1;
-  const least = Math.min(enough(low), likely);
-  const most = Math.min(enough(high), likely < n ? likely : n + 1);
-  const smallest = how.minP === 0 && enough(low) > n ? Math.max(sums[n - 1]!, how.topP * low) : sums[least - 1]!;
-  const largest = most <= n ? sums[most - 1]! : high;
-  const [first, last] = [smallest, largest].map((all) => place((sum) => sum > at * all)) as [number, number];
-  if (least === most && most <= n) return Math.min(first, most - 1);
-  return first === last && first < least ? first : undefined;
 }
