@@ -452,9 +452,9 @@ class InferenceSession:
 
     def _checked(self, s: Signature, feed: Mapping[str, Any]) -> Any:
         given = feed[s.name]
-        held = isinstance(given, Held) and given.dtype is s.dtype
-        if held and s.name in self._rooms and self._rooms[s.name]() is given.room:
+        if isinstance(given, Held) and s.name in self._rooms and self._rooms[s.name]() is given.room:
             return given
+        held = isinstance(given, Held) and given.dtype is s.dtype
         array = given if held else interface.typed(given, s.dtype, f"input {s.name!r}")
         if s.name in self._unranked:
             return array

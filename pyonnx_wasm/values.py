@@ -48,10 +48,10 @@ class OrtValue:
     """
 
     def __init__(self, array: Array | Held, dtype: DType | None = None) -> None:
-        self._held = array if isinstance(array, Held) else None
+        self._held: Held | None = None
         self._copy: Array | None = None
         if isinstance(array, Held):
-            self._dtype = array.dtype
+            self._held, self._dtype = array, array.dtype
         else:
             self._own, self._dtype = np.ascontiguousarray(array).reshape(np.shape(array)), dtype or _dtype_of(np.asarray(array))
 
@@ -323,7 +323,7 @@ def plain(feed: Mapping[str, Any], held: bool = False) -> dict[str, Any]:
 
     def unwrapped(v: Any) -> Any:
         if isinstance(v, OrtValue):
-            return v.held if held and v.held is not None else v.numpy()
+            return v._held if held and v._held is not None else v.numpy()
         return v.densify() if isinstance(v, SparseTensor) else v
 
     return {name: unwrapped(v) for name, v in feed.items()}

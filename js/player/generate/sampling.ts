@@ -70,15 +70,14 @@ const FIRST = 256;
 function largest(logits: ArrayLike<number>): number {
   let most = -Infinity;
   let at = -1;
-  let nan = false;
-  for (let i = 0; i < logits.length; i++) {
+  for (let i = 0, n = logits.length; i < n; i++) {
     const x = logits[i]!;
-    if (x > most) {
-      most = x;
-      at = i;
-    } else if (x !== x) nan = true;
+    if (x <= most) continue;
+    if (x !== x) throw wrong();
+    most = x;
+    at = i;
   }
-  if (nan || at < 0) throw wrong();
+  if (at < 0) throw wrong();
   return at;
 }
 
@@ -102,7 +101,7 @@ const HALVES = Float64Array.from({ length: 65 }, (_, n) => 2 ** -n);
 /** The sum of exp(x - most) of many logits, to 1e-13 of it, in 0.4 of the time of Math.exp: a token has as many as there are words. */
 function powers(logits: ArrayLike<number>, most: number): number {
   let sum = 0;
-  for (let i = 0; i < logits.length; i++) {
+  for (let i = 0, count = logits.length; i < count; i++) {
     const x = logits[i]! - most;
     if (!(x > -44)) continue; // below 1e-19
     const n = (0.5 - x * Math.LOG2E) | 0;
@@ -132,7 +131,7 @@ export function leading(values: ArrayLike<number>, count: number): number[] {
     return every.sort((i, j) => values[j]! - values[i]! || i - j);
   }
   const found: number[] = [];
-  for (let i = 0; i < values.length; i++) {
+  for (let i = 0, n = values.length; i < n; i++) {
     const value = values[i]!;
     if (found.length === count && value <= values[found[count - 1]!]!) continue;
     let at = found.length;

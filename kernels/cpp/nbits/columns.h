@@ -19,15 +19,15 @@ struct DigitSums {
     if (half) return {quad_sums<G, 1, DIGITS, BITS, 2>, nullptr, G};
     return {quad_sums<G, 1, DIGITS, BITS>, quad_sums<G / 2, 2, DIGITS, BITS>, G};
   }
-  template <int DIGITS> static DigitSums pairs(bool half) {
+  template <int DIGITS> static DigitSums pairs(bool half, bool once) {
     if (half) return {pair_sums<SET / 2, 1, DIGITS, 2>, nullptr, SET / 2};
-    return {pair_sums<SET, 1, DIGITS>, pair_sums<SET / 2, 2, DIGITS>, SET};
+    return {once ? pair_sums<SET, 1, DIGITS, 4, DIGITS == 2> : pair_sums<SET, 1, DIGITS>, pair_sums<SET / 2, 2, DIGITS>, SET};
   }
   static DigitSums of(int digits, isize bits, isize block) {
     const bool half = block % 32 != 0;
     if (bits == 8 && in_pairs()) return {short_sums<SET, 1>, short_sums<SET / 2, 2>, SET};
     if (bits == 8) return quads<2, 8>(half);
-    if (in_pairs()) return digits == 3 ? pairs<3>(half) : pairs<2>(half);
+    if (in_pairs()) return digits == 3 ? pairs<3>(half, false) : pairs<2>(half, block == 32);
     return digits == 3 ? quads<3, 4>(half) : quads<2, 4>(half);
   }
 };
@@ -59,7 +59,9 @@ inline void digit_groups(const Weights& w, const DigitRows& rows, int digits, co
       for (int g = 0; g < n; g++)
         for (isize r = 0; r < taken; r++) {
           const isize j = at[g] * TOGETHER;
-          store_part(q.y + (i + r) * q.y_rs + j, total[g * taken + r], least(TOGETHER, q.n - j));
+          float* y = q.y + (i + r) * q.y_rs + j;
+          if (q.n - j < TOGETHER) store_part(y, total[g * taken + r], q.n - j);
+          else store(y, total[g * taken + r]);
         }
     }
   }

@@ -23,7 +23,8 @@ inline VI pairs_added(Bytes sum, int16_t by = 1) { return (VI)_mm256_madd_epi16(
 #endif
 
 // `quad_sums` of codes of 4 bits. Sums of two products are summed in 16 bits: 8 of them, those of four words, are at most 8 * 2 * 15 * 128.
-template <int G, int M, int DIGITS, int WORDS = 4>
+// ONCE: blocks have as many words.
+template <int G, int M, int DIGITS, int WORDS = 4, bool ONCE = false>
 [[gnu::noinline]] void pair_sums(const Weights& w, const Group* groups, const DigitRows& rows, VF* total) {
   typedef int32_t Quad __attribute__((may_alias));
   const Bytes mask = low_nibbles();
@@ -96,7 +97,7 @@ template <int G, int M, int DIGITS, int WORDS = 4>
         pin(codes[g]);
       }
       left -= 8 * WORDS;
-    } while (left);
+    } while (!ONCE && left);
 #pragma unroll
     for (int g = 0; g < G; g++) {
       const VF scale = half ? wide(reinterpret_cast<const uint16_t*>(scales[g])) : load(reinterpret_cast<const float*>(scales[g]));
