@@ -40,7 +40,7 @@ FLAGS = ("-std=c++20", "-O3", "-fno-exceptions", "-fno-rtti", "-ffp-contract=fas
          "-ffunction-sections", "-fdata-sections", "-Wall", "-Wextra", "-Wshorten-64-to-32", "-Wno-c99-designator",
          "-Wno-missing-field-initializers", "-Werror")  # fmt: skip
 # Kernels read and write what is not aligned, and there is no type information to check.
-SANITIZE = ("-std=c++20", "-O1", "-g", "-fsanitize=address,undefined", "-fno-sanitize=alignment,vptr,function", "-fno-sanitize-recover=all",
+SANITIZE = ("-std=c++20", "-O0", "-gline-tables-only", "-fsanitize=address,undefined", "-fno-sanitize=alignment,vptr,function", "-fno-sanitize-recover=all",
             "-fno-omit-frame-pointer", "-fno-exceptions", "-fno-rtti", "-Wno-c99-designator", "-Wno-psabi", "-DPWX_GUARD",
             "-DPWX_POISON")  # fmt: skip
 WASM_FEATURES = "generic+simd128+atomics+bulk_memory+nontrapping_fptoint"
@@ -402,12 +402,17 @@ def sanitize(say: Callable[[str], None] = print) -> Path:
 
 
 def generator() -> Path:
-    """Builds the program that writes damaged Programs (``kernels/cpp/fuzz/generate.cpp``), for cores that are not native."""
+    """Builds the program that writes damaged Programs (``kernels/cpp/fuzz/generate.cpp``), for cores that are not native.
+
+    By the system's clang where there is one: zig compiles its library of C++ first, which takes two minutes.
+    """
     folder, out = SOURCES / "fuzz", BUILD / "fuzz" / "generate"
     newest = max(p.stat().st_mtime for p in (*folder.iterdir(), *SOURCES.glob("*.h")))
     if not out.exists() or out.stat().st_mtime < newest:
         out.parent.mkdir(parents=True, exist_ok=True)
-        _zig(["c++", "-std=c++20", "-O2", "-Wall", "-Wextra", "-o", str(out), str(folder / "generate.cpp")], out.name)
+        clang = own_clang()
+        compiler = [clang] if clang else [sys.executable, "-m", "ziglang", "c++"]
+        _run([*compiler, "-std=c++20", "-O2", "-Wall", "-Wextra", "-o", str(out), str(folder / "generate.cpp")], out.name)
     return out
 
 
