@@ -40,9 +40,9 @@ FLAGS = ("-std=c++20", "-O3", "-fno-exceptions", "-fno-rtti", "-ffp-contract=fas
          "-ffunction-sections", "-fdata-sections", "-Wall", "-Wextra", "-Wshorten-64-to-32", "-Wno-c99-designator",
          "-Wno-missing-field-initializers", "-Werror")  # fmt: skip
 # Kernels read and write what is not aligned, and there is no type information to check.
-SANITIZE = ("-std=c++20", "-O0", "-gline-tables-only", "-fsanitize=address,undefined", "-fno-sanitize=alignment,vptr,function", "-fno-sanitize-recover=all",
-            "-fno-omit-frame-pointer", "-fno-exceptions", "-fno-rtti", "-Wno-c99-designator", "-Wno-psabi", "-DPWX_GUARD",
-            "-DPWX_POISON")  # fmt: skip
+SANITIZE = ("-std=c++20", "-O0", "-gline-tables-only", "-fsanitize=address,undefined", "-fno-sanitize=alignment,vptr,function",
+            "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-fno-exceptions", "-fno-rtti", "-Wno-c99-designator", "-Wno-psabi",
+            "-DPWX_GUARD", "-DPWX_POISON")  # fmt: skip
 WASM_FEATURES = "generic+simd128+atomics+bulk_memory+nontrapping_fptoint"
 WASM_LINK = ("-mexec-model=reactor", "-Wl,--no-entry", "-Wl,--import-memory", "-Wl,--shared-memory", "-Wl,--initial-memory=4194304",
              "-Wl,--max-memory=4294901760", "-Wl,-z,stack-size=1048576",

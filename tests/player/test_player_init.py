@@ -1,5 +1,6 @@
 """Models whose init steps run while weights still arrive: in any order, from several files, broken off at any place."""
 
+import json
 import socketserver
 import threading
 from collections.abc import Callable, Iterator
@@ -42,7 +43,7 @@ const gated = async (name, stop, then = "go on", piece = 10007) => {
   }, { highWaterMark: 0 });
   return gate;
 };
-const sums = async (s) => Array.from((await s.run({ x: zeros })).y.data);
+const sums = async (s) => JSON.stringify(Array.from((await s.run({ x: zeros })).y.data));
 """
 
 
@@ -134,7 +135,7 @@ def test_weights_in_any_order(loading: Run, name: str, worker: bool) -> None:
         worker=worker,
     )
     for y in got:
-        np.testing.assert_allclose(np.reshape(y, (ROWS, 8)), EXPECTED, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(np.reshape(json.loads(y), (ROWS, 8)), EXPECTED, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("worker", [True, False])
@@ -162,7 +163,7 @@ def test_steps_run_before_the_file_has_come(loading: Run, worker: bool) -> None:
     assert cancelled
     assert taken <= BYTES // 2
     assert sizes[-1] == sizes[0]
-    np.testing.assert_allclose(np.reshape(y, (ROWS, 8)), EXPECTED, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(np.reshape(json.loads(y), (ROWS, 8)), EXPECTED, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("worker", [True, False])
@@ -190,7 +191,7 @@ def test_broken_off_after_steps_ran(loading: Run, worker: bool, then: str, messa
     for text in said:
         assert message in text
     assert sizes[-1] == sizes[0]
-    np.testing.assert_allclose(np.reshape(y, (ROWS, 8)), EXPECTED, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(np.reshape(json.loads(y), (ROWS, 8)), EXPECTED, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("worker", [True, False])
@@ -211,7 +212,7 @@ def test_two_load_at_once(loading: Run, worker: bool) -> None:
         stop=BYTES // 2,
     )
     for y in (first, second):
-        np.testing.assert_allclose(np.reshape(y, (ROWS, 8)), EXPECTED, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(np.reshape(json.loads(y), (ROWS, 8)), EXPECTED, rtol=1e-5, atol=1e-5)
     assert "the file is truncated" in broken
 
 
@@ -272,4 +273,4 @@ def test_fetch_that_breaks_off(loading: Run, broken_server: str, worker: bool) -
     for text in said:
         assert "the transfer broke off" in text
     assert sizes[-1] == sizes[0]
-    np.testing.assert_allclose(np.reshape(y, (ROWS, 8)), EXPECTED, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(np.reshape(json.loads(y), (ROWS, 8)), EXPECTED, rtol=1e-5, atol=1e-5)

@@ -44,6 +44,7 @@ def test_products(player_page: Page, site: tuple[Server, list[Any]], threads: in
         endless = [x.copy() for x in xs]
         for x in endless:
             x[0, 1] = np.inf
+        feeds = json.dumps([[v if np.isfinite(v) else None for v in x.ravel().tolist()] for x in xs + endless])
         found = player_page.evaluate(
             f"""async ([url, threads, k, feeds]) => {{ {HELPERS}
               env.wasm.numThreads = threads;
@@ -56,7 +57,7 @@ def test_products(player_page: Page, site: tuple[Server, list[Any]], threads: in
               await session.release();
               return JSON.stringify(out);
             }}""",
-            [f"{server.url}{i}.ponnx", threads, k, json.dumps([[v if np.isfinite(v) else None for v in x.ravel().tolist()] for x in xs + endless])],
+            [f"{server.url}{i}.ponnx", threads, k, feeds],
         )
         told = json.loads(found)
         kind = KINDS[i // len(SIZES)]
