@@ -1,5 +1,5 @@
 // Products of one a, which is taken once, with two or three weights that stay small in memory.
-#include "nbits/product.h"
+#include "nbits/job.h"
 
 namespace {
 

@@ -1,7 +1,8 @@
 // Products of one a with weights that stay small in memory (nbits/weights.h). Few rows multiply the weights as they are unpacked; many take
-// panels that are widened once for all rows of a block.
+// panels that are widened once for all rows of a block. One source has them, and others what nbits/job.h declares.
 #pragma once
 #include "nbits/digit_panels.h"
+#include "nbits/job.h"
 #include "nbits/panels.h"
 #include "nbits/rows.h"
 #include "nbits/widen.h"
@@ -36,8 +37,7 @@ PWX_SMALL inline const char* check_dtypes(const MatmulNbitsParams& p, const Matm
   return nullptr;
 }
 
-// y is buffer `output` of the call.
-PWX_SMALL inline const char* check_product(const MatmulNbitsParams& p, const MatmulNbitsBufs& b, int output, Proof& proof) {
+PWX_SMALL const char* check_product(const MatmulNbitsParams& p, const MatmulNbitsBufs& b, int output, Proof& proof) {
   if (const char* wrong = check_dtypes(p, b)) return wrong;
   if (p.m < 0 || p.n < 0 || p.k < 0) return "a size is negative";
   if (p.m > MAX_EXTENT || p.n > MAX_EXTENT || p.k > MAX_EXTENT / 2) return "a size is out of range";
@@ -62,25 +62,6 @@ PWX_SMALL inline const char* check_product(const MatmulNbitsParams& p, const Mat
   return nullptr;
 }
 
-// One of the products of a step.
-struct Job {
-  const MatmulNbitsParams& p;
-  Weights w;
-  gemm::Product q;
-
-  Job(const MatmulNbitsParams& params, const MatmulNbitsBufs& b) : p(params), w(params, b), q{} {
-    q.m = proven(p.m), q.n = proven(p.n), q.k = proven(p.k);
-    q.a_rs = p.m > 1 ? proven(p.a_rs) : q.k, q.a_cs = 1;
-    q.y_rs = p.m > 1 ? proven(p.y_rs) : q.n;
-    q.a = b.a.as<float>() + p.aoff;
-    q.y = b.y.as<float>() + p.yoff;
-    q.e.set_act(p.act, p.act_a, p.act_b);
-    q.e.alpha = float(p.alpha);
-    if (b.bias) q.e.bias = b.bias.as<float>(), q.e.bias_ms = proven(p.bias_ms), q.e.bias_ns = proven(p.bias_ns);
-    if (b.residual) q.e.res = b.residual.as<float>() + p.res_off, q.e.res_rs = p.m > 1 ? proven(p.res_rs) : 0;
-  }
-};
-
 // Of a thread, for few rows.
 inline Size few_bytes(const MatmulNbitsParams& p) {
 #if defined(PWX_GROUPS)
@@ -90,7 +71,7 @@ inline Size few_bytes(const MatmulNbitsParams& p) {
 #endif
 }
 
-PWX_SMALL inline Size product_scratch(const MatmulNbitsParams& p, int threads) {
+PWX_SMALL Size product_scratch(const MatmulNbitsParams& p, int threads) {
   if (!p.m || !p.n) return 0;
   if (p.m <= FEW) return p.bits == 16 ? Size(0) : Unpacked::bytes(p) + few_bytes(p) * threads;
   const Size floats = Size(gemm::blocks(proven(p.m), proven(p.n), proven(p.k), proven(p.block)).packed_floats) * 4 * threads;
@@ -170,7 +151,7 @@ inline void few_columns(const Job& job, const Unpacked& u, isize begin, isize en
   for (isize i = 0; i < q.m; i++) q.e.finish(i, begin, end - begin, q.y + i * q.y_rs + begin, false);
 }
 
-inline void few_rows(Call& call, const Job* jobs, int count) {
+void few_rows(Call& call, const Job* jobs, int count) {
   const Job& one = *jobs;
   const Weights& w = one.w;
   const gemm::Product& q = one.q;
@@ -185,7 +166,7 @@ inline void few_rows(Call& call, const Job* jobs, int count) {
   });
 }
 
-inline void many_rows(Call& call, const Job& job) {
+void many_rows(Call& call, const Job& job) {
 #if defined(PWX_PANELS)
   const MatmulNbitsParams& p = job.p;
   const auto fits = [&] { return panels(call, Many(call.scratch, job.w, job.q.m), job.q, proven(Many::bytes(p).value()), proven(Many::own_bytes(p).value())); };

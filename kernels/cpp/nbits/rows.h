@@ -2,13 +2,13 @@
 // may be rounded, exact sums of integers: each block of a as int16 in units of its largest magnitude / MOST.
 #pragma once
 #include "nbits/columns.h"
+#include "nbits/job.h"
 #include "nbits/nibbles.h"
 #include "nbits/quads.h"
 #include "nbits/take.h"
 
 namespace nbits {
 
-constexpr isize FEW = 4;  // rows up to which weights are read once for all of them, without panels
 #if defined(__AVX2__) && !defined(__AVX512F__)
 constexpr isize PADDED = STEP;  // numbers behind a row, at most, for the last step of nibbles
 #else
