@@ -74,6 +74,13 @@ def test_in_javascript(wanted: list[list[int]]) -> None:
     assert json.loads(found.stdout) == wanted
 
 
+def test_what_is_no_number_is_last() -> None:
+    """Beams meet it behind logits that are infinite."""
+    assert largest(np.array([np.nan, 2, np.nan, 3]), 2).tolist()[0] == 3
+    assert len(largest(np.full(9, np.nan), 4)) == 4
+    assert largest(np.array([1, np.nan, 3]), 3).tolist() == [2, 0, 1]
+
+
 def test_shares_are_those_of_all_probabilities() -> None:
     for row in hostile_rows():
         ids = largest(row, 9)

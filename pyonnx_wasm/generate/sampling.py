@@ -10,7 +10,7 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 _MASK = (1 << 32) - 1
-FIRST = 256  # of all tokens, of which most likely one is drawn: sorting all takes longer than making their logits
+FIRST = 256  # so many of the largest logits are tried first: sorting all takes about as long as making them
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def largest(values: Array, count: int) -> Array:
     if count >= len(values):
         return _sorted(values) if values.dtype == np.float32 else np.argsort(-values, kind="stable")
     least = np.partition(values, len(values) - count)[len(values) - count]
-    some = np.flatnonzero(values >= least)
+    some = np.flatnonzero(~(values < least))  # NaN is among the largest to partition, and last here
     return some[np.argsort(-values[some], kind="stable")][:count]
 
 
@@ -161,9 +161,9 @@ def drawn_of_more(values: Array, low: float, high: float, how: Sampling, at: flo
     likely = int(np.count_nonzero(powers >= how.min_p * powers[0]))
     enough = [n + 1 if how.top_p == 1 else int(np.searchsorted(sums, how.top_p * total)) + 1 for total in (low, high)]
     least, most = min(enough[0], likely), min(enough[1], likely if likely < n else n + 1)
-    smallest = max(sums[-1], how.top_p * low) if how.min_p == 0 and enough[0] > n else sums[least - 1]
-    largest = sums[most - 1] if most <= n else high
-    first, last = (int(np.searchsorted(sums, at * total, side="right")) for total in (smallest, largest))
+    lower = max(sums[-1], how.top_p * low) if how.min_p == 0 and enough[0] > n else sums[least - 1]
+    upper = sums[most - 1] if most <= n else high
+    first, last = (int(np.searchsorted(sums, at * total, side="right")) for total in (lower, upper))
     if least == most <= n:
         return min(first, most - 1)
     return first if first == last and first < least else None

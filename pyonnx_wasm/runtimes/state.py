@@ -122,13 +122,13 @@ class Keeper:
             empty: makes the arrays of what does not stay.
         """
         inputs = [given.array() if isinstance(given, Held) and i not in self._pasts else given for i, given in enumerate(inputs)]
-        rooms, told = self._newest(inputs)
+        rooms = self._newest(inputs)
         contents = [given if isinstance(given, np.ndarray) else None for given in inputs]
-        bound = core.bind(dims, contents, told)
+        bound = core.bind(dims, contents, self._told(rooms, inputs))
         changed = False
         for k, state in enumerate(self.states):
             room, shape = rooms[k], bound[state.output]
-            short = room is not None and shape is not None and shape[state.axis] > told[2 * k]
+            short = room is not None and shape is not None and shape[state.axis] > room.shape[state.axis]
             if room is not None and shape is not None and not short:
                 continue
             given, stays = inputs[state.past], state.output in keep and shape is not None
@@ -158,25 +158,19 @@ class Keeper:
                 outputs[state.output] = room.array(rows) if state.output in wanted else None
         return outputs
 
-    def _newest(self, inputs: Sequence[Any]) -> tuple[list[Room | None], list[int]]:
-        """By state the room of what is fed, where a run may go on in it: nothing was appended since, and nothing else in the run does.
-
-        With it what :meth:`_told` gives for these.
-        """
+    def _newest(self, inputs: Sequence[Any]) -> list[Room | None]:
+        """By state the room of what is fed, where a run may go on in it: nothing was appended since, and nothing else in the run does."""
         rooms: list[Room | None] = []
-        told: list[int] = []
         before: set[int] = set()
         for past, _, _, axis in self.states:
             given = inputs[past]
             room: Room | None = given.room if isinstance(given, Held) else None
             if room is None or room.owner is not self or room.axis != axis or given.rows != room.rows or id(room) in before:
                 rooms.append(None)
-                told += (0, 0)
                 continue
             before.add(id(room))
             rooms.append(room)
-            told += (room.shape[axis], given.rows)
-        return rooms, told
+        return rooms
 
     def _placed(self, state: StateRow, shape: Shape, given: Any) -> Room:
         """A room of its own for an output, with the past in it where that was held."""

@@ -63,7 +63,7 @@ export function uniform(seed: bigint, position: number): number {
 
 export const wrong = (): Error => new Error("the model's logits are not numbers; its weights or inputs are damaged");
 
-/** Of all tokens, of which most likely one is drawn: sorting all takes longer than making their logits. */
+/** So many of the largest logits are tried first: sorting all takes about as long as making them. */
 const FIRST = 256;
 
 /** The place of the largest, of equals the first. */
@@ -209,9 +209,9 @@ export function drawnOfMore(
   const enough = (all: number): number => (how.topP === 1 ? n : place((sum) => sum >= how.topP * all)) + 1;
   const least = Math.min(enough(low), likely);
   const most = Math.min(enough(high), likely < n ? likely : n + 1);
-  const smallest = how.minP === 0 && enough(low) > n ? Math.max(sums[n - 1]!, how.topP * low) : sums[least - 1]!;
-  const largest = most <= n ? sums[most - 1]! : high;
-  const [first, last] = [smallest, largest].map((all) => place((sum) => sum > at * all)) as [number, number];
+  const lower = how.minP === 0 && enough(low) > n ? Math.max(sums[n - 1]!, how.topP * low) : sums[least - 1]!;
+  const upper = most <= n ? sums[most - 1]! : high;
+  const [first, last] = [lower, upper].map((all) => place((sum) => sum > at * all)) as [number, number];
   if (least === most && most <= n) return Math.min(first, most - 1);
   return first === last && first < least ? first : undefined;
 }

@@ -114,6 +114,14 @@ template <int BITS> [[gnu::always_inline]] inline Bytes some_codes(const char*& 
   return BITS == 8 ? all : (part ? shifted(all) : all) & mask;
 }
 
+// Scales of a group's columns in one block; on to the next block's.
+[[gnu::always_inline]] inline VF next_scale(const char*& scales, bool half, const Halves& wide) {
+  const VF scale = half ? wide(reinterpret_cast<const uint16_t*>(scales)) : load(reinterpret_cast<const float*>(scales));
+  scales += (half ? 2 : 4) * TOGETHER;
+  pin(scales);
+  return scale;
+}
+
 // Adds products of M rows with G groups to `total`, WORDS of eight codes of each column at a time.
 template <int G, int M, int DIGITS, int BITS, int WORDS = 4>
 [[gnu::noinline]] PWX_QUADS void quad_sums(const Weights& w, const Group* groups, const DigitRows& rows, VF* total) {
@@ -175,11 +183,7 @@ template <int G, int M, int DIGITS, int BITS, int WORDS = 4>
     } while (left);
     VF scale[G];
 #pragma unroll
-    for (int g = 0; g < G; g++) {
-      scale[g] = half ? wide(reinterpret_cast<const uint16_t*>(scales[g])) : load(reinterpret_cast<const float*>(scales[g]));
-      scales[g] += (half ? 2 : 4) * TOGETHER;
-      pin(scales[g]);
-    }
+    for (int g = 0; g < G; g++) scale[g] = next_scale(scales[g], half, wide);
 #pragma unroll
     for (int i = 0; i < M; i++) {
       const VF unit = splat(units[i * apart]);

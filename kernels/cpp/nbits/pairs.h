@@ -100,9 +100,7 @@ template <int G, int M, int DIGITS, int WORDS = 4, bool ONCE = false>
     } while (!ONCE && left);
 #pragma unroll
     for (int g = 0; g < G; g++) {
-      const VF scale = half ? wide(reinterpret_cast<const uint16_t*>(scales[g])) : load(reinterpret_cast<const float*>(scales[g]));
-      scales[g] += (half ? 2 : 4) * TOGETHER;
-      pin(scales[g]);
+      const VF scale = next_scale(scales[g], half, wide);
 #pragma unroll
       for (int i = 0; i < M; i++) {
         VF sum = __builtin_convertvector(low[g][i], VF);

@@ -95,9 +95,7 @@ template <int G, int M>
     }
 #pragma unroll
     for (int g = 0; g < G; g++) {
-      const VF scale = half ? wide(reinterpret_cast<const uint16_t*>(scales[g])) : load(reinterpret_cast<const float*>(scales[g]));
-      scales[g] += (half ? 2 : 4) * TOGETHER;
-      pin(scales[g]);
+      const VF scale = next_scale(scales[g], half, wide);
 #pragma unroll
       for (int i = 0; i < M; i++) {
         const VI sum = neighbours_added(acc[g][i][0], acc[g][i][1]) + splat_i(begin[i * apart]);
