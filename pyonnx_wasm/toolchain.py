@@ -36,9 +36,9 @@ SOURCES = ROOT / "kernels" / "cpp"
 BUILD = ROOT / "build"
 LIB = Path(__file__).resolve().parent / "lib"
 
-FLAGS = ("-std=c++20", "-O3", "-fno-exceptions", "-fno-rtti", "-ffp-contract=fast", "-fno-math-errno", "-fvisibility=hidden",
-         "-ffunction-sections", "-fdata-sections", "-Wall", "-Wextra", "-Wshorten-64-to-32", "-Wno-c99-designator",
-         "-Wno-missing-field-initializers", "-Werror")  # fmt: skip
+FLAGS = ("-std=c++20", "-D_LIBCPP_REMOVE_TRANSITIVE_INCLUDES", "-O3", "-fno-exceptions", "-fno-rtti", "-ffp-contract=fast",
+         "-fno-math-errno", "-fvisibility=hidden", "-g0", "-ffunction-sections", "-fdata-sections", "-Wall", "-Wextra",
+         "-Wshorten-64-to-32", "-Wno-c99-designator", "-Wno-missing-field-initializers", "-Werror")  # fmt: skip
 # Kernels read and write what is not aligned, and there is no type information to check.
 SANITIZE = ("-std=c++20", "-O0", "-gline-tables-only", "-fsanitize=address,undefined", "-fno-sanitize=alignment,vptr,function",
             "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-fno-exceptions", "-fno-rtti", "-Wno-c99-designator", "-Wno-psabi",

@@ -1,6 +1,7 @@
 // The instructions of the map kernel: loops over one tile, found by (opcode, operand type).
 #pragma once
 #include <cmath>
+#include <type_traits>
 #include "enums.h"
 #include "map_cast.h"
 #include "math64.h"
