@@ -19,6 +19,7 @@ from . import source as files
 from .elsewhere import SESSIONS
 from .feeds import Outputs, Slots, execute, execute_async, fed
 from .ir import Face, NeedsShape, NeedsSizes, face_of
+from .onward import Onward
 from .options import ModelMetadata, RunOptions, SessionOptions
 from .pending import declared
 from .program import Compiled, Signature
@@ -28,8 +29,8 @@ from .runtimes import Runtime, chance
 from .runtimes.cpu import Executor, load_weights
 from .runtimes.profile import Enough, Profile, combined
 from .runtimes.state import Held
-from .tensor import CONTENT_LIMIT
 from .values import IOBinding, OrtValue, plain
+from .variants import named_axes, shapes_of, shared_axes, sizes_of
 
 VARIANTS = 4 if WASM else 64  # kept of a model whose structure depends on contents; in Pyodide each has weights of its own
 
@@ -107,11 +108,11 @@ class InferenceSession:
             del compiled
             _forget()
         self._outputs = Slots(outputs)
-        self._names = tuple([face.name for face in faces] for faces in self._faces)
+        self._names = ([f.name for f in self._faces[0]], [f.name for f in self._faces[1]])
         self._plain = [all(face.plain for face in faces) for faces in self._faces]  # all inputs, all outputs are tensors
         self._plain_outputs = {face.name for face in self._faces[1] if face.plain}
         self._precompiled = is_compiled(path_or_bytes)
-        self._named = [(i, axis, d) for i, s in enumerate(self._inputs) for axis, d in enumerate(s.shape) if isinstance(d, str)]
+        self._named, self._onward = named_axes(self._inputs), Onward()
 
     def _compile(self, shapes: Mapping[str, Sequence[int | str | None]], sizes: Mapping[str, int]) -> Compiled:
         if is_compiled(self._source):
@@ -295,14 +296,32 @@ class InferenceSession:
         """
         if self._options.enable_profiling:
             self._traces.append(self._profiled(plain(input_feed)))
+        asked = list(output_names or self._names[1]), list(keep)
+        with self._lock:
+            if not away and (found := self._onward.run(self, asked, input_feed, run_options)) is not None:
+                return found
         arrays, wanted = self._request(output_names, input_feed)
         with self._lock:
             executor = self._variant(arrays)
             with (run_options or RunOptions()).ending(getattr(executor, "cancel", None)):
                 stays = self._plain_outputs.intersection(keep), self._plain_outputs.intersection(away)
                 outputs = execute(executor, arrays, self._inputs, self._outputs, self._tensors_of(wanted), *stays)
-        by_name = self._by_name(outputs)
+            by_name = self._by_name(outputs)
+            self._onward.remember(self, executor, asked, input_feed, by_name)
         return {n: by_name[n] for n in wanted}
+
+    @property
+    def names(self) -> tuple[list[str], list[str]]:
+        """Of inputs and outputs."""
+        return self._names
+
+    def runs_plainly(self, executor: Any) -> bool:
+        """Whether this is what all runs of the usual axes are executed by, with a tensor for each input and output."""
+        return all(self._plain) and self._outputs.as_they_are and not self._symbols and executor is self._variants.get(())
+
+    def shared_axes(self) -> list[list[tuple[int, int]]]:
+        """Axes of the inputs that have one size in these runs, as input and axis."""
+        return [] if self._precompiled else shared_axes(self._named)
 
     def profile(self, input_feed: Mapping[str, Any], runs: int | None = None) -> Profile:
         """Runs the model step by step and says what each step, and each copy between the core and a GPU, took.
@@ -346,7 +365,7 @@ class InferenceSession:
         if unknown:
             raise ValueError(f"no input is named {sorted(unknown)[0]!r}; the model takes {', '.join(map(repr, inputs))}")
         feed = input_feed if self._plain[0] else interface.to_tensors(self._faces[0], input_feed)
-        arrays = [self._checked(s, feed) for s in self._inputs]
+        arrays = [self.checked(s, feed) for s in self._inputs]
         wanted, known = list(output_names or names), set(names)
         for name in wanted:
             if name not in known:
@@ -393,8 +412,8 @@ class InferenceSession:
 
     def _variant(self, arrays: Sequence[np.ndarray]) -> Runtime:
         """The executor for these inputs: one for all, unless ranks are not declared or hang on sizes, or axes of one name differ."""
-        shapes = {} if self._precompiled or self._alike(arrays) else self._shapes(arrays)
-        sizes = self._sizes(arrays, shapes)
+        shapes = {} if self._precompiled or self._alike(arrays) else shapes_of(self._faces[0], self._inputs, self._unranked, arrays)
+        sizes = sizes_of(self._inputs, self._symbols, arrays, shapes)
         key = (*shapes.items(), *sizes.items())
         if key not in self._variants:
             while len(self._variants) >= VARIANTS:
@@ -412,45 +431,14 @@ class InferenceSession:
             _forget()
         return self._variants[key]
 
-    def _sizes(self, arrays: Sequence[np.ndarray], shapes: Mapping[str, Sequence[int | str | None]]) -> dict[str, int]:
-        """The sizes of these inputs that decide ranks, by the names of their axes."""
-        found: dict[str, int] = {}
-        for s, array in zip(self._inputs, arrays, strict=True) if self._symbols else ():
-            for axis, size in enumerate(array.shape):
-                own = shapes.get(s.name, (None,) * array.ndim)[axis]
-                name = s.shape[axis] if own is None else own
-                if name in self._symbols:
-                    found[str(name)] = size
-        return found
-
     def _alike(self, arrays: Sequence[Any]) -> bool:
         """Whether all ranks are declared, and axes of one name have one size."""
         sizes: dict[str, int] = {}
         plain_ones = self._plain[0] and not self._unranked
         return plain_ones and all(sizes.setdefault(name, n := arrays[i].shape[axis]) == n for i, axis, name in self._named)
 
-    def _shapes(self, arrays: Sequence[np.ndarray]) -> dict[str, tuple[int | str | None, ...]]:
-        """What these inputs ask for beyond what is declared: ranks, and names of their own for axes that differ from others so named."""
-        found: dict[str, tuple[int | str | None, ...]] = {}
-        sizes: dict[str, int] = {}
-        sequences = {face.name for face in self._faces[0] if face.sequence}
-        for s, array in zip(self._inputs, arrays, strict=True):
-            name, _, part = s.name.rpartition("/")
-            if part == "shapes" and name in sequences and name in self._unranked:
-                found[name] = interface.elements_shape(array)
-            if s.name in sequences:
-                continue
-            if s.name in self._unranked:
-                own = [f"{s.name}[{axis}]" for axis in range(array.ndim)]
-                few = s.dtype.is_int and array.ndim == 1 and array.size <= CONTENT_LIMIT  # sizes and axes: how many they are decides ranks
-                found[s.name] = array.shape if few else tuple(own)
-                continue
-            clash = [type(d) is str and sizes.setdefault(d, size) != size for d, size in zip(s.shape, array.shape, strict=True)]
-            if True in clash:
-                found[s.name] = tuple(f"{s.name}[{axis}]" if apart else None for axis, apart in enumerate(clash))
-        return found
-
-    def _checked(self, s: Signature, feed: Mapping[str, Any]) -> Any:
+    def checked(self, s: Signature, feed: Mapping[str, Any]) -> Any:
+        """What is fed to an input: an array that fits, or what is held."""
         given = feed[s.name]
         if isinstance(given, Held) and s.name in self._rooms and self._rooms[s.name]() is given.room:
             return given

@@ -15,6 +15,8 @@ from pyonnx_wasm.compiler import compile
 from pyonnx_wasm.program import ProgramView
 from pyonnx_wasm.runtimes import state, wgpu_device
 from pyonnx_wasm.runtimes.addresses import Addresses
+from pyonnx_wasm.runtimes.errors import CoreError
+from pyonnx_wasm.runtimes.onward import InRooms
 
 DECODER = Path(__file__).parent / "data" / "decoder.onnx"
 BACKENDS = ("cpu", "wasmtime", "gpu")
@@ -127,6 +129,60 @@ def test_a_step_copies_no_row_and_takes_no_memory(decoder: Decoder) -> None:
         assert [v.held.room for v in past.values()] == rooms
     assert decoder.keeper.copied == copied
     assert [v.shape()[2] for v in past.values()] == [34] * 4
+
+
+@pytest.fixture
+def onward(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
+    """Of each run that was to go on where the last one ended, whether it could."""
+    taken: list[bool] = []
+    run = InRooms.run
+
+    def told(self: InRooms, *args: Any) -> Any:
+        found = run(self, *args)
+        taken.append(found is not None)
+        return found
+
+    monkeypatch.setattr(InRooms, "run", told)
+    return taken
+
+
+@pytest.mark.parametrize("way", ["bound", "values"])
+def test_what_goes_on_from_the_last_run_is_not_looked_through_again(way: str, onward: list[bool], crowded: None) -> None:
+    decoder, other, rng = Decoder("cpu"), Decoder("cpu"), np.random.default_rng(0)
+    run: Callable[..., Any] = getattr(decoder, way)
+    tokens = ids(rng, 2, 3)
+    held, arrays = run(tokens, decoder.empty(2)), other.plain(tokens, decoder.empty(2))
+    for count in (1, 1, 4, 1, 20, 1, 1):
+        tokens, before = ids(rng, 2, count), held[1]
+        held, arrays = run(tokens, before), other.plain(tokens, arrays[1])
+        run(tokens[:, :1], before)  # from what has been gone on from
+        same(held, arrays)
+    del onward[:]
+    for _ in range(25):
+        tokens = ids(rng, 2, 1)
+        held, arrays = run(tokens, held[1]), other.plain(tokens, arrays[1])
+        same(held, arrays)
+    assert not all(onward), "a room that is full is left"
+    assert onward.count(True) >= 20 - onward.count(False)
+
+
+def test_a_run_that_does_not_fit_says_so_and_the_next_goes_on(onward: list[bool]) -> None:
+    decoder, rng = Decoder("cpu"), np.random.default_rng(0)
+    past = decoder.empty(1)
+    for _ in range(3):
+        _, past = decoder.values(ids(rng, 1, 1), past)
+    assert onward == [True, True]
+    with pytest.raises(CoreError, match="differ on axis 0"):  # another batch than the cache's
+        decoder.values(ids(rng, 2, 1), past)
+    with pytest.raises(ValueError, match="takes rank 2"):
+        decoder.values(ids(rng, 1, 1)[0], past)
+    with pytest.raises(ValueError, match="takes int64, got float32"):
+        decoder.values(ids(rng, 1, 1).astype(np.float32), past)
+    with pytest.raises(ValueError, match="'past_0_k' is missing"):
+        decoder.session.run_with_ort_values(None, {"ids": pw.OrtValue(ids(rng, 1, 1))})
+    tokens, arrays = ids(rng, 1, 1), {name: v.numpy() for name, v in past.items()}
+    same(decoder.values(tokens, past), decoder.plain(tokens, arrays))
+    assert onward[-1], "what failed has changed nothing"
 
 
 def test_a_room_grows_by_half_at_a_time(decoder: Decoder, crowded: None) -> None:

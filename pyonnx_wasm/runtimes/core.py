@@ -267,6 +267,22 @@ class Core:
             self._known = _Sizes(sizes, input_bytes, self._shapes, self._output_bytes)
         return self._shapes
 
+    @property
+    def spans(self) -> tuple[list[_Span], list[_Span]]:
+        """Where among the dims of all inputs, and of all outputs, those of each are."""
+        return self._inputs, self._outputs
+
+    def bind_at(self, sizes: Any, contents: Any) -> np.ndarray:
+        """As :meth:`bind`, of sizes and what is told of rooms in memory, int64; the dims of all outputs, a copy."""
+        self._input_bytes, self._output_bytes = [], []
+        self._check(self._lib.pwx_bind(self._handle, sizes, contents if self.view.reads_contents else None, byref(self._error)))
+        count = self._outputs[-1].end if self._outputs else 0
+        return np.array(self._lib.pwx_output_dims(self._handle)[:count], np.int64)
+
+    def run_at(self, ins: Any, outs: Any) -> None:
+        """As :meth:`run`, of addresses, where all shapes are known."""
+        self._whole(self._timed, lambda: (ins, outs), None)
+
     def _read_shapes(self) -> None:
         count = self._outputs[-1].end if self._outputs else 0
         out = tuple(self._lib.pwx_output_dims(self._handle)[:count])
@@ -288,51 +304,40 @@ class Core:
             outputs: a list with None for each output that has no shape yet; filled in.
             more: makes the array for output number ``i`` of a shape.
         """
+        self._whole(self._timed, lambda: self._arguments(inputs, outputs), lambda: self._grown(outputs, more))
 
-        def call(ins: Any, outs: Any) -> int:
-            begin = time.perf_counter()
-            code = int(self._lib.pwx_run(self._handle, ins, outs, byref(self._error)))
-            if not code:
-                self._learn(time.perf_counter() - begin)
-            return code
+    def _timed(self, ins: Any, outs: Any) -> int:
+        begin = time.perf_counter()
+        code = int(self._lib.pwx_run(self._handle, ins, outs, byref(self._error)))
+        if not code:
+            self._learn(time.perf_counter() - begin)
+        return code
 
-        self._whole(call, inputs, outputs, more)
-
-    def _whole(
-        self,
-        call: Callable[[Any, Any], int],
-        inputs: Sequence[np.ndarray],
-        outputs: Sequence[np.ndarray] | list[np.ndarray | None],
-        more: Allocate | None,
-    ) -> None:
+    def _whole(self, call: Callable[[Any, Any], int], arguments: Callable[[], tuple[Any, Any]], grown: Callable[[], None] | None) -> None:
+        """Repeats a call for as long as it stops, as for outputs whose shapes have become known: ``grown`` makes them."""
         try:
-            self._repeated(call, inputs, outputs, more)
+            ins, outs = arguments()
+            while (code := self._interruptible(call, ins, outs)) in (MORE, WAIT, PAUSE):
+                if code == WAIT:
+                    self._answer()
+                elif code == MORE:
+                    if grown is None:
+                        break
+                    grown()
+                    ins, outs = arguments()
+            self._check(code)
         finally:
             self._lib.pwx_cancel(self._handle, 0)
 
-    def _repeated(
-        self,
-        call: Callable[[Any, Any], int],
-        inputs: Sequence[np.ndarray],
-        outputs: Sequence[np.ndarray] | list[np.ndarray | None],
-        more: Allocate | None,
-    ) -> None:
-        """Repeats a call for as long as it stops for outputs whose shapes have become known."""
-        ins, outs = self._arguments(inputs, outputs)
-        while (code := self._interruptible(call, ins, outs)) in (MORE, WAIT, PAUSE):
-            if code != MORE:
-                if code == WAIT:
-                    self._answer()
-                continue
-            before = self._shapes
-            self._read_shapes()
-            for i, (shape, known) in enumerate(zip(self._shapes, before, strict=True)):
-                if shape is not None and shape != known:
-                    if more is None:
-                        raise ValueError(f"output {i} has a shape that is data: give `more`, which makes its array")
-                    outputs[i] = more(i, shape)  # type: ignore[index]
-            ins, outs = self._arguments(inputs, outputs)
-        self._check(code)
+    def _grown(self, outputs: Sequence[np.ndarray] | list[np.ndarray | None], more: Allocate | None) -> None:
+        """Makes the outputs whose shapes have become known."""
+        before = self._shapes
+        self._read_shapes()
+        for i, (shape, known) in enumerate(zip(self._shapes, before, strict=True)):
+            if shape is not None and shape != known:
+                if more is None:
+                    raise ValueError(f"output {i} has a shape that is data: give `more`, which makes its array")
+                outputs[i] = more(i, shape)  # type: ignore[index]
 
     def _answer(self) -> None:
         """Does what the run waits for."""
@@ -388,7 +393,7 @@ class Core:
         def call(ins: Any, outs: Any) -> int:
             return int(self._lib.pwx_run_steps(self._handle, ins, outs, first, last, byref(self._error)))
 
-        self._whole(call, inputs, outputs, more)
+        self._whole(call, lambda: self._arguments(inputs, outputs), lambda: self._grown(outputs, more))
 
     def evaluate_stage(self, stage: int, values: Sequence[int], slot_bytes: Sequence[int], count: int) -> np.ndarray:
         """All ``count`` registers, when those of a later stage read ``values``; ``slot_bytes``: of what control steps gave so far."""
@@ -415,7 +420,7 @@ class Core:
                 took += time.perf_counter_ns() - begin
                 return int(code)
 
-            self._whole(call, inputs, outputs, None)
+            self._whole(call, lambda: self._arguments(inputs, outputs), lambda: self._grown(outputs, None))
             times.append((origin_of(i, self.view, self.origins), took))
         return times
 

@@ -78,6 +78,7 @@ class Executor(Stepwise):
     """A model ready to run on the native core."""
 
     backend = "cpu"
+    goes_onward = True
 
     def __init__(
         self,

@@ -70,7 +70,7 @@ class HostRoom:
 class Held:
     """A tensor in a room: its first ``rows`` rows."""
 
-    __slots__ = ("dtype", "room", "rows", "shape")
+    __slots__ = ("__weakref__", "dtype", "room", "rows", "shape")
 
     def __init__(self, room: Room, rows: int, shape: Shape | None = None) -> None:
         self.room, self.rows, self.dtype = room, rows, room.dtype

@@ -1,0 +1,89 @@
+"""Runs of a core in this process that go on in the rooms where the last one ended (``STATE.md``).
+
+What tells of a decoder's caches, sixty and more, is the same from token to token but for one number, and to look through it all again would
+take as long as a fifth of the model: here it is kept as the core takes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from ctypes import POINTER, c_int64, c_void_p
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from . import Allocate
+from .state import Held, Room
+
+if TYPE_CHECKING:
+    from .core import Core
+
+
+class InRooms:
+    """Runs of a core whose states are all in place.
+
+    Args:
+        core: whose states they are.
+        held: what the last run gave, by state. It must live when a run begins, and nothing else may have been appended to it.
+        alike: groups of axes, as input and axis, that have one size in all of these runs.
+    """
+
+    def __init__(self, core: Core, held: Sequence[Held], alike: Iterable[Sequence[tuple[int, int]]] = ()) -> None:
+        self.core = core
+        inputs, outputs = core.spans
+        states, ends = core.states, inputs[-1].end if inputs else 0
+        self._dims = np.zeros(ends + 2 * len(states), np.int64)
+        self._dims_at = self._dims.ctypes.data_as(POINTER(c_int64))
+        self._told = np.arange(ends, len(self._dims), 2)
+        self._past = np.array([inputs[state.past].begin + state.axis for state in states])
+        self._present = np.array([outputs[state.output].begin + state.axis for state in states])
+        self._most = np.array([h.room.shape[h.room.axis] for h in held])
+        self._rows = np.array([h.rows for h in held])
+        self._ins, self._outs = (c_void_p * (len(inputs) + len(states)))(), (c_void_p * len(outputs))()
+        self._contents = (c_void_p * len(inputs))()
+        for state, h in zip(states, held, strict=True):
+            span = inputs[state.past]
+            self._dims[span.begin : span.end] = h.room.shape
+            self._ins[state.past] = self._outs[state.output] = h.room.memory.ctypes.data
+        self._dims[self._told] = self._most
+        taken = {state.output for state in states}
+        self._others = [i for i in range(len(outputs)) if i not in taken]
+        groups = [[inputs[i].begin + axis for i, axis in group] for group in alike]
+        self._alike = np.array([at for group in groups for at in group], np.int64)
+        self._first = np.array([group[0] for group in groups for _ in group], np.int64)
+
+    def run(self, given: Mapping[int, np.ndarray], rooms: Sequence[Room], empty: Allocate) -> list[np.ndarray | Held] | None:
+        """One run; None, and nothing has happened, where it does not fit in the rooms or is none of these after all.
+
+        Args:
+            given: the other inputs, contiguous.
+            rooms: of the states.
+            empty: makes the arrays of the other outputs.
+        """
+        core, dims, ins, outs = self.core, self._dims, self._ins, self._outs
+        inputs, outputs = core.spans
+        for i, array in given.items():
+            dims[inputs[i].begin : inputs[i].end] = array.shape
+            ins[i] = self._contents[i] = array.__array_interface__["data"][0]
+        dims[self._past] = dims[self._told + 1] = self._rows
+        if (dims[self._alike] != dims[self._first]).any():
+            return None
+        bound = core.bind_at(self._dims_at, self._contents)
+        rows = bound[self._present]
+        sizes = bound.tolist()
+        if min(sizes) < 0 or (rows > self._most).any():
+            return None
+        found: list[np.ndarray | Held] = [_NOTHING] * len(outputs)
+        for i in self._others:
+            found[i] = array = empty(i, tuple(sizes[outputs[i].begin : outputs[i].end]))
+            outs[i] = array.__array_interface__["data"][0]
+        core.run_at(ins, outs)
+        self._rows = rows
+        for state, room in zip(core.states, rooms, strict=True):
+            span = outputs[state.output]
+            room.rows = sizes[span.begin + state.axis]
+            found[state.output] = Held(room, room.rows, tuple(sizes[span.begin : span.end]))
+        return found
+
+
+_NOTHING = np.empty(0)
