@@ -197,9 +197,17 @@ export class Program {
     return finishAsync(this.#running(inputs, rooms), how);
   }
 
-  /** Binds to the inputs' sizes and runs; the slots returned are valid until the next run. A long run calls `paused` now and then. */
-  run(inputs: readonly Slot[], answer?: (asked: Asked) => Answers, paused?: () => void): Slot[] {
-    return finish(this.#running(inputs), answer, paused);
+  /**
+   * Binds to the inputs' sizes and runs, with outputs in `rooms` where there are any; the slots returned are valid until the next run.
+   * A long run calls `paused` now and then.
+   */
+  run(
+    inputs: readonly Slot[],
+    answer?: (asked: Asked) => Answers,
+    paused?: () => void,
+    rooms?: Rooms<CoreRoom>,
+  ): Slot[] {
+    return finish(this.#running(inputs, rooms), answer, paused);
   }
 
   /** The same where answers take time, and where the run may be given up. */

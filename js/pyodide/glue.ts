@@ -12,6 +12,7 @@ import { hasRelaxedSimd } from "../player/module.js";
 import { Operators } from "../player/operators.js";
 import { asking, GpuSession, type Ask, type Result } from "./gpu.js";
 import { Program, Staging, type Limits, type Slot } from "../player/program.js";
+import { CoreRoom, Held, Keeper } from "../player/state.js";
 import { startThread } from "../player/thread.js";
 import type { StepTime } from "../player/types.js";
 
@@ -85,6 +86,21 @@ function defaultThreads(): number {
   return Math.max(1, Math.min(4, Math.floor(cores / 2)));
 }
 
+/** In place of bytes in a frame: what stays in the core, whose number is there for an address, or an output that is not to be copied. */
+const HELD = -1;
+/** The number of what stays of output `i` is that of its run times this, and `i`. */
+const OUTPUTS = 2 ** 16;
+
+/** What a run takes. */
+interface Taken {
+  readonly main: Program;
+  readonly inputs: Slot[];
+  readonly held: ReadonlyMap<number, Held<CoreRoom>>;
+  readonly frame: Float64Array;
+  /** Where outputs begin in the frame. */
+  readonly at: number;
+}
+
 /** A model in core memory. Frames hold, per input, its address, its bytes and its dims, then per output the same. */
 export class Executor {
   readonly #core: Core;
@@ -93,8 +109,14 @@ export class Executor {
   readonly #spec: Spec;
   #main: Program | undefined;
   #inputs: Staging[] = [];
+  #keeper: Keeper<CoreRoom> | undefined;
   #results: readonly Slot[] = [];
+  /** Of results that lie in rooms, what is to be copied: nothing of what stays. */
+  #copies: ReadonlyMap<number, Uint8Array> = new Map();
   #at = 0;
+  #runs = 0;
+  /** What stays of each run, by its number and by output, until it is disposed of. */
+  readonly #left = new Map<number, ReadonlyMap<number, Held<CoreRoom>>>();
   readonly #modules: WebAssembly.Module[] = [];
   readonly #callbacks: readonly Callback[];
   #answer: ((asked: Asked) => Answers) | undefined;
@@ -149,6 +171,7 @@ export class Executor {
     const used = new Set([...this.#main.uses].map((k) => this.#weights[k]));
     for (const address of [...this.#owned]) if (!used.has(address)) this.#disown(address);
     this.#inputs = this.#main.inputs.map(() => new Staging(this.#core));
+    this.#keeper = new Keeper(this.#main, (...room) => new CoreRoom(this.#core, ...room));
   }
 
   /** Takes the bytes of the next WebAssembly module. */
@@ -198,11 +221,62 @@ export class Executor {
 
   /** Runs; with `fetch` outputs go to the addresses that the frame holds for them, else their dims into the frame. */
   run(fetch: boolean): void {
-    const { main, inputs, frame, at } = this.#take();
+    const { main, inputs, at } = this.#take();
     this.#results = main.run(inputs, this.#answer, this.#paused);
+    this.#copies = new Map();
     this.#at = at;
-    if (fetch) return this.fetch();
-    let word = at;
+    if (fetch) this.fetch();
+    else this.#tell();
+  }
+
+  /** Runs for outputs of which some, a list, stay in the core; the number of what does. Dims go into the frame. */
+  runHeld(keep: string): number {
+    const { main, inputs, held, at } = this.#take();
+    const stay = new Set(JSON.parse(keep) as number[]);
+    const rooms = this.#keeper?.rooms(held, stay, (told) => main.bind(inputs, told));
+    const left = new Map<number, Held<CoreRoom>>();
+    const copies = new Map<number, Uint8Array>();
+    try {
+      this.#results = main.run(inputs, this.#answer, this.#paused, rooms);
+      for (const [i, room] of rooms?.byOutput ?? []) {
+        const rows = this.#results[i]!.dims[room.axis]!;
+        if (stay.has(i)) {
+          room.rows = rows;
+          left.set(i, new Held(room, rows));
+        } else copies.set(i, room.copy(rows));
+      }
+    } finally {
+      for (const room of rooms?.byOutput.values() ?? []) room.drop();
+    }
+    this.#copies = copies;
+    this.#at = at;
+    this.#left.set(++this.#runs, left);
+    this.#tell();
+    return this.#runs;
+  }
+
+  /** Copies what stays, by its number, to an address. */
+  copyHeld(number: number, to: number): void {
+    const { room, rows } = this.#heldOf(number);
+    new Uint8Array(this.#words().buffer).set(room.copy(rows), to);
+  }
+
+  /** Frees what a run has left. */
+  dispose(run: number): void {
+    for (const held of this.#left.get(run)?.values() ?? []) held.release();
+    this.#left.delete(run);
+  }
+
+  #heldOf(number: number): Held<CoreRoom> {
+    const held = this.#left.get(Math.floor(number / OUTPUTS))?.get(number % OUTPUTS);
+    if (!held) throw new Error("what stayed of a run is gone");
+    return held;
+  }
+
+  /** Writes the outputs' dims into the frame. */
+  #tell(): void {
+    const frame = this.#words();
+    let word = this.#at;
     for (const { dims } of this.#results) {
       frame.set(dims, word + 2);
       word += 2 + dims.length;
@@ -216,10 +290,12 @@ export class Executor {
     let word = this.#at;
     for (const [i, { address, bytes, dims }] of this.#results.entries()) {
       const [to, room] = frame.subarray(word, word + 2) as unknown as [number, number];
-      if (room !== bytes) throw new Error(`output ${i} has ${bytes} bytes, there is room for ${room}`);
-      heap.set(this.#core.bytes.subarray(address, address + bytes), to);
       word += 2 + dims.length;
+      if (room === HELD) continue;
+      if (room !== bytes) throw new Error(`output ${i} has ${bytes} bytes, there is room for ${room}`);
+      heap.set(this.#copies.get(i) ?? this.#core.bytes.subarray(address, address + bytes), to);
     }
+    this.#copies = new Map();
   }
 
   /** Runs step by step; as JSON what each took, and the first `count` registers. */
@@ -231,25 +307,32 @@ export class Executor {
     return JSON.stringify({ steps, registers });
   }
 
-  /** Copies the inputs that the frame names into the core. */
-  #take(): { main: Program; inputs: Slot[]; frame: Float64Array; heap: Uint8Array; at: number } {
+  /** Copies the inputs that the frame names into the core, but for what is there and can be gone on from. */
+  #take(): Taken {
     const main = this.#main;
     if (!main) throw new Error("the session was released");
     const frame = this.#words();
     const heap = new Uint8Array(frame.buffer);
+    const held = new Map<number, Held<CoreRoom>>();
     let at = 0;
     const inputs = main.inputs.map(({ code, rank }, i): Slot => {
       const [from, given] = frame.subarray(at, at + 2) as unknown as [number, number];
       const dims = [...frame.subarray(at + 2, at + 2 + rank)];
       const type = typeOfCode(code) as Type;
       const bytes = bytesOf(type, elements(dims));
-      if (bytes !== given) throw new Error(`input ${i} of [${dims}] has ${given} bytes, not ${bytes}`);
-      const address = (this.#inputs[i] as Staging).reserve(bytes, `input ${i} of [${dims}]`);
-      this.#core.bytes.set(heap.subarray(from, from + bytes), address);
       at += 2 + rank;
+      const there = given === HELD ? this.#heldOf(from) : undefined;
+      if (there && this.#keeper?.takes(i, there.room)) {
+        held.set(i, there);
+        return { address: there.room.address, bytes, type, dims };
+      }
+      const data = there ? there.room.copy(there.rows) : heap.subarray(from, from + given);
+      if (bytes !== data.length) throw new Error(`input ${i} of [${dims}] has ${data.length} bytes, not ${bytes}`);
+      const address = (this.#inputs[i] as Staging).reserve(bytes, `input ${i} of [${dims}]`);
+      this.#core.bytes.set(data, address);
       return { address, bytes, type, dims };
     });
-    return { main, inputs, frame, heap, at };
+    return { main, inputs, held, frame, at };
   }
 
   /** The frame; Pyodide's memory moves when it grows. */

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+import weakref
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -19,15 +20,18 @@ from ..callbacks import Asked, Callback, perform
 from ..dtypes import DType, to_numpy
 from ..program import Program, ProgramView, Weight, homes
 from ..program.file import weight_bytes
-from . import UNLIMITED, Allocate, Limits
+from . import UNLIMITED, Allocate, Limits, call
 from .adapter import GpuError
 from .errors import CoreError
 from .profile import StepTime
+from .state import Held, Shape
 
 LIB = Path(__file__).resolve().parents[1] / "lib"
 CACHED_SHAPES = 64
 MOST_BYTES = (1 << 31) - 1  # of an array in Pyodide
 MOST_EXACT = (1 << 53) - 1
+HELD = -1  # in place of bytes in a frame: what stays in the core, or is not to be copied out of it
+OUTPUTS = 1 << 16  # the number of what stays of an output is that of its run times this, and the output's
 
 
 @cache
@@ -59,6 +63,31 @@ def plain(limits: Limits) -> dict[str, int]:
 def memory_bytes() -> int:
     """WebAssembly memory of the cores, beside Pyodide's own."""
     return int(_glue().memoryBytes())
+
+
+class Left:
+    """What one run left in the core; freed when nobody holds any of it."""
+
+    def __init__(self, js: Any, run: int) -> None:
+        self.js, self.run = js, run
+        weakref.finalize(self, js.dispose, run).atexit = False
+
+
+class PageRoom:
+    """One tensor of that, all of it rows that are filled."""
+
+    def __init__(self, left: Left, output: int, shape: Shape, dtype: DType, axis: int, owner: object) -> None:
+        self.left, self.shape, self.dtype, self.axis, self.owner = left, shape, dtype, axis, owner
+        self.memory, self.rows = left.run * OUTPUTS + output, shape[axis]
+
+    def array(self, rows: int) -> np.ndarray:
+        array = np.empty(self.shape, to_numpy(self.dtype))
+        with _told():
+            self.left.js.copyHeld(self.memory, _address(array))
+        return array
+
+    def take(self, held: Held) -> int:
+        raise NotImplementedError("rooms of a page are made by its runs")
 
 
 class Executor:
@@ -109,6 +138,7 @@ class Executor:
             view = self._view = ProgramView(_words(main))
             self._inputs = [(DType(row.dtype), row.rank) for row in view.inputs[: len(view.inputs) - len(view.states)]]
             self._outputs = [(DType(row.dtype), row.rank) for row in view.outputs]
+            self._axes = {state.output: state.axis for state in view.states}
             self._shapes: dict[tuple[int, ...], list[tuple[int, ...] | None]] = {}
             self._frame = np.zeros(max(sum(2 + rank for _, rank in (*self._inputs, *self._outputs)), 1))
             self._proxy = create_proxy(self._frame)
@@ -162,6 +192,38 @@ class Executor:
             else:
                 self._js.fetch()
 
+    def run_held(
+        self, shapes: Sequence[Sequence[int]], inputs: Sequence[Any], keep: Collection[int], wanted: Collection[int], empty: Allocate
+    ) -> list[Any]:
+        """Binds and runs, on arrays and on what is held. Of ``keep`` those that a run goes on from come as :class:`Held`; of the rest what
+        is wanted is copied out of the core, and no more."""
+        if not self._axes:
+            return call(self, shapes, [x.array() if isinstance(x, Held) else x for x in inputs], empty)
+        stay = sorted(self._axes.keys() & set(keep))
+        at = self._place(shapes, [x.array() if isinstance(x, Held) and not self._has(x) else x for x in inputs])
+        with _told(self._failed):
+            left = Left(self._js, self._js.runHeld(json.dumps(stay)))
+        found: list[Any] = []
+        for i, shape in enumerate(self._output_shapes()):
+            dtype, rank = self._outputs[i]
+            if shape is None:
+                raise RuntimeError(f"output {i} has no shape after the run")
+            if i in stay:
+                found.append(Held(PageRoom(left, i, shape, dtype, self._axes[i], self), shape[self._axes[i]], shape))
+            elif i in wanted:
+                self._fits(i, shape)
+                found.append(empty(i, shape))
+            else:
+                found.append(None)
+            self._frame[at : at + 2] = (_address(found[i]), found[i].nbytes) if isinstance(found[i], np.ndarray) else (0, HELD)
+            at += 2 + rank
+        with _told():
+            self._js.fetch()
+        return found
+
+    def _has(self, held: Held) -> bool:
+        return isinstance(held.room, PageRoom) and held.room.owner is self
+
     def seed(self, seed: int) -> None:
         """Where the random numbers of later runs begin."""
         self._js.seed(str(seed))
@@ -191,10 +253,10 @@ class Executor:
     def __del__(self) -> None:
         self.close()
 
-    def _place(self, shapes: Sequence[Sequence[int]], inputs: Sequence[np.ndarray]) -> int:
+    def _place(self, shapes: Sequence[Sequence[int]], inputs: Sequence[Any]) -> int:
         words: list[int] = []
-        for array, shape in zip(inputs, shapes, strict=True):
-            words += (_address(array), array.nbytes, *shape)
+        for given, shape in zip(inputs, shapes, strict=True):
+            words += (given.room.memory, HELD, *shape) if isinstance(given, Held) else (_address(given), given.nbytes, *shape)
         self._frame[: len(words)] = words
         return len(words)
 
