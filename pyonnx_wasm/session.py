@@ -319,6 +319,10 @@ class InferenceSession:
         """Whether this is what all runs of the usual axes are executed by, with a tensor for each input and output."""
         return all(self._plain) and self._outputs.as_they_are and not self._symbols and executor is self._variants.get(())
 
+    def places_of(self, names: Collection[str]) -> set[int]:
+        """Which outputs these are."""
+        return self._outputs.places(names)
+
     def shared_axes(self) -> list[list[tuple[int, int]]]:
         """Axes of the inputs that have one size in these runs, as input and axis."""
         return [] if self._precompiled else shared_axes(self._named)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -11,12 +11,14 @@ import numpy as np
 from ..dtypes import DType, to_numpy
 from ..program import Program, Weight, homes
 from ..program.file import weight_bytes
+from ..program.view import StateRow
 from . import UNLIMITED, Allocate, Limits
 from .given_back import run_init
 from .host import Host
 from .interrupt import interruptible
+from .onward import InRooms
 from .profile import StepTime
-from .state import HostRoom, Keeper
+from .state import Held, HostRoom, Keeper
 
 LINE = 64  # bytes of a cache line
 
@@ -78,7 +80,6 @@ class Executor(Stepwise):
     """A model ready to run on the native core."""
 
     backend = "cpu"
-    goes_onward = True
 
     def __init__(
         self,
@@ -96,6 +97,15 @@ class Executor(Stepwise):
         self.core.host = Host(main.callbacks, limits)
         dtypes = [DType(row.dtype) for row in self.core.view.outputs]
         self.keeper = Keeper(self.core.states, lambda shape, i, axis: HostRoom(np.zeros(shape, to_numpy(dtypes[i])), dtypes[i], axis))
+
+    @property
+    def states(self) -> Sequence[StateRow]:
+        """What of a run the next one can go on from."""
+        return self.core.states
+
+    def onward(self, held: Sequence[Held], alike: Iterable[Sequence[tuple[int, int]]]) -> InRooms:
+        """Runs that all go on where the last one ended."""
+        return InRooms(self.core, held, alike)
 
 
 def load_weights(

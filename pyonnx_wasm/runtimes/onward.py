@@ -6,7 +6,7 @@ take as long as a fifth of the model: here it is kept as the core takes it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from ctypes import POINTER, c_int64, c_void_p
 from typing import TYPE_CHECKING
 
@@ -46,18 +46,22 @@ class InRooms:
             self._dims[span.begin : span.end] = h.room.shape
             self._ins[state.past] = self._outs[state.output] = h.room.memory.ctypes.data
         self._dims[self._told] = self._most
+        self._scratch: dict[int, np.ndarray] = {}
         taken = {state.output for state in states}
         self._others = [i for i in range(len(outputs)) if i not in taken]
         groups = [[inputs[i].begin + axis for i, axis in group] for group in alike]
         self._alike = np.array([at for group in groups for at in group], np.int64)
         self._first = np.array([group[0] for group in groups for _ in group], np.int64)
 
-    def run(self, given: Mapping[int, np.ndarray], rooms: Sequence[Room], empty: Allocate) -> list[np.ndarray | Held] | None:
+    def run(
+        self, given: Mapping[int, np.ndarray], rooms: Sequence[Room], wanted: Collection[int], empty: Allocate
+    ) -> list[np.ndarray | Held] | None:
         """One run; None, and nothing has happened, where it does not fit in the rooms or is none of these after all.
 
         Args:
             given: the other inputs, contiguous.
             rooms: of the states.
+            wanted: outputs that are asked for; what comes of others is of no meaning.
             empty: makes the arrays of the other outputs.
         """
         core, dims, ins, outs = self.core, self._dims, self._ins, self._outs
@@ -75,7 +79,8 @@ class InRooms:
             return None
         found: list[np.ndarray | Held] = [_NOTHING] * len(outputs)
         for i in self._others:
-            found[i] = array = empty(i, tuple(sizes[outputs[i].begin : outputs[i].end]))
+            shape = tuple(sizes[outputs[i].begin : outputs[i].end])
+            found[i] = array = self._unread(i, shape, empty) if i not in wanted else empty(i, shape)
             outs[i] = array.__array_interface__["data"][0]
         core.run_at(ins, outs)
         self._rows = rows
@@ -84,6 +89,13 @@ class InRooms:
             room.rows = sizes[span.begin + state.axis]
             found[state.output] = Held(room, room.rows, tuple(sizes[span.begin : span.end]))
         return found
+
+    def _unread(self, i: int, shape: tuple[int, ...], empty: Allocate) -> np.ndarray:
+        """An array that nobody sees, for as long as it fits the one of the last run."""
+        array = self._scratch.get(i)
+        if array is None or array.shape != shape:
+            array = self._scratch[i] = empty(i, shape)
+        return array
 
 
 _NOTHING = np.empty(0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import weakref
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
@@ -20,17 +20,18 @@ from ..callbacks import Asked, Callback, perform
 from ..dtypes import DType, to_numpy
 from ..program import Program, ProgramView, Weight, homes
 from ..program.file import weight_bytes
+from ..program.view import StateRow
 from . import UNLIMITED, Allocate, Limits, call
 from .adapter import GpuError
 from .errors import CoreError
 from .profile import StepTime
+from .pyodide_onward import HELD, InLeft, address
 from .state import Held, Shape
 
 LIB = Path(__file__).resolve().parents[1] / "lib"
 CACHED_SHAPES = 64
 MOST_BYTES = (1 << 31) - 1  # of an array in Pyodide
 MOST_EXACT = (1 << 53) - 1
-HELD = -1  # in place of bytes in a frame: what stays in the core, or is not to be copied out of it
 OUTPUTS = 1 << 16  # the number of what stays of an output is that of its run times this, and the output's
 
 
@@ -83,7 +84,7 @@ class PageRoom:
     def array(self, rows: int) -> np.ndarray:
         array = np.empty(self.shape, to_numpy(self.dtype))
         with _told():
-            self.left.js.copyHeld(self.memory, _address(array))
+            self.left.js.copyHeld(self.memory, address(array))
         return array
 
     def take(self, held: Held) -> int:
@@ -139,6 +140,7 @@ class Executor:
             self._inputs = [(DType(row.dtype), row.rank) for row in view.inputs[: len(view.inputs) - len(view.states)]]
             self._outputs = [(DType(row.dtype), row.rank) for row in view.outputs]
             self._axes = {state.output: state.axis for state in view.states}
+            self._outputs_at = sum(2 + rank for _, rank in self._inputs)
             self._shapes: dict[tuple[int, ...], list[tuple[int, ...] | None]] = {}
             self._frame = np.zeros(max(sum(2 + rank for _, rank in (*self._inputs, *self._outputs)), 1))
             self._proxy = create_proxy(self._frame)
@@ -184,7 +186,7 @@ class Executor:
                     self._fits(i, shape)
                     outputs[i] = more(i, shape)
         for array, (_, rank) in zip(outputs, self._outputs, strict=True):
-            self._frame[at : at + 2] = _address(array), array.nbytes
+            self._frame[at : at + 2] = address(array), array.nbytes
             at += 2 + rank
         with _told(self._failed):
             if whole:
@@ -200,10 +202,15 @@ class Executor:
         if not self._axes:
             return call(self, shapes, [x.array() if isinstance(x, Held) else x for x in inputs], empty)
         stay = sorted(self._axes.keys() & set(keep))
-        at = self._place(shapes, [x.array() if isinstance(x, Held) and not self._has(x) else x for x in inputs])
+        self._place(shapes, [x.array() if isinstance(x, Held) and not self._has(x) else x for x in inputs])
+        return self.run_placed(stay, json.dumps(stay), wanted, empty)
+
+    def run_placed(self, stay: Collection[int], text: str, wanted: Collection[int], empty: Allocate) -> list[Any]:
+        """Runs on what the frame tells of the inputs, for outputs of which some stay; ``text`` says which, as JSON."""
         with _told(self._failed):
-            left = Left(self._js, self._js.runHeld(json.dumps(stay)))
+            left = Left(self._js, self._js.runHeld(text))
         found: list[Any] = []
+        at = self._outputs_at
         for i, shape in enumerate(self._output_shapes()):
             dtype, rank = self._outputs[i]
             if shape is None:
@@ -215,11 +222,29 @@ class Executor:
                 found.append(empty(i, shape))
             else:
                 found.append(None)
-            self._frame[at : at + 2] = (_address(found[i]), found[i].nbytes) if isinstance(found[i], np.ndarray) else (0, HELD)
+            self._frame[at : at + 2] = (address(found[i]), found[i].nbytes) if isinstance(found[i], np.ndarray) else (0, HELD)
             at += 2 + rank
         with _told():
             self._js.fetch()
         return found
+
+    @property
+    def states(self) -> Sequence[StateRow]:
+        """What of a run the next one can go on from."""
+        return self._view.states
+
+    def onward(self, held: Sequence[Held], alike: Iterable[Sequence[tuple[int, int]]]) -> InLeft:
+        """Runs that all go on from what the last one left: see :class:`.onward.InRooms`."""
+        return InLeft(self, held, alike)
+
+    @property
+    def ranks(self) -> list[int]:
+        """Of the inputs."""
+        return [rank for _, rank in self._inputs]
+
+    def place(self, words: np.ndarray) -> None:
+        """Writes what is told of the inputs into the frame."""
+        self._frame[: len(words)] = words
 
     def _has(self, held: Held) -> bool:
         return isinstance(held.room, PageRoom) and held.room.owner is self
@@ -256,14 +281,15 @@ class Executor:
     def _place(self, shapes: Sequence[Sequence[int]], inputs: Sequence[Any]) -> int:
         words: list[int] = []
         for given, shape in zip(inputs, shapes, strict=True):
-            words += (given.room.memory, HELD, *shape) if isinstance(given, Held) else (_address(given), given.nbytes, *shape)
+            words += (given.room.memory, HELD, *shape) if isinstance(given, Held) else (address(given), given.nbytes, *shape)
         self._frame[: len(words)] = words
         return len(words)
 
     def _output_shapes(self) -> list[tuple[int, ...] | None]:
-        at, shapes = sum(2 + rank for _, rank in self._inputs), list[tuple[int, ...] | None]()
+        at, shapes = 0, list[tuple[int, ...] | None]()
+        words = self._frame[self._outputs_at :].astype(np.int64).tolist()
         for _, rank in self._outputs:
-            shape = tuple(map(int, self._frame[at + 2 : at + 2 + rank]))
+            shape = tuple(words[at + 2 : at + 2 + rank])
             shapes.append(None if min(shape, default=0) < 0 else shape)
             at += 2 + rank
         return shapes
@@ -290,10 +316,6 @@ def _kind(name: str, message: str) -> type[Exception]:
     if name in ("GpuError", "OperationError") or name.startswith("GPU"):
         return GpuError
     return MemoryError if message.startswith("out of memory") else RuntimeError
-
-
-def _address(array: np.ndarray) -> int:
-    return int(array.__array_interface__["data"][0])
 
 
 def _words(program: Program) -> np.ndarray:

@@ -16,7 +16,8 @@ from ..program import Compiled, ProgramView
 from ..program import file as ponnx
 from . import UNLIMITED, Allocate, Limits
 from .profile import StepTime
-from .pyodide import _address, _answered, _glue, _told, plain
+from .pyodide import _answered, _glue, _told, plain
+from .pyodide_onward import address
 from .state import Held, Shape
 
 CANNOT_WAIT = (
@@ -208,5 +209,5 @@ def _frame(shapes: Sequence[Sequence[int]], inputs: Sequence[Any]) -> np.ndarray
     """Addresses, bytes and dims of the inputs, as JavaScript reads them; of what is on the GPU its number and -1."""
     words: list[float] = []
     for given, shape in zip(inputs, shapes, strict=True):
-        words += (given.room.memory, -1, *shape) if isinstance(given, Held) else (_address(given), given.nbytes, *shape)
+        words += (given.room.memory, -1, *shape) if isinstance(given, Held) else (address(given), given.nbytes, *shape)
     return np.array(words or [0], np.float64)

@@ -83,11 +83,9 @@ held_all
 COPIED = (
     DECODER
     + """
-class Counted:
-    \"\"\"The JavaScript side, of which it counts the bytes that go in and come out by the frame.\"\"\"
-    def __init__(self, js): self.js = js
-    def __getattr__(self, name): return getattr(self.js, name)
-
+from pyonnx_wasm.runtimes.pyodide_onward import InLeft
+short, way = [], InLeft.run
+InLeft.run = lambda *arguments: short.append(1) or way(*arguments)
 _, past = values(tokens(1, 4), empty(1))
 executor = session._variants[()]
 moved = []
@@ -105,7 +103,7 @@ class Watching:
 executor._js = Watching()
 for _ in range(12):
     _, past = values(tokens(1, 1), past)
-executor._js = own
+executor._js, InLeft.run = own, way
 rows = {v.shape()[2] for v in past.values()}
 
 # a value that is written to is the caller's own
@@ -135,7 +133,7 @@ def grown(turns):
     return runtime.memory_bytes()
 first = grown(20)
 last = grown(200)
-[moved, sorted(rows), failed, first, last]
+[moved, len(short), sorted(rows), failed, first, last]
 """
 )
 
@@ -161,8 +159,9 @@ def test_steps_that_hand_values_on_give_the_numbers_of_those_that_hand_arrays_on
 
 
 def test_the_cache_is_not_copied_and_goes_with_the_values(python: Pyodide) -> None:
-    moved, rows, failed, first, last = python.run(COPIED)
+    moved, short, rows, failed, first, last = python.run(COPIED)
     assert moved == [8] * 12, "of each step the token goes in"
+    assert short == 12, "nothing is looked through again that the last run has told"
     assert rows == [16]
     assert "differ on axis 0" in failed
     assert last == first
