@@ -80,7 +80,7 @@ $(VENV): pyproject.toml
 	@test -n "$(PYTHON)" || { echo 'Python 3.11 or newer is needed: install it, or set PYTHON=/path/to/python3' >&2; exit 1; }
 	@echo 'Installing the Python packages into .venv'
 	@$(PYTHON) -m venv .venv || { echo 'python -m venv failed; on Debian: apt install python3-venv' >&2; rm -rf .venv; exit 1; }
-	@$(BIN)/python -m pip install -q --disable-pip-version-check -e '.[dev]'
+	@$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
 $(NODE): package.json package-lock.json

@@ -275,7 +275,8 @@ class Builder:
                 bar.update()
         if errors:
             raise ToolchainError("\n\n".join(sorted(errors)))
-        linked = sum(self.link(t, [self.object_path(t, s) for s in self.sources]) for t in targets)
+        with ThreadPoolExecutor(self.jobs) as pool:  # the first time the compiler makes its own libraries here
+            linked = sum(pool.map(lambda t: self.link(t, [self.object_path(t, s) for s in self.sources]), targets))
         if missing or linked:
             sizes = ", ".join(f"{t.file} ({t.path.stat().st_size:,} bytes)" for t in targets)
             self.say(f"built {sizes} in {time.perf_counter() - begin:.0f} s")
