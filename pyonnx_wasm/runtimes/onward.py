@@ -19,6 +19,13 @@ if TYPE_CHECKING:
     from .core import Core
 
 
+def compared(groups: Iterable[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
+    """Where the members of groups are, and beside each where the first of its group is."""
+    pairs = [(at, group[0]) for group in groups for at in group]
+    both = np.array(pairs, np.int64).reshape(-1, 2)
+    return both[:, 0], both[:, 1]
+
+
 class InRooms:
     """Runs of a core whose states are all in place.
 
@@ -49,9 +56,7 @@ class InRooms:
         self._scratch: dict[int, np.ndarray] = {}
         taken = {state.output for state in states}
         self._others = [i for i in range(len(outputs)) if i not in taken]
-        groups = [[inputs[i].begin + axis for i, axis in group] for group in alike]
-        self._alike = np.array([at for group in groups for at in group], np.int64)
-        self._first = np.array([group[0] for group in groups for _ in group], np.int64)
+        self._alike, self._first = compared([[inputs[i].begin + axis for i, axis in group] for group in alike])
 
     def run(
         self, given: Mapping[int, np.ndarray], rooms: Sequence[Room], wanted: Collection[int], empty: Allocate

@@ -74,7 +74,7 @@ class Left:
         weakref.finalize(self, js.dispose, run).atexit = False
 
 
-class PageRoom:
+class CoreRoom:
     """One tensor of that, all of it rows that are filled."""
 
     def __init__(self, left: Left, output: int, shape: Shape, dtype: DType, axis: int, owner: object) -> None:
@@ -216,7 +216,7 @@ class Executor:
             if shape is None:
                 raise RuntimeError(f"output {i} has no shape after the run")
             if i in stay:
-                found.append(Held(PageRoom(left, i, shape, dtype, self._axes[i], self), shape[self._axes[i]], shape))
+                found.append(Held(CoreRoom(left, i, shape, dtype, self._axes[i], self), shape[self._axes[i]], shape))
             elif i in wanted:
                 self._fits(i, shape)
                 found.append(empty(i, shape))
@@ -247,7 +247,7 @@ class Executor:
         self._frame[: len(words)] = words
 
     def _has(self, held: Held) -> bool:
-        return isinstance(held.room, PageRoom) and held.room.owner is self
+        return isinstance(held.room, CoreRoom) and held.room.owner is self
 
     def seed(self, seed: int) -> None:
         """Where the random numbers of later runs begin."""

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from . import Allocate
+from .onward import compared
 from .state import Held, Room
 
 if TYPE_CHECKING:
@@ -37,9 +38,7 @@ class InLeft:
         self._rows = np.array([begins[state.past] + 2 + state.axis for state in states])
         self._stay = {state.output for state in states}
         self._text = json.dumps(sorted(self._stay))
-        groups = [[begins[i] + 2 + axis for i, axis in group] for group in alike]
-        self._alike = np.array([at for group in groups for at in group], np.int64)
-        self._first = np.array([group[0] for group in groups for _ in group], np.int64)
+        self._alike, self._first = compared([[begins[i] + 2 + axis for i, axis in group] for group in alike])
 
     def run(self, given: Mapping[int, np.ndarray], rooms: Sequence[Room], wanted: Collection[int], empty: Allocate) -> list[Any] | None:
         words, begins = self._words, self._begins

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.browser
 PROMPT = "the cat <s>sat."
 
 DECODER = """
-import gc, js
+import gc
 import numpy as np, pyonnx_wasm as ort
 from pyonnx_wasm.runtimes import pyodide as runtime
 from pyodide.http import pyfetch
@@ -111,7 +111,6 @@ name = "past_0_k"
 ids = tokens(1, 1)
 arrays = {n: v.numpy().copy() for n, v in past.items()}
 arrays[name][...] = 0.5
-before = past[name].numpy().copy()
 past[name].update_inplace(arrays[name])
 same(values(ids, past), plain(ids, arrays))
 
