@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 from gguf_models import talking
+from onnx import parser
+from test_state import SHAPES
 
 from pyonnx_wasm.generate import Generator
 from pyonnx_wasm.testing.pyodide import Pyodide
@@ -136,6 +138,30 @@ last = grown(200)
 """
 )
 
+KINDS = """
+import base64
+import numpy as np, pyonnx_wasm as ort
+
+wrong = []
+for name, model in given.items():
+    session, other = ort.InferenceSession(base64.b64decode(model)), ort.InferenceSession(base64.b64decode(model))
+    rng = np.random.default_rng(0)
+    past, new = session.get_inputs()
+    dtype = np.uint8 if past.type == "tensor(uint8)" else np.float32
+    sizes = {"b": 2, "n": 2, "m": 2}
+    held = ort.OrtValue(rng.integers(0, 9, [sizes.get(d, d) for d in past.shape]).astype(dtype))
+    for step in range(6):
+        array = held.numpy()
+        sizes |= {"n": int(array.shape[past.shape.index("n")]), "m": 1 + step % 3}
+        x = rng.integers(0, 9, [sizes.get(d, d) for d in new.shape]).astype(dtype)
+        want = other.run(None, {"past": array, "x": x})
+        got = session.run_with_ort_values(None, {"past": held, "x": ort.OrtValue(x)})
+        if not all(np.array_equal(a.numpy(), b) for a, b in zip(got, want, strict=True)):
+            wrong.append(f"{name}, step {step}")
+        held = got[0]
+wrong
+"""
+
 GENERATED = """
 import base64, pathlib
 from pyonnx_wasm.generate import Generator
@@ -155,6 +181,17 @@ values = generator.decoder.memory.values.values()
 def test_steps_that_hand_values_on_give_the_numbers_of_those_that_hand_arrays_on(python: Pyodide) -> None:
     """From any state to the next: on from the newest, from one before (a fork, a step back), from nothing."""
     assert python.run(WALK) is True
+
+
+def test_concatenations_of_all_kinds(python: Pyodide) -> None:
+    """As natively."""
+    models = {}
+    for name, text in SHAPES.items():
+        head, body = text.split(") {")
+        model = parser.parse_model(f'<ir_version: 8, opset_import: ["" : 17]> g ({head}) {{{body}')
+        models[name] = base64.b64encode(model.SerializeToString()).decode()
+    assert len(models) > 3
+    assert python.run(KINDS, models) == []
 
 
 def test_the_cache_is_not_copied_and_goes_with_the_values(python: Pyodide) -> None:
