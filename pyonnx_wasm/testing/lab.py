@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 QUIET = {"checkForUpdates": False, "fetchNews": "false", "doNotDisturbMode": True}
 CURRENT = "jupyterapp.shell.currentWidget"
+SHOWN = "[...document.querySelectorAll('.jp-Notebook .jp-OutputArea-output')].map(output => output.textContent)"
 START_SECONDS = 180  # of a machine with much else to do
+RELOADS = 5
 
 
 class Lab:
@@ -252,10 +254,20 @@ class Notebook:
         """Saves the notebook: what a reloaded page shows is what was saved."""
         self.page.evaluate(f"{CURRENT}.context.save()")
 
-    def reload(self) -> None:
-        """Reloads the page, as F5 does, and waits for the notebook."""
-        self.page.reload()
-        self.ready()
+    def reload(self, widgets: bool = True) -> None:
+        """Reloads the page, as F5 does, and waits for the notebook; unless told not to, until its widgets have found their models.
+
+        ipywidgets 8.1.9 gives a model 2 s to come and does not look again though it came meanwhile, as on a slow machine it may
+        (https://github.com/jupyter-widgets/ipywidgets/issues/4026); then one has to reload again, and so does this.
+        """
+        for _ in range(RELOADS):
+            self.page.reload()
+            self.ready()
+            if not widgets:
+                return
+            self.page.wait_for_function(f"() => !({SHOWN}).some(text => text.startsWith('Loading widget'))", timeout=START_SECONDS * 1000)
+            if not self.page.evaluate(f"() => ({SHOWN}).some(text => text.includes('widget: model not found'))"):
+                return
 
     def theme(self, name: str) -> None:
         """Changes to the theme ``light`` or ``dark``."""

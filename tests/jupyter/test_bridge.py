@@ -258,7 +258,7 @@ def test_reload_in_the_middle_of_an_upload(desk: Desk) -> None:
     notebook.save()
     notebook.run(1, wait=False)
     expect(badge(notebook)).to_have_attribute("data-phase", "loading")
-    notebook.reload()
+    notebook.reload(widgets=False)
     notebook.idle()
     assert notebook.run(2) == "True"
 

@@ -133,6 +133,6 @@ def test_saved_notebook_keeps_a_picture_that_is_asked_for(desk: Desk) -> None:
         assert len(text) < 3000, form
 
     notebook.restart()
-    notebook.reload()
+    notebook.reload(widgets=False)
     expect(notebook.output(0).locator(".jp-RenderedImage img")).to_be_visible()
     expect(notebook.page.get_by_text("Error displaying widget")).to_be_hidden()
