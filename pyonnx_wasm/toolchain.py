@@ -27,7 +27,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from . import wasm64
+from . import webassembly
 from .registry import KERNELS, Enum, Kernel, ParamSpec
 from .runtimes.build import stamp
 
@@ -43,10 +43,6 @@ FLAGS = ("-std=c++20", "-D_LIBCPP_REMOVE_TRANSITIVE_INCLUDES", "-O3", "-fno-exce
 SANITIZE = ("-std=c++20", "-O0", "-gline-tables-only", "-fsanitize=address,undefined", "-fno-sanitize=alignment,vptr,function",
             "-fno-sanitize-recover=all", "-fno-omit-frame-pointer", "-fno-exceptions", "-fno-rtti", "-Wno-c99-designator", "-Wno-psabi",
             "-DPWX_GUARD", "-DPWX_POISON")  # fmt: skip
-WASM_FEATURES = "generic+simd128+atomics+bulk_memory+nontrapping_fptoint"
-WASM_LINK = ("-mexec-model=reactor", "-Wl,--no-entry", "-Wl,--import-memory", "-Wl,--shared-memory", "-Wl,--initial-memory=4194304",
-             "-Wl,--max-memory=4294901760", "-Wl,-z,stack-size=1048576",
-             *(f"-Wl,--export={s}" for s in ("__stack_pointer", "__wasm_init_tls", "__tls_size", "__tls_align")))  # fmt: skip
 # Kernels unroll by hand what gains by it; loops of constant length still are.
 LEAN = ("-fno-slp-vectorize", "-mllvm", "-unroll-runtime=0", "-mllvm", "-unroll-allow-partial=0")
 SMALL = ("-Os", "-Xclang", "-Oz")  # zig takes -Oz for -Os
@@ -100,10 +96,6 @@ class Target:
     def is_wasm(self) -> bool:
         return self.triple.startswith("wasm")
 
-    @property
-    def is_wasm64(self) -> bool:
-        return self.triple == wasm64.TRIPLE
-
 
 def host() -> str:
     """This machine as ``--target`` spells it: ``x86_64-linux``, ``x86_64-linux-musl``, ``aarch64-macos``, ``x86_64-windows``."""
@@ -134,12 +126,11 @@ def native_targets(platform_name: str, out: Path, guard: bool = False) -> list[T
 
 def wasm_targets(out: Path) -> list[Target]:
     """Modules with 128-bit SIMD, and the same with relaxed SIMD; both with addresses of 32 and of 64 bits."""
-    relaxed = WASM_FEATURES + "+relaxed_simd"
+    cpus = {"": webassembly.FEATURES, "-relaxed": webassembly.FEATURES + "+relaxed_simd"}
     return [
-        Target("core.wasm", "wasm32-wasi", WASM_FEATURES, out, (), WASM_LINK, (), LEAN, SMALL),
-        Target("core-relaxed.wasm", "wasm32-wasi", relaxed, out, (), WASM_LINK, (), LEAN, SMALL),
-        Target("core64.wasm", wasm64.TRIPLE, WASM_FEATURES, out, (), wasm64.LINK, (), LEAN, SMALL),
-        Target("core64-relaxed.wasm", wasm64.TRIPLE, relaxed, out, (), wasm64.LINK, (), LEAN, SMALL),
+        Target(f"{name}{suffix}.wasm", triple, cpu, out, webassembly.FLAGS, webassembly.LINK, (), LEAN, SMALL)
+        for name, triple in (("core", webassembly.WASM32), ("core64", webassembly.WASM64))
+        for suffix, cpu in cpus.items()
     ]
 
 
@@ -315,8 +306,8 @@ class Builder:
         path.parent.mkdir(parents=True, exist_ok=True)
         temporary = path.with_suffix(f".{os.getpid()}.tmp.o")
         command = ["c++", "-target", target.triple, f"-mcpu={target.cpu}", *target.flags_for(source)]
-        if target.is_wasm64:
-            command += wasm64.flags()
+        if target.triple == webassembly.WASM64:
+            command += webassembly.flags()
         _zig([*command, "-I", str(SOURCES), "-I", str(self.generated), "-c", str(source), "-o", str(temporary)], source.name)
         if self.object_path(target, source) != path:  # edited meanwhile
             temporary.unlink()
@@ -333,13 +324,11 @@ class Builder:
             return 0
         target.out.mkdir(parents=True, exist_ok=True)
         temporary = out.with_suffix(f".{os.getpid()}.tmp{out.suffix}")
-        # The cpu matters to the objects alone; sharing one here lets zig build its runtime libraries once.
-        cpu = [f"-mcpu={WASM_FEATURES}"] if target.is_wasm else []
-        if target.is_wasm64:
-            wasm64.link(temporary, objects, WASM_FEATURES, _quiet_zig)
-        else:
-            strip = ("-s", "-Wl,--gc-sections")
-            _zig(["cc", "-target", target.triple, *cpu, *target.link, *strip, "-o", str(temporary), *map(str, objects)], target.file)
+        if target.is_wasm:
+            webassembly.link(temporary, objects, target.triple, _quiet_zig)
+        else:  # without -O3 the compiler makes and links what catches undefined behaviour
+            strip = ("-O3", "-s", "-Wl,--gc-sections")
+            _zig(["cc", "-target", target.triple, *target.link, *strip, "-o", str(temporary), *map(str, objects)], target.file)
         os.replace(temporary, out)
         for leftover in target.out.glob(f"{temporary.stem}.*"):
             leftover.unlink()

@@ -46,7 +46,6 @@ class Machine:
         assert isinstance(imported, MemoryType)
         self.memory = Memory(self.engine, MemoryType(Limits(imported.limits.min, imported.limits.max), shared=True))
         self.store, self.instance = self.instantiate()
-        self.call("_initialize")
 
     def instantiate(self) -> tuple[Store, Instance]:
         store = Store(self.engine)

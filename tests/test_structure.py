@@ -14,7 +14,7 @@ from pyonnx_wasm.registry import KERNELS, OPERATORS
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "pyonnx_wasm"
 LAYERS = (
-    {"dtypes", "onnxfile", "gguf", "source", "wasm64"},
+    {"dtypes", "onnxfile", "gguf", "source", "webassembly"},
     {"callbacks", "pictures"},
     {"ir"},
     {"registry"},

@@ -45,7 +45,6 @@ export interface CoreExports {
   pwx_seed(session: number, seed: bigint): void;
   pwx_step_count(session: number): number;
   pwx_destroy(session: number): void;
-  _initialize?(): void;
   __tls_size: WebAssembly.Global;
   __tls_align: WebAssembly.Global;
 }
@@ -173,7 +172,6 @@ export class Core {
   }
 
   #begin(module: WebAssembly.Module, threads: Threads): this {
-    this.exports._initialize?.();
     const version = this.exports.pwx_version();
     if (version !== API_VERSION)
       throw new Error(`the core has API version ${version}, this player needs ${API_VERSION}${this.otherBuild()}`);
@@ -323,10 +321,7 @@ const SIGNATURES = {
   pwx_seed: "_ pl",
   pwx_step_count: "i p",
   pwx_destroy: "_ p",
-} satisfies Record<
-  Exclude<keyof CoreExports, "pwx_version" | "pwx_build" | "_initialize" | "__tls_size" | "__tls_align">,
-  string
->;
+} satisfies Record<Exclude<keyof CoreExports, "pwx_version" | "pwx_build" | "__tls_size" | "__tls_align">, string>;
 
 /** The exports on addresses that are numbers: those of 32 bits come as signed integers, those of 64 bits as bigints. */
 function narrowed(exports: WebAssembly.Exports, wide: boolean): CoreExports {

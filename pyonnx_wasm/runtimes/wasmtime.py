@@ -94,7 +94,6 @@ class Module:
         self.traps = (wasmtime.Trap, wasmtime.WasmtimeError)
         self.lost: CoreLost | None = None
         self.built: int = self.call("pwx_build") if self.exports.get("pwx_build") is not None else -1
-        self.call("_initialize")
         if self.call("pwx_version") != API_VERSION:
             raise ImportError(f"{FILE} has API version {self.call('pwx_version')}, not {API_VERSION}: run `make build`")
 

@@ -23,7 +23,6 @@ const memory = new WebAssembly.Memory({ initial: 64, maximum: 65535, shared: tru
 const file = readFileSync(corePath);
 if (!WebAssembly.validate(file)) setFlagsFromString("--experimental-wasm-relaxed-simd"); // Node.js 20
 const { exports: core } = new WebAssembly.Instance(new WebAssembly.Module(file), { env: { memory } });
-core._initialize?.();
 const pool = core.pwx_pool_create(1);
 
 const bytesAt = (at, length) => new Uint8Array(memory.buffer, at, length);
