@@ -3,11 +3,14 @@ PYTHON ?= $(firstword $(foreach p,python3 python3.14 python3.13 python3.12 pytho
 BIN := .venv/bin
 # What is downloaded does not wait for what is compiled.
 MAKEFLAGS += --jobs=3
+# Hundreds of Python processes would compile what they import, each again.
+unexport PYTHONDONTWRITEBYTECODE
 export PLAYWRIGHT_SKIP_VALIDATE_HOST_REQUIREMENTS := 1
 export npm_config_fund := false
 export npm_config_audit := false
 export npm_config_update_notifier := false
 
+TOOLS := .venv/.tools
 VENV := .venv/.stamp
 NODE := node_modules/.stamp
 BROWSER := build/.browser
@@ -25,7 +28,8 @@ MINILM := build/models/minilm.onnx
 SEARCH := build/site/search/minilm.ponnx
 WRITE := build/site/write/write.ponnx
 
-CORE_SOURCES := $(shell find kernels/cpp -name '*.cpp' -o -name '*.h') $(shell find pyonnx_wasm/toolchain.py pyonnx_wasm/registry.py pyonnx_wasm/tensor pyonnx_wasm/ops -name '*.py')
+COMPILES := $(shell grep -oE '(ziglang|numpy|tqdm)==[0-9.]+' pyproject.toml)
+CORE_SOURCES := $(shell find kernels/cpp -name '*.cpp' -o -name '*.h') $(shell find pyonnx_wasm/toolchain.py pyonnx_wasm/webassembly.py pyonnx_wasm/registry.py pyonnx_wasm/tensor pyonnx_wasm/ops -name '*.py')
 TRANSLATED := $(addprefix pyonnx_wasm/,javascript onnxfile gguf ir tensor ops passes program gpu compiler.py source.py trace.py fold.py registry.py dtypes.py callbacks.py pictures.py pending.py)
 PLAYER_SOURCES := package.json $(shell find $(TRANSLATED) kernels/wgsl -name '*.py' -o -name '*.wgsl') $(shell find js -path js/dist -prune -o -path js/pages -prune -o -type f -print)
 PAGE_SOURCES := $(shell find js/pages -type f)
@@ -76,10 +80,15 @@ format: $(VENV) $(NODE)  ## format everything in place
 clean:  ## remove everything that was built or installed here
 	rm -rf .venv node_modules build js/dist pyonnx_wasm/lib .ruff_cache .mypy_cache
 
-$(VENV): pyproject.toml
+$(TOOLS): pyproject.toml
 	@test -n "$(PYTHON)" || { echo 'Python 3.11 or newer is needed: install it, or set PYTHON=/path/to/python3' >&2; exit 1; }
 	@echo 'Installing the Python packages into .venv'
 	@$(PYTHON) -m venv .venv || { echo 'python -m venv failed; on Debian: apt install python3-venv' >&2; rm -rf .venv; exit 1; }
+	@$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check $(COMPILES)
+	@touch $@
+
+# What compiles the core comes first: the rest is installed beside it.
+$(VENV): $(TOOLS)
 	@$(BIN)/python -m pip install -q --no-compile --disable-pip-version-check -e '.[dev]'
 	@touch $@
 
@@ -105,12 +114,12 @@ $(CLANG): $(VENV)
 	@$(BIN)/python -m pyonnx_wasm.testing.clang
 	@mkdir -p build && touch $@
 
-$(CORE): $(VENV) $(CORE_SOURCES)
+$(CORE): $(TOOLS) $(CORE_SOURCES)
 	@echo 'Compiling the core: native and WebAssembly (the first time takes minutes)'
 	@$(BIN)/python -m pyonnx_wasm.toolchain all
 	@mkdir -p build && touch $@
 
-$(PLAYER): $(NODE) $(CORE) $(PLAYER_SOURCES)
+$(PLAYER): $(VENV) $(NODE) $(CORE) $(PLAYER_SOURCES)
 	@npm run --silent build
 	@rm -rf pyonnx_wasm/lib/player && mkdir -p pyonnx_wasm/lib/player && cp js/dist/*.mjs js/dist/*.wasm pyonnx_wasm/lib/player/ && rm pyonnx_wasm/lib/player/all.mjs pyonnx_wasm/lib/player/core64*
 	@touch $@
