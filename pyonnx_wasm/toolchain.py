@@ -241,7 +241,12 @@ class Builder:
         _write(self.generated / "params.h", params_header(built))
         _write(self.generated / "build.h", f"// Generated.\n#pragma once\nconstexpr int BUILD = {stamp()};\n")
         _write(self.generated / "kernels.inc", "".join(map(table_row, built)))
-        sources = [(replaced or {}).get(k.name, SOURCES / f"{k.name}.cpp") for k in built] + sorted((SOURCES / "core").glob("*.cpp"))
+        sources = [(replaced or {}).get(k.name, SOURCES / f"{k.name}.cpp") for k in built]
+        seen: set[Path] = set()
+        for source in sources:
+            list(self.parts(source, seen))
+        folders = ("core", "gemm") if (SOURCES / "gemm.h").resolve() in seen else ("core",)
+        sources += sorted(path for folder in folders for path in (SOURCES / folder).glob("*.cpp"))
         # Of two definitions the linker keeps the first: libm.cpp's, not libc's, and of a shared function the fast one.
         self.sources = sorted(sources, key=lambda source: (source.stem != "libm", is_small(source)))
         try:
@@ -373,8 +378,7 @@ def sanitize(say: Callable[[str], None] = print) -> Path:
         raise ToolchainError("no clang++ 17 or newer: install clang and its runtime (Debian: apt install clang-19 libclang-rt-19-dev)")
     out = BUILD / "sanitize"
     out.mkdir(parents=True, exist_ok=True)
-    sources = [SOURCES / f"{name}.cpp" for name in declared()] + sorted((SOURCES / "core").glob("*.cpp")) + [SOURCES / "fuzz" / "fuzz.cpp"]
-    Builder(declared(), say)  # the generated headers
+    sources = [*Builder(declared(), say).sources, SOURCES / "fuzz" / "fuzz.cpp"]
     written = {p: p.stat().st_mtime for folder in (SOURCES, BUILD / "gen") for p in folder.rglob("*.*") if p.suffix in (".h", ".inc")}
     flags = (*SANITIZE, *(("-march=x86-64-v2",) if host().startswith("x86_64") else ()))
 

@@ -1,7 +1,7 @@
 #include <cmath>
 #include <type_traits>
 
-#include "gemm/row.h"
+#include "gemm.h"
 #include "params.h"
 
 namespace {

@@ -1,4 +1,6 @@
 // Products of one a, which is taken once, with two or three weights that stay small in memory.
+#include <algorithm>
+
 #include "nbits/job.h"
 
 namespace {

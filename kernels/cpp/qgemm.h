@@ -2,6 +2,8 @@
 // Columns of `b` are packed into panels of bytes, `unit` rows of b side by side. Rows of `a` are packed with their zero point taken
 // off as pairs of int16 (`pmaddwd`, `i32x4.dot_i16x8_s`), or as groups of four bytes where the processor multiplies those (VNNI).
 #pragma once
+#include <algorithm>
+
 #include "qgemm/check.h"
 #include "qgemm/finish.h"
 #include "qgemm/pack.h"

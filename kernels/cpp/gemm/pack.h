@@ -73,21 +73,6 @@ struct Span {
 };
 
 // dst[r * dst_rs + c] = src[r * rs + c * cs]
-[[gnu::noinline]] inline void copy_matrix(const float* src, isize rs, isize cs, float* dst, isize dst_rs, isize rows, isize columns) {
-  if (cs == 1) {
-    for (isize r = 0; r < rows; r++) copy_floats(src + r * rs, dst + r * dst_rs, columns);
-    return;
-  }
-  isize r = 0;
-  if (rs == 1)
-    for (; r + 4 <= rows; r += 4) {
-      isize c = 0;
-      for (; c + 4 <= columns; c += 4) transpose4(src + r + c * cs, cs, dst + r * dst_rs + c, dst_rs);
-      for (; c < columns; c++)
-        for (isize i = 0; i < 4; i++) dst[(r + i) * dst_rs + c] = src[r + i + c * cs];
-    }
-  for (; r < rows; r++)
-    for (isize c = 0; c < columns; c++) dst[r * dst_rs + c] = src[r * rs + c * cs];
-}
+void copy_matrix(const float* src, isize rs, isize cs, float* dst, isize dst_rs, isize rows, isize columns);
 
 }  // namespace gemm

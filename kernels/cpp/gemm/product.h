@@ -1,31 +1,26 @@
 // A product in blocks that stay in cache: columns of b are packed a few panels at a time, and all rows of a block of a pass over them.
 #pragma once
+#include "gemm.h"
 #include "gemm/dots.h"
-#include "gemm/pack.h"
 
 namespace gemm {
 
-struct Product {
-  isize m, n, k;
-  const float* a;
-  isize a_rs, a_cs;
-  const float* b;
-  isize b_rs, b_cs;
-  float* y;
-  isize y_rs;
-  isize band;  // rows of b in each of the bands that pack.cpp made; 0 where b lies by its strides
-  Epilogue e;
-
-  // The same from row i on.
-  Product rows_from(isize i) const {
-    Product p = *this;
-    p.a += i * a_rs;
-    p.y += i * y_rs;
-    if (p.e.res) p.e.res += i * e.res_rs;
-    if (p.e.bias) p.e.bias += i * e.bias_ms;
-    return p;
+void copy_matrix(const float* src, isize rs, isize cs, float* dst, isize dst_rs, isize rows, isize columns) {
+  if (cs == 1) {
+    for (isize r = 0; r < rows; r++) copy_floats(src + r * rs, dst + r * dst_rs, columns);
+    return;
   }
-};
+  isize r = 0;
+  if (rs == 1)
+    for (; r + 4 <= rows; r += 4) {
+      isize c = 0;
+      for (; c + 4 <= columns; c += 4) transpose4(src + r + c * cs, cs, dst + r * dst_rs + c, dst_rs);
+      for (; c < columns; c++)
+        for (isize i = 0; i < 4; i++) dst[(r + i) * dst_rs + c] = src[r + i + c * cs];
+    }
+  for (; r < rows; r++)
+    for (isize c = 0; c < columns; c++) dst[r * dst_rs + c] = src[r * rs + c * cs];
+}
 
 // A tile of one column whose numbers lie one behind the other: W of them at a time.
 template <int M> [[gnu::noinline]] inline isize column_rows(const Tile& t) {
@@ -41,10 +36,8 @@ template <int M> [[gnu::noinline]] inline isize column_rows(const Tile& t) {
   return M;
 }
 
-// Rows [m0, m1) of one packed panel (columns [j, j + columns), rows [k0, k0 + kc) of b), or of a column. p.a begins at column k0.
-// `ahead`: a panel that will be wanted next and may not be in cache. b_rs: of a panel that is not packed, and of the next.
-[[gnu::noinline]] inline void panel_product(const Product& p, const float* b, isize m0, isize m1, isize j, isize columns, isize k0, isize kc,
-                                            bool column = false, const float* ahead = nullptr, isize b_rs = 0) {
+void panel_product(const Product& p, const float* b, isize m0, isize m1, isize j, isize columns, isize k0, isize kc, bool column,
+                   const float* ahead, isize b_rs) {
   const bool first = k0 == 0, final = k0 + kc == p.k, simple = p.e.simple(), finishes = final && !simple;
   const isize vectors = (columns + W - 1) / W;
   isize from_step = 0, res_step = 0;
@@ -96,11 +89,7 @@ inline isize block_depth(isize k, isize unit) {
 constexpr isize ROWS_AT_ONCE = 24;  // that pass over all panels of a group: their part of y is written piece by piece, not column by column
 inline bool few(isize rows) { return rows < ROWS_AT_ONCE * 3 / 2; }
 
-// What stays in cache: `rows` x `depth` of a, `depth` x `group` of b.
-struct Blocks {
-  isize depth, rows, group, packed_floats, rows_floats;
-};
-[[gnu::noinline]] PWX_SMALL inline Blocks blocks(isize m, isize n, isize k, isize unit) {
+PWX_SMALL Blocks blocks(isize m, isize n, isize k, isize unit) {
   Blocks s;
   s.depth = block_depth(k, unit);
   s.rows = most(round_up(MC_BYTES / 4 / most(s.depth, 1), 24), 24);
@@ -134,15 +123,9 @@ inline const float* panel_of(const Product& p, isize k0, isize kc, isize j, isiz
   return out;
 }
 
-// Where packed columns come from: puts rows [k0, k0 + kc) of columns [j, j + columns) of p's b into `out`, panel by panel.
-struct Packer {
-  const void* source;
-  void (*pack)(const void* source, const Product& p, isize k0, isize kc, isize j, isize columns, float* out);
-};
-
 constexpr isize ROWS_IN_TURN = 16;  // of a panel: panels often lie a multiple of a page apart, for which a level-1 cache has few places
 
-inline void pack_matrix(const void*, const Product& p, isize k0, isize kc, isize j, isize columns, float* out) {
+void pack_matrix(const void*, const Product& p, isize k0, isize kc, isize j, isize columns, float* out) {
   const isize rs = p.b_rs, cs = p.b_cs;
   const float* src = p.b + k0 * rs + j * cs;
   if (cs == 1) {
@@ -192,9 +175,8 @@ inline void apart_product(const Product& p, const float* b, isize m0, isize m1, 
   else panel_product(p, b, m0, m1, j, columns, k0, kc, false, b + columns, p.b_rs);
 }
 
-// Rows [m0, m1) and columns [n0, n1) of y. Without a unit column stride in a, its blocks are copied to `rows`.
-[[gnu::noinline]] inline void product_range(const Product& p, const Packer& packer, isize m0, isize m1, isize n0, isize n1, const Blocks& s,
-                                            float* packed, float* rows) {
+void product_range(const Product& p, const Packer& packer, isize m0, isize m1, isize n0, isize n1, const Blocks& s, float* packed,
+                   float* rows) {
   const bool apart = APART && few(m1 - m0) && !p.band && p.b_cs == 1 && p.b_rs >= p.n && packer.pack == pack_matrix;
   for (isize mb = m0; mb < m1; mb += s.rows) {
     const isize count = least(s.rows, m1 - mb);

@@ -1,6 +1,6 @@
 // One row of a times packed weights (pack.cpp), which stream from memory once.
 #pragma once
-#include "gemm.h"
+#include "gemm/product.h"
 
 namespace gemm {
 
@@ -34,18 +34,6 @@ namespace gemm {
   }
   p.e.finish(0, j, count, p.y + j);
   return j + count;
-}
-
-// Scratch as `run` wants it.
-PWX_SMALL inline void run_row(Call& call, const Product& p) {
-  const Blocks s = blocks_of(p, 1);
-  const isize each = s.packed_floats + (p.a_cs == 1 ? 0 : s.rows_floats);
-  const double flops = 2.0 * NR * double(p.k);
-  parallel_for(call.pool, (p.n + NR - 1) / NR, i64(MIN_FLOPS / (flops + 1)) + 1, [&](i64 begin, i64 end, int thread) __attribute__((minsize)) {
-    float* packed = reinterpret_cast<float*>(call.scratch) + thread * each;
-    const isize last = least(proven(end) * NR, p.n), rest = row_panels(p, proven(begin) * NR, last);
-    product_range(p, {nullptr, pack_matrix}, 0, 1, rest, last, s, packed, packed + s.packed_floats);
-  });
 }
 
 }  // namespace gemm

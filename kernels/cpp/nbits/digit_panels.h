@@ -1,6 +1,8 @@
 // Many rows against panels of eight columns whose codes of 4 or 8 bits are laid out once for all rows (relaxed SIMD): exact sums of integers
 // in each block, of rows as they are for few (nbits/digits.h).
 #pragma once
+#include <algorithm>
+
 #include "nbits/digits.h"
 #include "nbits/take.h"
 

@@ -1,6 +1,9 @@
 // Products of one a with weights that stay small in memory (nbits/weights.h). Few rows multiply the weights as they are unpacked; many take
 // panels that are widened once for all rows of a block. One source has them, and others what nbits/job.h declares.
 #pragma once
+#include <algorithm>
+#include <initializer_list>
+
 #include "nbits/digit_panels.h"
 #include "nbits/job.h"
 #include "nbits/panels.h"
