@@ -10,7 +10,7 @@
 ``sessions``; ``end_kernels``; ``close``.
 ``Notebook``: ``page`` (Playwright); ``run_all``, ``start`` (without waiting), ``finish``, ``run`` one cell, ``text``, ``outputs`` and
 ``output`` (an element) of a cell, ``execute`` a command, ``status``, ``idle``, ``interrupt``, ``restart``, ``save``, ``reload``,
-``theme``, ``close``. Pages of one browser context load JupyterLab faster than each in a context of its own.
+``find_widgets``, ``theme``, ``close``. Pages of one browser context load JupyterLab faster than each in a context of its own.
 """
 
 from __future__ import annotations
@@ -255,19 +255,24 @@ class Notebook:
         self.page.evaluate(f"{CURRENT}.context.save()")
 
     def reload(self, widgets: bool = True) -> None:
-        """Reloads the page, as F5 does, and waits for the notebook; unless told not to, until its widgets have found their models.
+        """Reloads the page, as F5 does, and waits for the notebook and, unless told not to, its widgets."""
+        self.page.reload()
+        self.ready()
+        if widgets:
+            self.find_widgets()
+
+    def find_widgets(self) -> None:
+        """Waits until the widgets of a kernel that had them before have found their models.
 
         ipywidgets 8.1.9 gives a model 2 s to come and does not look again though it came meanwhile, as on a slow machine it may
-        (https://github.com/jupyter-widgets/ipywidgets/issues/4026); then one has to reload again, and so does this.
+        (https://github.com/jupyter-widgets/ipywidgets/issues/4026); then one has to reload, and so does this.
         """
         for _ in range(RELOADS):
-            self.page.reload()
-            self.ready()
-            if not widgets:
-                return
             self.page.wait_for_function(f"() => !({SHOWN}).some(text => text.startsWith('Loading widget'))", timeout=START_SECONDS * 1000)
             if not self.page.evaluate(f"() => ({SHOWN}).some(text => text.includes('widget: model not found'))"):
                 return
+            self.page.reload()
+            self.ready()
 
     def theme(self, name: str) -> None:
         """Changes to the theme ``light`` or ``dark``."""

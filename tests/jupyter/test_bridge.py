@@ -64,8 +64,10 @@ class Desk:
         return notebook
 
     def tab(self, name: str) -> Notebook:
-        """A notebook in one more tab."""
-        return self.lab.open(self.context, name)
+        """A notebook whose kernel has widgets, in one more tab."""
+        notebook = self.lab.open(self.context, name)
+        notebook.find_widgets()
+        return notebook
 
 
 @pytest.fixture(scope="module")

@@ -95,6 +95,7 @@ def test_two_notebooks_and_a_second_client_of_one_kernel(desk: Desk, expected: C
 
     client = browser.new_context()
     third = desk.lab.open(client, first.name)
+    third.find_widgets()
     assert {s["kernel"]["id"] for s in desk.lab.sessions()} == {kernel}
     expect(badge(third)).to_contain_text("stands by")
     assert third.run(1) == expected(1)
