@@ -330,7 +330,8 @@ class Builder:
         target.out.mkdir(parents=True, exist_ok=True)
         temporary = out.with_suffix(f".{os.getpid()}.tmp{out.suffix}")
         if target.is_wasm:
-            webassembly.link(temporary, objects, target.triple, _quiet_zig)
+            made_in = BUILD / "obj" / f"{target.triple}-{self.zig}"
+            webassembly.link(temporary, objects, target.triple, made_in, _quiet_zig)
         else:  # without -O3 the compiler makes and links what catches undefined behaviour
             strip = ("-O3", "-s", "-Wl,--gc-sections")
             _zig(["cc", "-target", target.triple, *target.link, *strip, "-o", str(temporary), *map(str, objects)], target.file)

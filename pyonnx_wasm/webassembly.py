@@ -1,13 +1,14 @@
 """How the modules of WebAssembly are linked, with addresses of 32 and of 64 bits.
 
 Of a C library the core calls a handful of functions: zig's library, its run-time support and four sources of musl have them, all of which
-come with the compiler. The whole of WASI's takes it minutes to compile, and for 64 bits there is none; there the headers are those of 32,
-whose types follow the compiler's own sizes.
+come with the compiler. The whole of WASI's takes most of a minute to compile, and for 64 bits there is none; there the headers are those of
+32, whose types follow the compiler's own sizes.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from threading import Lock
@@ -56,14 +57,19 @@ def runtime(out: Path, triple: str, zig: Zig) -> list[Path]:
     for name, command, into in jobs:
         path = out / f"{name}.o"
         if not path.exists():
-            zig([*command, f"{into}{path}"], path.name)
+            temporary = path.with_suffix(f".{os.getpid()}.tmp.o")
+            zig([*command, f"{into}{temporary}"], path.name)
+            os.replace(temporary, path)
         made.append(path)
     return made
 
 
-def link(out: Path, objects: Sequence[Path], triple: str, zig: Zig) -> None:
-    """Links a module. The compiler's own front to the linker takes no memory beyond 32 bits."""
+def link(out: Path, objects: Sequence[Path], triple: str, made_in: Path, zig: Zig) -> None:
+    """Links a module with the objects of :func:`runtime`, which are kept in a folder.
+
+    The compiler's own front to the linker takes no memory beyond 32 bits.
+    """
     with _lock:
-        made = runtime(objects[0].parent / triple, triple, zig)
+        made = runtime(made_in, triple, zig)
     memory = (f"-m{triple.partition('-')[0]}", f"--max-memory={MAX_BYTES[triple]}")
     zig(["wasm-ld", *memory, *LINK, "-o", str(out), *map(str, objects), *map(str, made)], out.name)

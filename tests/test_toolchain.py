@@ -127,6 +127,16 @@ def test_an_error_of_the_compiler_is_shown(sandbox: Path, monkeypatch: pytest.Mo
         toolchain.Builder({"broken": broken}, [].append).build(toolchain.native_targets(toolchain.host(), sandbox)[:1])
 
 
+def test_webassembly_has_no_constructors(sandbox: Path) -> None:
+    """No host calls any, and the linker would have every call from outside run them."""
+    source = sandbox / "static.cpp"
+    source.write_text("extern int first();\nint at = first();\n")
+    builder = small([])
+    for target in toolchain.wasm_targets(sandbox):
+        with pytest.raises(toolchain.ToolchainError, match=r"static\.cpp:2:\d+: error: .*global constructor"):
+            builder.compile(target, source)
+
+
 @pytest.mark.parametrize("platform", ["sparc-linux", "x86_64-beos", "nonsense"])
 def test_unknown_platforms_are_refused(platform: str) -> None:
     with pytest.raises(toolchain.ToolchainError, match=re.escape(platform)):

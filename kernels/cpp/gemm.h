@@ -36,6 +36,8 @@ struct Blocks {
   isize depth, rows, group, packed_floats, rows_floats;
 };
 Blocks blocks(isize m, isize n, isize k, isize unit);
+// The blocks of a product whose b lies by its strides, or in bands: of these a group is one panel, and few rows pass over no panel twice.
+Blocks blocks_of(const Product& p, isize unit);
 
 // Where packed columns come from: puts rows [k0, k0 + kc) of columns [j, j + columns) of p's b into `out`, panel by panel.
 struct Packer {

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "gemm/product.h"
 #include "gemm/row.h"
 #include "gemm/rows.h"
 

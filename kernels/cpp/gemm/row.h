@@ -1,6 +1,6 @@
 // One row of a times packed weights (pack.cpp), which stream from memory once.
 #pragma once
-#include "gemm/product.h"
+#include "gemm.h"
 
 namespace gemm {
 

@@ -1,6 +1,7 @@
 // Products with few rows, or few columns, where b streams from memory once and packing would not pay.
 #pragma once
-#include "gemm/product.h"
+#include "gemm.h"
+#include "gemm/dots.h"
 
 namespace gemm {
 

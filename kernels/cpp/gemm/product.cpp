@@ -1,5 +1,4 @@
 // A product in blocks that stay in cache: columns of b are packed a few panels at a time, and all rows of a block of a pass over them.
-#pragma once
 #include "gemm.h"
 #include "gemm/dots.h"
 
@@ -100,8 +99,7 @@ PWX_SMALL Blocks blocks(isize m, isize n, isize k, isize unit) {
   return s;
 }
 
-// The blocks of a product whose b lies by its strides, or in bands: of these a group is one panel, and few rows pass over no panel twice.
-[[gnu::noinline]] PWX_SMALL inline Blocks blocks_of(const Product& p, isize unit) {
+PWX_SMALL Blocks blocks_of(const Product& p, isize unit) {
   Blocks s = blocks(p.m, p.n, p.band ? p.band : p.k, unit);
   if (!p.band) return s;
   if (p.m <= TILE_ROWS[NV]) s.depth = p.band;
