@@ -17,6 +17,7 @@ BROWSER := build/.browser
 BROWSERS := build/.browsers
 VULKAN := build/.vulkan
 CLANG := build/.clang
+QEMU := build/.qemu
 CORE := build/.core
 PLAYER := build/.player
 SITE := build/.site
@@ -45,7 +46,7 @@ help:  ## this list
 demo: $(BROWSER) $(SITE)  ## run the held-out digits in headless Chromium and report
 	@$(BIN)/python js/pages/digits/demo.py
 
-test: lint $(BROWSER) $(BROWSERS) $(VULKAN) $(CLANG) $(SITE) $(SMALL) $(WRITE) $(SEARCH) $(PYODIDE) $(LITE)  ## lint, types, formatting, all tests
+test: lint $(BROWSER) $(BROWSERS) $(VULKAN) $(CLANG) $(QEMU) $(SITE) $(SMALL) $(WRITE) $(SEARCH) $(PYODIDE) $(LITE)  ## lint, types, formatting, all tests
 	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
 
 serve: $(SITE) $(SMALL) $(WRITE) $(SEARCH)  ## open the pages: digits, requests, shapes, writing and semantic search
@@ -112,6 +113,10 @@ $(VULKAN): $(VENV)
 
 $(CLANG): $(VENV)
 	@$(BIN)/python -m pyonnx_wasm.testing.clang
+	@mkdir -p build && touch $@
+
+$(QEMU): $(VENV)
+	@$(BIN)/python -m pyonnx_wasm.testing.emulated
 	@mkdir -p build && touch $@
 
 $(CORE): $(TOOLS) $(CORE_SOURCES)

@@ -19,15 +19,19 @@ struct DigitSums {
     if (half) return {quad_sums<G, 1, DIGITS, BITS, 2>, nullptr, G};
     return {quad_sums<G, 1, DIGITS, BITS>, quad_sums<G / 2, 2, DIGITS, BITS>, G};
   }
+#if defined(PWX_PAIRS)
   template <int DIGITS> static DigitSums pairs(bool half, bool once) {
     if (half) return {pair_sums<SET / 2, 1, DIGITS, 2>, nullptr, SET / 2};
     return {once ? pair_sums<SET, 1, DIGITS, 4, DIGITS == 2> : pair_sums<SET, 1, DIGITS>, pair_sums<SET / 2, 2, DIGITS>, SET};
   }
+#endif
   static DigitSums of(int digits, isize bits, isize block) {
     const bool half = block % 32 != 0;
-    if (bits == 8 && in_pairs()) return {short_sums<SET, 1>, short_sums<SET / 2, 2>, SET};
-    if (bits == 8) return quads<2, 8>(half);
+#if defined(PWX_PAIRS)
+    if (in_pairs() && bits == 8) return {short_sums<SET, 1>, short_sums<SET / 2, 2>, SET};
     if (in_pairs()) return digits == 3 ? pairs<3>(half, false) : pairs<2>(half, block == 32);
+#endif
+    if (bits == 8) return quads<2, 8>(half);
     return digits == 3 ? quads<3, 4>(half) : quads<2, 4>(half);
   }
 };

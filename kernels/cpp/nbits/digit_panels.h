@@ -1,4 +1,5 @@
-// Many rows against panels of eight columns whose codes of 4 or 8 bits are laid out once for all rows (relaxed SIMD): exact sums of integers
+// Many rows against panels of eight columns whose codes of 4 or 8 bits are laid out once for all rows (relaxed SIMD, Arm's dot
+// products): exact sums of integers
 // in each block, of rows as they are for few (nbits/digits.h).
 #pragma once
 #include <algorithm>
@@ -6,7 +7,7 @@
 #include "nbits/digits.h"
 #include "nbits/take.h"
 
-#if defined(__wasm_relaxed_simd__)
+#if defined(__wasm_relaxed_simd__) || defined(__aarch64__)
 
 namespace nbits {
 
@@ -57,16 +58,16 @@ struct DigitTile {
   const int8_t* a;
   isize length, count;  // from row to row: bytes of a, elements of units and sums
   const float *units, *sums;
-  const v128_t* panel;
+  const Bytes* panel;
   const float *scales, *offsets;  // [blocks, PANEL]; without offsets the middle code is taken off
   float zero, flipped;            // what is taken off the codes for it, and what was
   isize blocks, block;
   float* y;  // [M, PANEL], added to
 };
 
-template <int M> [[gnu::noinline]] void digit_tile(const DigitTile& t) {
+template <int M> [[gnu::noinline]] PWX_QUADS void digit_tile(const DigitTile& t) {
   typedef int32_t Quad __attribute__((may_alias));
-  const v128_t* panel = t.panel;
+  const Bytes* panel = t.panel;
   VF zero = splat(t.zero), flipped = splat(t.flipped);
   pin(zero), pin(flipped);  // LLVM would multiply what lies beside them too, and pointers are subnormal
   const Quad* a[M];
@@ -78,18 +79,14 @@ template <int M> [[gnu::noinline]] void digit_tile(const DigitTile& t) {
     for (isize k = 0; k < t.block; k += 8) {
 #pragma unroll
       for (int p = 0; p < 2; p++) {
-        const v128_t codes[2] = {panel[2 * p], panel[2 * p + 1]};
+        const Bytes codes[2] = {panel[2 * p], panel[2 * p + 1]};
 #pragma unroll
         for (int i = 0; i < M; i++)
 #pragma unroll
           for (int d = 0; d < 2; d++) {
-            const v128_t digits = wasm_i32x4_splat(a[i][2 * p + d]);
+            const int32_t digits = a[i][2 * p + d];
 #pragma unroll
-            for (int v = 0; v < 2; v++) {
-              VI& sum = acc[i][d][v];
-              sum = (VI)wasm_i32x4_relaxed_dot_i8x16_i7x16_add(digits, codes[v], (v128_t)sum);
-              pin(sum);
-            }
+            for (int v = 0; v < 2; v++) acc[i][d][v] = digit_dot(acc[i][d][v], codes[v], digits), pin(acc[i][d][v]);
           }
       }
       panel += 4;
@@ -117,15 +114,15 @@ template <int M> [[gnu::noinline]] void digit_tile(const DigitTile& t) {
 
 // Codes [from, from + n) of the columns of two groups, as the tile reads them, four of each column at a time: of 4 bits, for each word the
 // low halves of its bytes, then the others.
-[[gnu::noinline]] inline void take_apart(const Group (&groups)[2], isize bits, isize from, isize n, v128_t* panel) {
-  const v128_t mask = wasm_i8x16_splat(15);
+[[gnu::noinline]] inline void take_apart(const Group (&groups)[2], isize bits, isize from, isize n, Bytes* panel) {
+  const Bytes mask = low_nibbles();
   for (int v = 0; v < 2; v++) {
-    const v128_t* words = reinterpret_cast<const v128_t*>(groups[v].codes) + from * bits / 32;
-    v128_t* out = panel + v;
+    const Bytes* words = reinterpret_cast<const Bytes*>(groups[v].codes) + from * bits / 32;
+    Bytes* out = panel + v;
     for (isize k = 0; k < n; k += 32 / bits) {
-      const v128_t all = *words++;
+      const Bytes all = *words++;
       if (bits == 8) *out = all, out += 2;
-      else out[0] = all & mask, out[2] = wasm_u16x8_shr(all, 4) & mask, out += 4;
+      else out[0] = all & mask, out[2] = shifted(all) & mask, out += 4;
     }
   }
 }
@@ -134,7 +131,7 @@ template <int M> [[gnu::noinline]] void digit_tile(const DigitTile& t) {
 inline void digit_panel(const DigitPanels& p, const gemm::Product& q, isize j, isize n, char* memory, isize each) {
   const Weights& w = p.w;
   const isize steps = DigitPanels::steps(w.block);
-  v128_t* panel = reinterpret_cast<v128_t*>(memory);
+  Bytes* panel = reinterpret_cast<Bytes*>(memory);
   float *scales = reinterpret_cast<float*>(memory + steps * w.block * PANEL), *offsets = scales + w.count * PANEL;
   char* own = memory + steps * w.block * PANEL + gemm::round_up(w.count * PANEL * 8, 64);
   const isize at = j / TOGETHER;

@@ -38,12 +38,17 @@ inline Words4 sums_of_fours(Digits16 v) { return (Words4)wasm_i32x4_extadd_pairw
 inline Bytes low_nibbles() { return _mm512_set1_epi8(15); }
 inline Bytes shifted(Bytes v) { return _mm512_srli_epi16(v, 4); }
 PWX_QUADS inline VI digit_dot(VI sum, Bytes codes, int32_t digits) { return (VI)_mm512_dpbusd_epi32((__m512i)sum, codes, _mm512_set1_epi32(digits)); }
+#elif defined(__aarch64__)
+inline Bytes low_nibbles() { return vdupq_n_s8(15); }
+inline Bytes shifted(Bytes v) { return vreinterpretq_s8_u8(vshrq_n_u8(vreinterpretq_u8_s8(v), 4)); }
+PWX_QUADS inline VI digit_dot(VI sum, Bytes codes, int32_t digits) { return qgemm::dot_quads(sum, digits, codes); }
+inline Words4 sums_of_fours(Digits16 v) { return (Words4)vpaddlq_s16(vpaddlq_s8((int8x16_t)v)); }
 #else
 inline Bytes low_nibbles() { return _mm256_set1_epi8(15); }
 inline Bytes shifted(Bytes v) { return _mm256_srli_epi16(v, 4); }
 PWX_QUADS inline VI digit_dot(VI sum, Bytes codes, int32_t digits) { return (VI)_mm256_dpbusd_avx_epi32((__m256i)sum, codes, _mm256_set1_epi32(digits)); }
 #endif
-#if !defined(__wasm__)
+#if defined(__x86_64__)
 inline Words4 sums_of_fours(Digits16 v) {
   return (Words4)_mm_madd_epi16(_mm_maddubs_epi16(_mm_set1_epi8(1), (__m128i)v), _mm_set1_epi16(1));
 }

@@ -1,5 +1,6 @@
 // Rows of weights in blocks by groups, a row for each lane: a word of the codes of one beside those of the next ones, and so elements of
-// scales and of shifts, for machines that sum products of four bytes in each lane (relaxed SIMD, VNNI). What is left of rows stays as it was.
+// scales and of shifts, for machines that sum products of four bytes in each lane (relaxed SIMD, VNNI,
+// Arm's dot products). What is left of rows stays as it was.
 #pragma once
 #include "nbits/weights.h"
 

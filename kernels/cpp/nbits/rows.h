@@ -187,12 +187,14 @@ struct Unpacked {
     }
 #endif
 #if defined(PWX_GROUPS)
+#if defined(PWX_PAIRS)
     if (by_digits && w.bits == 8 && in_pairs()) {
       digits = 1;
       __builtin_memcpy(rounded, natural, size_t(m * depth * 2));
       for (isize i = 0; i < m; i++) begin_shorts(natural + i * depth, count, w.block, w.shifts ? 0 : 128, begin + i * count);
       return true;
     }
+#endif
     digits = by_digits ? split ? 3 : 2 : 0;
     if (digits) {
       const int zero = (w.shifts ? 0 : 1 << (w.bits - 1)) - (flips(w.bits) ? 128 : 0);

@@ -2,7 +2,7 @@
 #pragma once
 #include "nbits/digits.h"
 
-#if defined(PWX_GROUPS)
+#if defined(PWX_PAIRS)
 
 namespace nbits {
 

@@ -8,7 +8,7 @@
 #include "gemm.h"
 #include "half.h"
 #include "params.h"
-#if defined(__wasm_relaxed_simd__) || defined(__AVX2__)
+#if defined(__wasm_relaxed_simd__) || defined(__AVX2__) || defined(__aarch64__)
 #define PWX_GROUPS
 #include "qgemm/tile.h"
 #endif
@@ -23,7 +23,12 @@ inline i64 blocks(const MatmulNbitsParams& p) { return (p.k + p.block - 1) / p.b
 
 // Whether sums of two products of bytes are all that one instruction gives, in 16 bits, and saturate there.
 #if defined(PWX_GROUPS)
+#if defined(__aarch64__)
+constexpr bool in_pairs() { return false; }
+#else
+#define PWX_PAIRS
 inline bool in_pairs() { return qgemm::quads() == (W > 4 ? qgemm::Quads::NONE : qgemm::Quads::SATURATING); }
+#endif
 
 // Whether this machine reads rows by groups: one instruction adds products of bytes, and where two of them saturate, codes of 4 bits are
 // small enough for it (those of 8 are widened, nbits/shorts.h); sums of a block stay below 2^31.

@@ -6,6 +6,13 @@
 #elif defined(__x86_64__)
 #include <cpuid.h>
 #include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#if defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(_WIN32)
+extern "C" __declspec(dllimport) int IsProcessorFeaturePresent(unsigned long);
+#endif
 #endif
 
 namespace qgemm {
@@ -120,7 +127,7 @@ enum class Quads {
   NONE,
   UNSIGNED,    // a unsigned (VNNI)
   SATURATING,  // a unsigned, and sums of two products saturate to int16 (relaxed SIMD on x86 without VNNI)
-  SIGNED,      // a signed (relaxed SIMD on Arm)
+  SIGNED,      // a signed (Arm)
 };
 
 #if defined(__AVX512F__)
@@ -150,6 +157,22 @@ inline Quads probe() {
 #define PWX_QUADS
 using Bytes = v128_t;
 inline VI dot_quads(VI acc, i32 a, Bytes b) { return (VI)wasm_i32x4_relaxed_dot_i8x16_i7x16_add(b, wasm_i32x4_splat(a), (v128_t)acc); }
+#elif defined(__aarch64__)
+// FEAT_DotProd, of which Linux and Windows tell, and which all Macs have.
+inline Quads probe() {
+#if defined(__linux__)
+  constexpr unsigned long ASIMDDP = 1 << 20;
+  return getauxval(AT_HWCAP) & ASIMDDP ? Quads::SIGNED : Quads::NONE;
+#elif defined(_WIN32)
+  constexpr unsigned long ARM_V82_DP = 43;
+  return IsProcessorFeaturePresent(ARM_V82_DP) ? Quads::SIGNED : Quads::NONE;
+#else
+  return Quads::SIGNED;
+#endif
+}
+#define PWX_QUADS __attribute__((target("dotprod")))
+using Bytes = int8x16_t;
+PWX_QUADS inline VI dot_quads(VI acc, i32 a, Bytes b) { return (VI)vdotq_s32((int32x4_t)acc, vreinterpretq_s8_s32(vdupq_n_s32(a)), b); }
 #else
 inline Quads probe() { return Quads::NONE; }
 #endif

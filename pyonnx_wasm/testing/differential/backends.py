@@ -1,4 +1,4 @@
-"""What runs the cases: the sessions of this process (``cpu``, ``gpu``), or the player in a page (``wasm``, ``webgpu``)."""
+"""What runs cases: sessions of this process (``cpu``, ``gpu``), the player in a page (``wasm``, ``webgpu``), the core for Arm (``arm``)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .sketch import Case
 from .values import shown
 
 NATIVE = ("cpu", "gpu")
-BACKENDS = (*NATIVE, "wasm", "webgpu")
+BACKENDS = (*NATIVE, "wasm", "webgpu", "arm")
 THREADS = 3
 
 
@@ -51,6 +51,11 @@ def opened(backend: str) -> Iterator[Any]:
     """The answers of a backend, for as long as it is open."""
     if backend in NATIVE:
         yield native(backend, plain=backend == "cpu")
+    elif backend == "arm":
+        from ..emulated import arm
+
+        with arm("max"):
+            yield native("wasmtime", plain=False)
     else:
         from .page import answers_in_page
 
