@@ -22,6 +22,7 @@ SLOWEST = (
     "packaging/test_transformers_js.py",
     "test_notebooks.py",
     "test_nbits.py",
+    "test_arm.py",
     "test_bench.py",
     "pyodide/test_pyodide.py",
     "jupyter/test_viewer.py",
