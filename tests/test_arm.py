@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from pyonnx_wasm import InferenceSession, compiler, narrow
 from pyonnx_wasm.program import file as ponnx
@@ -20,7 +20,7 @@ from pyonnx_wasm.testing.differential import run
 pytestmark = pytest.mark.skipif(platform.machine().lower() in ("arm64", "aarch64"), reason="all other tests run on Arm here")
 
 OLD = "cortex-a53"
-SDOT = 0x4E809400  # of vectors
+SDOT, SMMLA = 0x4E809400, 0x4E80A400  # of vectors
 BY_PROCESSOR = re.compile("attention|conv|gemm|lstm|matmul|quant")  # cases of the suite whose kernels differ among processors
 SEED, COUNT = 20261128, 40
 
@@ -66,6 +66,23 @@ def test_dot_products_are_taken_where_there_are_any(cpu: str, has: bool) -> None
         InferenceSession(model, providers=["wasmtime"]).run(None, feeds)
     assert len(met) > 10_000
     assert (SDOT in met) == has
+
+
+@pytest.mark.parametrize(("cpu", "has"), [("max", {SDOT, SMMLA}), ("neoverse-n1", {SDOT}), (OLD, set())])
+def test_integers_are_multiplied_by_what_there_is(cpu: str, has: set[int]) -> None:
+    """Rows and columns for whole tiles and parts of them, and a depth of an odd number of steps."""
+    rng = np.random.default_rng(3)
+    a, b = rng.integers(0, 256, (15, 69), np.uint8), rng.integers(-128, 128, (69, 31), np.int8)
+    values = [
+        helper.make_tensor_value_info(n, t, s) for n, t, s in (("a", TensorProto.UINT8, [15, 69]), ("y", TensorProto.INT32, [15, 31]))
+    ]
+    weights = [numpy_helper.from_array(b, "b"), numpy_helper.from_array(np.uint8(131), "zero")]
+    graph = helper.make_graph([helper.make_node("MatMulInteger", ["a", "b", "zero"], ["y"])], "g", values[:1], values[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    with logged(cpu) as met:
+        [got] = InferenceSession(model, providers=["wasmtime"]).run(None, {"a": a})
+    np.testing.assert_array_equal(got, (a.astype(np.int32) - 131) @ b.astype(np.int32))
+    assert {SDOT, SMMLA} & set(met) == has
 
 
 @pytest.mark.parametrize("cpu", ["max", OLD])

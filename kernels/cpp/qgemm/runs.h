@@ -3,6 +3,7 @@
 // by Cauchy and Schwarz they do where the product of the norms of a row less its zero point and of a column does. Segments of steps whose norms
 // are small enough follow one another in such sums, others are widened step by step. Where many steps would be split, pairs of int16 are faster.
 #pragma once
+#include "qgemm/matrices.h"
 #include "qgemm/product.h"
 
 namespace qgemm {
@@ -203,6 +204,8 @@ template <int M, int V> void tile_runs(const Tile&) {}
 
 template <int V> inline isize tile_rows(const Tile& t, Quads kind, isize rows) {
   auto one = [&]<int M>() -> isize {
+    if constexpr (M % 2 == 0)
+      if (by_matrices() && kind == Quads::SIGNED) return tile_matrices<M, V>(t), M;
     if (kind == Quads::SATURATING) tile_runs<M, V>(t);
     else if (kind != Quads::NONE) tile_quads<M, V>(t);
     else tile_pairs<M, V>(t);

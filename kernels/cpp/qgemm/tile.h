@@ -10,6 +10,8 @@
 #include <arm_neon.h>
 #if defined(__linux__)
 #include <sys/auxv.h>
+#elif defined(__APPLE__)
+#include <sys/sysctl.h>
 #elif defined(_WIN32)
 extern "C" __declspec(dllimport) int IsProcessorFeaturePresent(unsigned long);
 #endif
