@@ -1,13 +1,12 @@
-// Many rows against panels of eight columns whose codes of 4 or 8 bits are laid out once for all rows (relaxed SIMD, Arm's dot
-// products): exact sums of integers
-// in each block, of rows as they are for few (nbits/digits.h).
+// Many rows against panels of columns whose codes of 4 or 8 bits are laid out once for all rows, where one instruction sums products of four
+// bytes: exact sums of integers in each block, of rows as they are for few (nbits/digits.h).
 #pragma once
 #include <algorithm>
 
 #include "nbits/digits.h"
 #include "nbits/take.h"
 
-#if defined(__wasm_relaxed_simd__) || defined(__aarch64__)
+#if defined(PWX_GROUPS)
 
 namespace nbits {
 
@@ -36,7 +35,7 @@ struct DigitPanels {
   static isize steps(i64 block) { return block >= PANEL_DEPTH ? 1 : PANEL_DEPTH / proven(block); }
 
   static bool fit(const MatmulNbitsParams& p) {
-    return p.rounded > 1 && p.block % 32 == 0 && p.block <= 512 && grouped(p.bits, p.block) && qgemm::quads() != qgemm::Quads::SATURATING;
+    return p.rounded > 1 && p.block % 32 == 0 && p.block <= 512 && grouped(p.bits, p.block) && !in_pairs();
   }
 
   // False where a number is not finite, or a block too small to be scaled. own: of own_bytes for each thread.
@@ -117,10 +116,11 @@ template <int M> [[gnu::noinline]] PWX_QUADS void digit_tile(const DigitTile& t)
 [[gnu::noinline]] inline void take_apart(const Group (&groups)[2], isize bits, isize from, isize n, Bytes* panel) {
   const Bytes mask = low_nibbles();
   for (int v = 0; v < 2; v++) {
-    const Bytes* words = reinterpret_cast<const Bytes*>(groups[v].codes) + from * bits / 32;
+    const char* words = groups[v].codes + from * bits / 8 * TOGETHER;
     Bytes* out = panel + v;
     for (isize k = 0; k < n; k += 32 / bits) {
-      const Bytes all = *words++;
+      const Bytes all = load_as<Bytes>(words);
+      words += sizeof(Bytes);
       if (bits == 8) *out = all, out += 2;
       else out[0] = all & mask, out[2] = shifted(all) & mask, out += 4;
     }

@@ -15,7 +15,7 @@ namespace nbits {
 using gemm::most;
 
 // Many rows as integers.
-#if defined(__wasm_relaxed_simd__) || defined(__aarch64__)
+#if defined(PWX_GROUPS)
 #define PWX_PANELS
 using Many = DigitPanels;
 #elif defined(__x86_64__) && !defined(__AVX2__)  // without fused multiply-add, sums of floats take twice the instructions
