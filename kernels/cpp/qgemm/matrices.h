@@ -5,7 +5,7 @@
 namespace qgemm {
 
 #if defined(__aarch64__)
-// Linux tells, and macOS; Windows tells of it only since 2024, and takes products of four.
+// FEAT_I8MM, of which Linux and macOS tell; elsewhere products of four are taken.
 inline bool has_matrices() {
 #if defined(__linux__)
   constexpr unsigned long I8MM = 1 << 13;
