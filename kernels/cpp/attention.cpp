@@ -220,6 +220,7 @@ struct Head {
   float *y, *scratch;
   bool packed;  // the keys are there: those of the head before, which shares them
   bool heads_as_rows;
+  const float* next;  // the keys of the head behind it
   i64 v_step = 0;
 
   void rows(i64 begin, i64 end) {
@@ -256,7 +257,7 @@ struct Head {
     const float* queries = p.d ? q + first * p.q_s : nullptr;
     i64 most = visible(first + count - 1);
     const isize rows = proven(count), keys = proven(most), pitch = proven(l.score_stride), out_pitch = proven(l.out_stride);
-    const isize step = most > 1 ? proven(v_step) : 0;  // of a single key it was not proved
+    const isize step = most > 1 ? proven(v_step) : 0, key_step = most > 1 ? proven(p.k_s) : 0;  // of a single key they were not proved
     const attention::Rows few{rows, proven(p.d), queries, count > 1 && p.d ? proven(p.q_s) : 0, s, pitch};
     if (!p.d) {
       for (i64 i = 0; i < count; i++)
@@ -265,7 +266,7 @@ struct Head {
       for (i64 j = 0; j < most; j += PANEL)
         strip<NR, PANEL>(rows, proven(p.d), queries, proven(p.q_s), scratch + l.keys + j * p.d, PANEL, s + j, pitch);
     } else if (p.k_d == 1) {
-      attention::score(few, k, most > 1 ? proven(p.k_s) : 0, keys);
+      attention::score(few, k, key_step, keys, {v, step, proven(p.dv)});
     } else {
       for (i64 i = 0; i < count; i++) scores_apart(queries + i * p.q_s, k, p, most, s + i * l.score_stride);
     }
@@ -277,7 +278,7 @@ struct Head {
       for (i64 j = n; j < most; j++) row[j] = 0;
     }
     if (!in_panels() || count < FEW) {
-      attention::weighted(few, v, step, keys, out_pitch, out, out_pitch);
+      attention::weighted(few, v, step, keys, out_pitch, out, out_pitch, {next, key_step, proven(p.d)});
     } else {
       i64 t = 0;
       for (; t + NR * W <= l.out_stride; t += NR * W) strip<NR, 0>(rows, keys, s, pitch, v + t, step, out + t, out_pitch);
@@ -314,28 +315,34 @@ void run(Call& call) {
   const Places l{Layout(given)};
   const bool heads_as_rows = given.sq == 1 && given.rep > 1 && given.heads % given.rep == 0;
   const AttentionParams p = heads_as_rows ? in_one(given) : given;
-  const i64 heads = p.batch * p.heads, threads = pool_threads(call.pool), least_rows = heads_as_rows ? 1 : ROWS;
-  // Whole heads share one packing of the keys, or one reading; they are split only to keep all threads busy.
-  i64 pieces = (2 * threads + heads - 1) / heads;
-  i64 span = threads == 1 || heads >= 2 * threads ? p.sq : round_up((p.sq + pieces - 1) / pieces, least_rows);
-  pieces = (p.sq + span - 1) / span;
-  const double work = double(least(span, p.sq)) * double(p.sk + 1) * double(p.d + p.dv + 16) / 16;
+  const i64 heads = p.batch * p.heads, threads = pool_threads(call.pool);
   // Views of nothing may have any strides and offsets.
   const bool no_k = !p.sk || !p.d, no_v = !p.sk, no_mask = !b.mask || !p.sk, no_q = !p.d;
+  auto keys_of = [&](i64 t) { return no_k ? nullptr : b.k.as<float>() + p.koff + t / p.heads * p.k_b + t % p.heads / p.rep * p.k_h; };
+  auto head = [&](i64 t, float* scratch) {
+    const i64 h = t % p.heads, n = t / p.heads;
+    return Head{p, l,
+                no_q ? nullptr : b.q.as<float>() + p.qoff + n * p.q_b + h * p.q_h,
+                keys_of(t),
+                no_v ? nullptr : b.v.as<float>() + p.voff + n * p.v_b + h / p.rep * p.v_h,
+                no_mask ? nullptr : b.mask.as<float>() + p.moff + n * p.m_b + h * p.m_h,
+                b.y.as<float>() + p.yoff + n * p.y_b + h * p.y_h, scratch, false, heads_as_rows, nullptr};
+  };
+  // Whole heads share one packing of the keys, or one reading; they are split only to keep all threads busy.
+  i64 pieces = (2 * threads + heads - 1) / heads;
+  const i64 span = threads == 1 || heads >= 2 * threads ? p.sq : round_up((p.sq + pieces - 1) / pieces, heads_as_rows ? 1 : ROWS);
+  pieces = (p.sq + span - 1) / span;
+  const double work = double(least(span, p.sq)) * double(p.sk + 1) * double(p.d + p.dv + 16) / 16;
   parallel_for(call.pool, heads * pieces, i64(8192 / (work + 1)) + 1, [&](i64 begin, i64 end, int thread) {
     const float* last = nullptr;
     for (i64 t = begin; t < end; t++) {
-      i64 piece = t % pieces, h = t / pieces % p.heads, n = t / pieces / p.heads, kv = h / p.rep;
-      Head head{p, l,
-                no_q ? nullptr : b.q.as<float>() + p.qoff + n * p.q_b + h * p.q_h,
-                no_k ? nullptr : b.k.as<float>() + p.koff + n * p.k_b + kv * p.k_h,
-                no_v ? nullptr : b.v.as<float>() + p.voff + n * p.v_b + kv * p.v_h,
-                no_mask ? nullptr : b.mask.as<float>() + p.moff + n * p.m_b + h * p.m_h,
-                b.y.as<float>() + p.yoff + n * p.y_b + h * p.y_h,
-                reinterpret_cast<float*>(call.scratch) + thread * l.total, false, heads_as_rows};
-      head.packed = head.k && head.k == last;
-      last = head.k;
-      head.rows(piece * span, least(p.sq, (piece + 1) * span));
+      const i64 piece = t % pieces;
+      Head h = head(t / pieces, reinterpret_cast<float*>(call.scratch) + thread * l.total);
+      h.packed = h.k && h.k == last;
+      last = h.k;
+      const float* next = t + 1 < end && p.k_d == 1 ? keys_of((t + 1) / pieces) : nullptr;
+      h.next = next == h.k ? nullptr : next;
+      h.rows(piece * span, least(p.sq, (piece + 1) * span));
     }
   });
 }

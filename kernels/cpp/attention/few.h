@@ -7,29 +7,60 @@ namespace attention {
 
 using gemm::least;
 
-constexpr isize RUNS = 16;  // of keys, side by side
+constexpr isize RUNS = FETCHES ? 4 : 16;  // of keys, side by side
 constexpr int SET = 4;      // of them at once
 constexpr isize CHUNK = 4;  // keys of each run for all rows, before the next: they stay in the first-level cache
 constexpr isize RUN = 64;   // values of a run
+constexpr isize LINE = 16;  // numbers of a cache line
+// Rows at once.
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int MOST = 4;
+#else
+constexpr int MOST = 2;
+#endif
 
 typedef float Four __attribute__((ext_vector_type(4)));
 
-// The sums of four vectors' lanes, in the order of `sum_lanes`.
-inline Four sums_of(const VF (&v)[4]) {
-  Four f[4];
-  for (int i = 0; i < 4; i++) {
-    float lanes[W];
-    __builtin_memcpy(lanes, &v[i], sizeof lanes);
-    for (int n = W / 2; n >= 4; n /= 2)
-      for (int l = 0; l < n; l++) lanes[l] += lanes[l + n];
-    __builtin_memcpy(&f[i], lanes, sizeof f[i]);
-  }
-  auto two = [](Four a, Four b) {
-    return __builtin_shufflevector(a, b, 0, 4, 1, 5) + __builtin_shufflevector(a, b, 2, 6, 3, 7);
-  };
-  const Four low = two(f[0], f[1]), high = two(f[2], f[3]);
-  return __builtin_shufflevector(low, high, 0, 1, 4, 5) + __builtin_shufflevector(low, high, 2, 3, 6, 7);
+template <int... I> struct Lanes {};
+template <int N, int... I> struct FirstLanes : FirstLanes<N - 1, N - 1, I...> {};
+template <int... I> struct FirstLanes<0, I...> { typedef Lanes<I...> type; };
+constexpr FirstLanes<W>::type ALL;
+
+// The lanes of two vectors, by each four: what PATTERN takes of the first's four and, as 4 to 7, of the second's.
+template <int... PATTERN, int... I> VF by_fours(VF a, VF b, Lanes<I...>) {
+  constexpr int pattern[] = {PATTERN...};
+  return __builtin_shufflevector(a, b, (I / 4 * 4 + pattern[I % 4] % 4 + (pattern[I % 4] < 4 ? 0 : W))...);
 }
+
+// The sums of four vectors' lanes.
+inline Four sums_of(const VF (&v)[4]) {
+  auto two = [](VF a, VF b) { return by_fours<0, 4, 1, 5>(a, b, ALL) + by_fours<2, 6, 3, 7>(a, b, ALL); };
+  const VF low = two(v[0], v[1]), high = two(v[2], v[3]);
+  const VF all = by_fours<0, 1, 4, 5>(low, high, ALL) + by_fours<2, 3, 6, 7>(low, high, ALL);
+  Four f[W / 4];
+  __builtin_memcpy(f, &all, sizeof f);
+  for (int n = W / 8; n > 0; n /= 2)
+    for (int i = 0; i < n; i++) f[i] += f[i + n];
+  return f[0];
+}
+
+// Calls f<rows>.
+template <int M = MOST, class F> void of_rows(isize rows, const F& f) {
+  if constexpr (M > 1)
+    if (rows < M) return of_rows<M - 1>(rows, f);
+  f.template operator()<M>();
+}
+
+// Rows that are read next: asked for while others are computed with, as memory would idle. Nothing where `data` is null.
+struct Next {
+  const float* data;
+  isize step, width;
+  void fetch_rows(isize first, isize n, isize apart) const {
+    if (!FETCHES || !data) return;
+    for (isize j = 0; j < n; j++)
+      for (isize t = 0; t < width; t += LINE) fetch(data + (first + j * apart) * step + t);
+  }
+};
 
 struct Rows {
   isize count, depth;  // of queries, and of their numbers
@@ -74,25 +105,24 @@ template <int M> void four_keys(const Rows& r, isize first, const float* k, isiz
 }
 
 inline float one_key(const float* q, const float* k, isize depth) {
-  VF acc = splat(0);
+  VF acc[4] = {splat(0), splat(0), splat(0), splat(0)};
   isize t = 0;
-  for (; t + W <= depth; t += W) acc = fma(load(q + t), load(k + t), acc);
-  float sum = sum_lanes(acc);
+  for (; t + W <= depth; t += W) acc[0] = fma(load(q + t), load(k + t), acc[0]);
+  float sum = sums_of(acc)[0];
   for (; t < depth; t++) sum += q[t] * k[t];
   return sum;
 }
 
 // Scores of all rows and n keys `step` apart, whose numbers lie side by side.
-inline void score(const Rows& r, const float* k, isize step, isize n) {
+inline void score(const Rows& r, const float* k, isize step, isize n, const Next& next) {
   auto side_by_side = [&](isize at, isize run, isize end) {
     for (isize j0 = at; j0 < at + run; j0 += CHUNK)
       for (isize i = 0, rows; i < r.count; i += rows) {
-        rows = least(2, r.count - i);
+        rows = least(MOST, r.count - i);
         for (isize j = j0; j < least(j0 + CHUNK, at + run); j++)
           for (isize key = j; key < end; key += run * SET) {
-            float* out = r.scores + i * r.pitch + key;
-            if (rows == 2) four_keys<2>(r, i, k + key * step, run * step, out, run);
-            else four_keys<1>(r, i, k + key * step, run * step, out, run);
+            if (i == 0) next.fetch_rows(key, SET, run);
+            of_rows(rows, [&]<int M>() { four_keys<M>(r, i, k + key * step, run * step, r.scores + i * r.pitch + key, run); });
           }
       }
   };
@@ -136,19 +166,17 @@ void values(const float* s, isize pitch, const float* v, isize step, isize runs,
 
 // What all rows' scores give of n values [width], `step` apart; width: a multiple of W, as `out_pitch` is. In an order that more values
 // behind them leave as it is: a row gives the same alone and with later ones.
-inline void weighted(const Rows& r, const float* v, isize step, isize n, isize width, float* out, isize out_pitch) {
+inline void weighted(const Rows& r, const float* v, isize step, isize n, isize width, float* out, isize out_pitch, const Next& next) {
   for (isize i = 0; i < r.count; i++) __builtin_memset(out + i * out_pitch, 0, size_t(width) * sizeof(float));
   auto add = [&](isize at, isize runs, isize keys) {
+    for (isize run = 0; run < runs; run++) next.fetch_rows(at + run * RUN, keys, 1);
     for (isize i = 0, rows; i < r.count; i += rows) {
-      rows = least(2, r.count - i);
+      rows = least(MOST, r.count - i);
       auto go = [&]<int M, int N>(isize row, isize t) {
         values<M, N>(r.scores + row * r.pitch + at, r.pitch, v + at * step + t, step, runs, keys, out + row * out_pitch + t, out_pitch);
       };
       isize t = 0;
-      for (; t + 4 * W <= width; t += 4 * W) {
-        if (rows == 2) go.template operator()<2, 4>(i, t);
-        else go.template operator()<1, 4>(i, t);
-      }
+      for (; t + 4 * W <= width; t += 4 * W) of_rows(rows, [&]<int M>() { go.template operator()<M, 4>(i, t); });
       for (; t < width; t += W)
         for (isize row = i; row < i + rows; row++) go.template operator()<1, 1>(row, t);
     }
