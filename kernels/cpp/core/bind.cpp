@@ -14,12 +14,13 @@ int32_t Session::create(const int32_t* code, i64 words, void* const* w, const i6
   }
   if (int32_t err = load(p, code, words, weight_bytes.data, n_weights, e)) return err;
   if (!planner.init(p.storages, p.n_storages, p.stages, p.n_stages) || !blocks.resize(p.n_stages) || !reads.resize(p.reads.size) || !stage_at.resize(4 * p.n_stages) ||
-      !key.resize(p.n_dims + p.elems.size) || !regs.resize(p.n_regs) || !input_bytes.resize(p.n_inputs) ||
+      !key.resize(p.n_dims + p.elems.size) || !regs.resize(p.n_regs) || !moved.resize(p.n_regs) || !needs.resize(2 * p.steps.size) || !input_bytes.resize(p.n_inputs) ||
       !input_count.resize(p.n_inputs) || !out_bytes.resize(p.outputs.size) || !fixed_params.resize(p.fixed_params) ||
       !fixed_bufs.resize(p.fixed_bufs) || !base.resize(p.n_storages) || !touched.resize(p.n_storages) || !clear_ends.resize(p.n_stages) ||
       !written.init(p.n_storages, 2 * (p.n_buffers + p.steps.size)) || !clears.resize(p.n_stages > 1 ? p.n_storages + p.n_buffers : 0))
     return no_memory(e);
   std::fill(touched.begin(), touched.end(), int32_t(p.steps.size));
+  std::fill(moved.begin(), moved.end(), uint8_t(0));
   for (i64 r = 0; r < p.n_regs; r++) {
     const Instr& c = p.code[r];
     regs[r] = c.op == CONST ? i64(uint64_t(uint32_t(c.b)) << 32 | uint32_t(c.a)) : 0;
@@ -43,7 +44,7 @@ void Session::limit(i64 memory, i64 operations) {
   max_memory = memory, max_operations = operations;
   for (Session* part : parts) part->limit(memory, operations);
   for (Binding& b : bindings) b.valid = false;
-  current = resolved = nullptr;
+  current = resolved = proved = nullptr;
 }
 
 // Element `index` as a register holds it: an integer, or the bits of an f64.
@@ -97,7 +98,7 @@ int32_t Session::bind(const i64* dims, void* const* inputs, bool fresh, Error* e
   stage = cursor = 0;
   paused = waits = false;
   auto same = [&](const Binding& b) { return b.valid && !(key.size && __builtin_memcmp(b.key, key.data, size_t(key.size) * 8)); };
-  if (!fresh && current && same(*current)) return forget(*current), 0;
+  if (!fresh && current && same(*current)) return misses = 0, forget(*current), 0;
   current = nullptr;
   Binding* slot = bindings;
   for (Binding& b : bindings) {
@@ -107,6 +108,8 @@ int32_t Session::bind(const i64* dims, void* const* inputs, bool fresh, Error* e
     }
     if (b.used < slot->used) slot = &b;
   }
+  misses = same(*slot) ? 0 : misses + 1;
+  if (misses > BINDINGS && proved) slot = proved;  // sizes that grow: none of them comes again
   // Later stages go on from the registers of stage 0.
   if (!same(*slot) || ((fresh || p.n_stages > 1) && resolved != slot)) {
     slot->valid = false;
@@ -115,8 +118,11 @@ int32_t Session::bind(const i64* dims, void* const* inputs, bool fresh, Error* e
     valid_stages = 1;
     if (!layout(*slot)) return no_memory(e);
     if (key.size) __builtin_memcpy(slot->key, key.data, size_t(key.size) * 8);
-    if (int32_t err = resolve(*slot, 0, e)) return err;
+    const Binding* const before = proved;
+    proved = nullptr;
+    if (int32_t err = resolve(*slot, 0, e, before)) return err;
     slot->valid = true;
+    if (p.n_stages == 1) proved = slot;  // later stages move registers
   }
   slot->used = ++clock;
   if (fresh) return 0;
@@ -139,10 +145,11 @@ bool Session::layout(Binding& b) {
   return true;
 }
 
-int32_t Session::resolve(Binding& b, i64 s, Error* e) {
+// `before`: what the registers belonged to so far, and all steps were proved for.
+int32_t Session::resolve(Binding& b, i64 s, Error* e, const Binding* before) {
   int32_t err = evaluate(s, e);
-  if (!err) err = ranges(b, s, e);
-  if (!err) err = steps(b, s, e);
+  if (!err) err = ranges(b, s, e, before);
+  if (!err) err = steps(b, s, e, before);
   return err;
 }
 
@@ -187,6 +194,7 @@ int32_t Session::evaluate(i64 s, Error* e) {
           return CHECK_FAILED;
         }
     }
+    moved[l.reg] = r[l.reg] != v;
     r[l.reg] = v;
   }
   return 0;
@@ -209,7 +217,8 @@ i64 Session::held_bytes(const Output& out, const i64* dims) {
 }
 
 // Sizes of outputs, storages and buffers; the plan of the arena.
-int32_t Session::ranges(Binding& b, i64 stage, Error* e) {
+int32_t Session::ranges(Binding& b, i64 stage, Error* e, const Binding* before) {
+  bool same = before;  // sizes of the arena
   for (const int32_t* at = p.known_outputs.begin(stage); at < p.known_outputs.end(stage); at++) {
     const i64 o = *at;
     const Output& out = p.outputs[o];
@@ -224,6 +233,7 @@ int32_t Session::ranges(Binding& b, i64 stage, Error* e) {
     const i64 i = *at;
     const StorageRow& s = p.storages[i];
     const i64 size = b.size[i] = regs[s.size];
+    same &= s.kind != ARENA || !moved[s.size];
     const i64 most = s.kind == ARENA    ? HUGE_COUNT
                      : s.kind == WEIGHT ? (weight_bytes[s.index] < 0 ? -weight_bytes[s.index] : weight_bytes[s.index])
                      : s.kind == INPUT  ? input_bytes[s.index]
@@ -239,12 +249,23 @@ int32_t Session::ranges(Binding& b, i64 stage, Error* e) {
       return fail(e, BAD_BIND, -1, "buffer ", i, " of ", size, " bytes at ", offset, " leaves its storage of ", room);
   }
   i64* const plan = stage_at.data + 4 * stage;
-  plan[0] = planner.plan(stage, b.size, b.place, plan + 2);
+  if (same && before != &b) std::copy_n(before->place, p.n_storages, b.place);
+  if (!same) plan[0] = planner.plan(stage, b.size, b.place, plan + 2);
   if (plan[0] < 0) return fail(e, NO_MEMORY, -1, "these input shapes need an absurd amount of memory");
   return 0;
 }
 
-int32_t Session::steps(Binding& b, i64 stage, Error* e) {
+// Whether a proof says what the one before it did.
+bool Session::stays(const Step& s) const {
+  if (s.control || s.elsewhere) return false;
+  for (int32_t i = 0; i < s.n_params; i++)
+    if (moved[s.params[i]]) return false;
+  for (int32_t i = 0; i < s.n_bufs; i++)
+    if (s.bufs[i] >= 0 && (moved[p.buffers[s.bufs[i]].offset] || moved[p.buffers[s.bufs[i]].size])) return false;
+  return true;
+}
+
+int32_t Session::steps(Binding& b, i64 stage, Error* e, const Binding* before) {
   auto unwritten = [&](i64 step) { return fail(e, BAD_BIND, int32_t(step), "step ", step, ": reads too many pieces that no step writes"); };
   Demand demand = fixed;
   if (stage) demand.operations = stage_at[4 * stage - 1];
@@ -255,10 +276,18 @@ int32_t Session::steps(Binding& b, i64 stage, Error* e) {
   for (i64 i = stage ? p.stages[stage - 1].steps : 0; i < p.stages[stage].steps; i++) {
     Step& s = p.steps[i];
     Proof proof;
-    if (!s.fixed) {
+    const bool known = !s.fixed && before && stays(s);
+    if (known && before != &b) {
+      std::copy_n(before->params + s.param_at, s.n_params, b.params + s.param_at);
+      std::copy_n(before->bufs + s.buf_at, s.n_bufs, b.bufs + s.buf_at);
+    }
+    if (known) {
+      demand.add(i, needs[2 * i], needs[2 * i + 1]);
+    } else if (!s.fixed) {
       if (int32_t err = prove(s, i, b.bufs + s.buf_at, b.params + s.param_at, proof, demand, e)) return err;
       s.whole = wholly(s, proof);
-    } else if (!s.whole) {
+    }
+    if ((s.fixed || known) && !s.whole) {
       proof = prove_again(b, s);
     }
     if (!follow(b, stage, s, proof)) return unwritten(i);
@@ -425,5 +454,6 @@ int32_t Session::prove(const Step& s, i64 index, Buf* bufs, i64* params, Proof& 
   const Size need = k.kernel->scratch(call, pool_threads(pool));
   if (!need.within(MAX_BYTES)) return wrong(NO_MEMORY, "needs an absurd amount of scratch memory");
   demand.add(index, proof.operations, need);
+  needs[2 * index] = proof.operations.value(), needs[2 * index + 1] = need.value();
   return 0;
 }

@@ -104,6 +104,7 @@ struct Session {
   Binding bindings[BINDINGS];
   Binding* current = nullptr;
   uint64_t clock = 0;
+  i64 misses = 0;                 // of the last times, how often sizes were new
   Array<Block> blocks;            // the first is stage 0's
   i64 n_blocks = 0;
   Array<i64> reads;               // what READ instructions read
@@ -113,6 +114,9 @@ struct Session {
   bool paused = false;            // it stopped at a stage's begin
   bool waits = false;             // it stopped at the step `cursor` for the host, or pauses there
   Binding* resolved = nullptr;    // that the registers belong to
+  Binding* proved = nullptr;      // likewise, when every step was proved for it
+  Array<uint8_t> moved;           // per register: whether its value is another than before
+  Array<i64> needs;               // per step: operations and scratch, where they are not fixed
   Array<i64> stage_at;            // per stage: where scratch begins, what it needs in all, the last step of what it holds, operations up to its end
   char* scratch = nullptr;        // of the stage that runs
   Array<Session*> parts;          // the Programs within
@@ -152,10 +156,11 @@ struct Session {
 
  private:
   int32_t read_key(const i64* dims, void* const* inputs, Error* e);
-  int32_t resolve(Binding& b, i64 stage, Error* e);
+  int32_t resolve(Binding& b, i64 stage, Error* e, const Binding* before = nullptr);
   int32_t evaluate(i64 stage, Error* e);
-  int32_t ranges(Binding& b, i64 stage, Error* e);
-  int32_t steps(Binding& b, i64 stage, Error* e);
+  int32_t ranges(Binding& b, i64 stage, Error* e, const Binding* before);
+  int32_t steps(Binding& b, i64 stage, Error* e, const Binding* before);
+  bool stays(const Step& s) const;
   int32_t advance(Error* e);
   int32_t read_all(i64 stage, bool* same, Error* e);
   int32_t prove(const Step& s, i64 index, Buf* bufs, i64* params, Proof& proof, Demand& demand, Error* e);

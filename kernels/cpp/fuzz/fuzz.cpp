@@ -1,6 +1,6 @@
 // Runs damaged Programs: fuzz SEED FIRST COUNT FILE... Built by `python -m pyonnx_wasm.toolchain sanitize`, fed by testing/damage.py.
-// A case is bound and run twice within small limits over memory that held other bytes before. It must end in an error of the core or in
-// the same outputs both times.
+// A case is bound and run twice within small limits over memory that held other bytes before, the second time after bindings of other
+// sizes. It must end in an error of the core or in the same outputs both times.
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -117,8 +117,41 @@ struct Kept {
   }
 };
 
+// Makes inputs of these sizes; false where they are too large.
+bool make_inputs(const Program& p, const std::vector<i64>& dims, uint64_t content, std::vector<Exact>& memory, std::vector<void*>& inputs, std::vector<i64>& bytes) {
+  inputs.clear(), bytes.clear();
+  i64 first = 0;
+  for (i64 i = 0; i < p.n_inputs; i++) {
+    const InputRow& in = p.inputs[i];
+    const i64 n = in.buffer < -1 ? 0 : tensor_bytes(dims.data() + first, in.rank, in.dtype);
+    first += in.rank;
+    if (n > LARGEST) return false;
+    memory.emplace_back(size_t(n < 0 ? 0 : n), 0);
+    fill(memory.back(), in.dtype, content + uint64_t(i));
+    inputs.push_back(memory.back().data);
+    bytes.push_back(n);
+  }
+  return true;
+}
+
+// Binds sizes that are like these, some of them several times.
+void bind_others(Session* s, const std::vector<i64>& dims, uint64_t content) {
+  Random random(content);
+  std::vector<i64> others(dims);
+  for (i64 n = random.below(2 * BINDINGS + 2); n > 0; n--) {
+    if (random.below(3) == 0) others = dims;
+    for (i64& d : others)
+      if (random.below(4) == 0) d = random.below(8) ? d + random.below(3) - 1 : random.below(12);
+    std::vector<Exact> memory;
+    std::vector<void*> inputs;
+    std::vector<i64> bytes;
+    Error error{};
+    if (make_inputs(s->p, others, content, memory, inputs, bytes)) pwx_bind(s, others.data(), inputs.data(), &error);
+  }
+}
+
 // Runs once; the outputs' bytes, or the code of the error.
-int32_t run(const File& file, const Case& c, int poison, std::vector<std::vector<char>>& results) {
+int32_t run(const File& file, const Case& c, int poison, bool after_others, std::vector<std::vector<char>>& results) {
   pwx_poison = poison;
   guard_left = i64(1) << 26;
   std::vector<Exact> memory;
@@ -145,17 +178,8 @@ int32_t run(const File& file, const Case& c, int poison, std::vector<std::vector
   dims.resize(size_t(s->p.n_dims), 2);
   std::vector<void*> inputs, outputs;
   std::vector<i64> input_bytes;
-  i64 first = 0;
-  for (i64 i = 0; i < s->p.n_inputs; i++) {
-    const InputRow& in = s->p.inputs[i];
-    const i64 n = in.buffer < -1 ? 0 : tensor_bytes(dims.data() + first, in.rank, in.dtype);
-    first += in.rank;
-    if (n > LARGEST) return 100;
-    memory.emplace_back(size_t(n < 0 ? 0 : n), 0);
-    fill(memory.back(), in.dtype, c.content + uint64_t(i));
-    inputs.push_back(memory.back().data);
-    input_bytes.push_back(n);
-  }
+  if (!make_inputs(s->p, dims, c.content, memory, inputs, input_bytes)) return 100;
+  if (after_others) bind_others(s, dims, c.content);
   if (int32_t code = pwx_bind(s, dims.data(), inputs.data(), &error)) return code;
   Kept kept(s->p, dims);
   Random answers(c.content);
@@ -216,9 +240,10 @@ int main(int n, char** arguments) {
     const Case c = damaged(files, seed, at);
     const std::clock_t begin = std::clock();
     std::vector<std::vector<char>> once, again;
-    const int32_t code = run(file, c, 0x11, once);
+    const int32_t code = run(file, c, 0x11, false, once);
     counts[code]++;
-    if (code == 0 && (run(file, c, 0xee, again) != 0 || once != again)) return std::fprintf(stderr, "what was not written decides outputs: "), say_where(), 1;
+    if (code == 0 && (run(file, c, 0xee, true, again) != 0 || once != again))
+      return std::fprintf(stderr, "what was not written, or other sizes before, decide outputs: "), say_where(), 1;
     if (const std::clock_t took = std::clock() - begin; took > longest) longest = took, slowest = at;
   }
   const char* names[] = {"ran", "malformed", "unknown kernel", "check failed", "bad bind", "no memory", "bad data", "misuse", "limit", "cancelled"};
