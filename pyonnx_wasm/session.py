@@ -19,16 +19,17 @@ from . import source as files
 from .elsewhere import SESSIONS
 from .feeds import Outputs, Slots, execute, execute_async, fed
 from .ir import Face, NeedsShape, NeedsSizes, face_of
-from .onward import Onward
+from .onward import Chain, Onward
 from .options import ModelMetadata, RunOptions, SessionOptions
 from .pending import declared
 from .program import Compiled, Signature
 from .program import file as ponnx
 from .providers import ALIASES, PROVIDERS, WASM, choose, names_of, paired, settings_of
 from .runtimes import Runtime, chance
-from .runtimes.cpu import Executor, load_weights
+from .runtimes.cpu import Executor
 from .runtimes.profile import Enough, Profile, combined
 from .runtimes.state import Held
+from .runtimes.weights import load_weights
 from .values import IOBinding, OrtValue, plain
 from .variants import named_axes, shapes_of, shared_axes, sizes_of
 
@@ -309,6 +310,11 @@ class InferenceSession:
             by_name = self._by_name(outputs)
             self._onward.remember(self, executor, asked, input_feed, by_name)
         return {n: by_name[n] for n in wanted}
+
+    def chain(self, presents: Mapping[str, OrtValue]) -> Chain | None:
+        """Runs that go on from the last one, which gave these outputs; None where there are none such."""
+        with self._lock:
+            return None if self._options.enable_profiling else self._onward.chain(self, self._lock, presents)
 
     @property
     def names(self) -> tuple[list[str], list[str]]:

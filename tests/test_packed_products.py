@@ -15,8 +15,10 @@ from onnx import numpy_helper as nh
 
 import pyonnx_wasm
 from pyonnx_wasm import compiler
+from pyonnx_wasm.program.file import weight_bytes
 from pyonnx_wasm.program.view import ProgramView
 from pyonnx_wasm.runtimes import given_back
+from pyonnx_wasm.runtimes.weights import load_weights
 
 Array = np.ndarray[Any, Any]
 K, N = 96, 84
@@ -155,13 +157,37 @@ def test_what_was_read_of_a_file_leaves_memory(tmp_path: Path, suffix: str, monk
         pyonnx_wasm.save(compiler.compile(made.SerializeToString()), path)
     given: list[int] = []
     give_back = given_back.give_back
-    monkeypatch.setattr(given_back, "give_back", lambda array: given.append(give_back(array)))
+    monkeypatch.setattr(given_back, "give_back", lambda *given_to: given.append(give_back(*given_to)))
     x = normal(3, K, seed=9)
     sessions = [pyonnx_wasm.InferenceSession(path) for _ in range(2)]
     assert sum(given) >= 2 * 4 * (K * K * 4 - 2 * mmap.PAGESIZE), "all but the pages that neighbours share, of each session"
     want = x.astype(float) @ np.linalg.multi_dot([w.astype(float) for w in weights.values()])
     for session in sessions:
         np.testing.assert_allclose(session.run(None, {"x": x})[0], want, rtol=1e-3, atol=1e-3)
+
+
+def test_what_init_needs_for_a_while_leaves_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The weights of a convolution are scaled as the normalization behind it says, then packed: of the scaled ones nothing stays."""
+    weights = {"w": normal(N, K, 3, 3), **{name: np.abs(normal(N, seed=i)) for i, name in enumerate(("scale", "b", "mean", "var"))}}
+    nodes = [h.make_node("Conv", ["x", "w"], ["c"]), h.make_node("BatchNormalization", ["c", "scale", "b", "mean", "var"], ["y"])]
+    x = h.make_tensor_value_info("x", T.FLOAT, [1, K, 9, 9])
+    tensors = [nh.from_array(w, name) for name, w in weights.items()]
+    graph = h.make_graph(nodes, "g", [x], [h.make_tensor_value_info("y", T.FLOAT, None)], tensors)
+    compiled = compiler.compile(h.make_model(graph, opset_imports=[h.make_opsetid("", 18)], ir_version=8).SerializeToString())
+    given: list[int] = []
+    give_back = given_back.give_back
+    monkeypatch.setattr(given_back, "give_back", lambda *given_to: given.append(give_back(*given_to)))
+    memory = load_weights(compiled.init, compiled.weights, main=compiled.main)
+    made_by_init = [k for k, w in enumerate(compiled.weights) if weight_bytes(w) is None]
+    kept = [k for k in made_by_init if memory[k].nbytes]
+    assert 0 < len(kept) < len(made_by_init)
+    assert all(memory[k].ctypes.data % 64 == 0 for k in kept)
+    if hasattr(mmap, "MADV_DONTNEED"):
+        assert sum(given) >= sum(compiled.weights[k].nbytes for k in made_by_init if k not in kept) - mmap.PAGESIZE
+    every = load_weights(compiled.init, compiled.weights)
+    for k in kept:
+        np.testing.assert_array_equal(memory[k], every[k])
+    assert [w.nbytes for w in every] == [w.nbytes for w in compiled.weights]
 
 
 def test_what_only_memory_holds_stays(tmp_path: Path) -> None:

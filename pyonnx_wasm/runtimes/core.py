@@ -313,21 +313,30 @@ class Core:
             self._learn(time.perf_counter() - begin)
         return code
 
-    def _whole(self, call: Callable[[Any, Any], int], arguments: Callable[[], tuple[Any, Any]], grown: Callable[[], None] | None) -> None:
-        """Repeats a call for as long as it stops, as for outputs whose shapes have become known: ``grown`` makes them."""
+    def _whole(self, call: Callable[[Any, Any], int], arguments: Callable[[], tuple[Any, Any]], grown: Callable[[], None] | None) -> float:
+        """Repeats a call for as long as it stops, as for outputs whose shapes have become known: ``grown`` makes them.
+
+        Returns:
+            The seconds of the calls, and of what the host did for them.
+        """
+        took = 0.0
         try:
             ins, outs = arguments()
-            while (code := self._interruptible(call, ins, outs)) in (MORE, WAIT, PAUSE):
+            while True:
+                begin = time.perf_counter()
+                code = self._interruptible(call, ins, outs)
                 if code == WAIT:
                     self._answer()
-                elif code == MORE:
-                    if grown is None:
-                        break
+                took += time.perf_counter() - begin
+                if code not in (MORE, WAIT, PAUSE) or (code == MORE and grown is None):
+                    break
+                if code == MORE and grown is not None:
                     grown()
                     ins, outs = arguments()
             self._check(code)
         finally:
             self._lib.pwx_cancel(self._handle, 0)
+        return took
 
     def _grown(self, outputs: Sequence[np.ndarray] | list[np.ndarray | None], more: Allocate | None) -> None:
         """Makes the outputs whose shapes have become known."""
@@ -387,13 +396,17 @@ class Core:
         first: int,
         last: int,
         more: Allocate | None = None,
-    ) -> None:
-        """Runs the steps from ``first`` up to ``last`` of the bound Program; ``outputs`` and ``more`` as for ``run``."""
+    ) -> float:
+        """Runs the steps from ``first`` up to ``last`` of the bound Program; ``outputs`` and ``more`` as for ``run``.
+
+        Returns:
+            The seconds of the steps alone.
+        """
 
         def call(ins: Any, outs: Any) -> int:
             return int(self._lib.pwx_run_steps(self._handle, ins, outs, first, last, byref(self._error)))
 
-        self._whole(call, lambda: self._arguments(inputs, outputs), lambda: self._grown(outputs, more))
+        return self._whole(call, lambda: self._arguments(inputs, outputs), lambda: self._grown(outputs, more))
 
     def evaluate_stage(self, stage: int, values: Sequence[int], slot_bytes: Sequence[int], count: int) -> np.ndarray:
         """All ``count`` registers, when those of a later stage read ``values``; ``slot_bytes``: of what control steps gave so far."""
@@ -409,20 +422,8 @@ class Core:
 
     def time_steps(self, inputs: Sequence[np.ndarray], outputs: Sequence[np.ndarray]) -> list[tuple[str, int]]:
         """Runs step by step; returns each step's ``(origin, nanoseconds)``."""
-        times = []
-        for i in range(self.steps):
-            took = 0
-
-            def call(ins: Any, outs: Any, step: int = i) -> int:
-                nonlocal took
-                begin = time.perf_counter_ns()
-                code = self._lib.pwx_run_steps(self._handle, ins, outs, step, step + 1, byref(self._error))
-                took += time.perf_counter_ns() - begin
-                return int(code)
-
-            self._whole(call, lambda: self._arguments(inputs, outputs), lambda: self._grown(outputs, None))
-            times.append((origin_of(i, self.view, self.origins), took))
-        return times
+        names = [origin_of(i, self.view, self.origins) for i in range(self.steps)]
+        return [(name, round(self.run_steps(inputs, outputs, i, i + 1) * 1e9)) for i, name in enumerate(names)]
 
     @property
     def arena_bytes(self) -> int:

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..dtypes import DType, to_numpy
-from ..program import Program, Weight, homes
-from ..program.file import weight_bytes
+from ..program import Program, Weight
 from ..program.view import StateRow
 from . import UNLIMITED, Allocate, Limits
-from .given_back import run_init
 from .host import Host
 from .interrupt import interruptible
 from .onward import InRooms
 from .profile import StepTime
-from .state import Held, HostRoom, Keeper
-
-LINE = 64  # bytes of a cache line
+from .state import Held, HostRoom, Keeper, Zeros
+from .weights import load_weights
 
 
 class Stepwise:
@@ -64,13 +60,11 @@ class Stepwise:
 
         def steps() -> list[StepTime]:
             times: list[StepTime] = []
-            zero = time.perf_counter()
+            at = 0.0
             for i, row in enumerate(view.steps):
-                start = time.perf_counter()
-                self.core.run_steps(inputs, outputs, i, i + 1, more)
-                end = time.perf_counter()
-                name = origins[row.origin] or row.kernel
-                times.append(StepTime(name, row.kernel, self.backend, (start - zero) * 1e3, (end - start) * 1e3, sizes[i]))
+                took = 1e3 * self.core.run_steps(inputs, outputs, i, i + 1, more)
+                times.append(StepTime(origins[row.origin] or row.kernel, row.kernel, self.backend, at, took, sizes[i]))
+                at += took
             return times
 
         return interruptible(steps, self.core.cancel)  # one thread for all of them: one for each step would cost more than most steps
@@ -92,11 +86,12 @@ class Executor(Stepwise):
     ) -> None:
         from .core import Core
 
-        memory = load_weights(init, weights, threads, library, limits)
+        memory = load_weights(init, weights, threads, library, limits, main)
         self.core: Core = Core(main.code, memory, main.messages, main.origins, threads, library, limits)
         self.core.host = Host(main.callbacks, limits)
         dtypes = [DType(row.dtype) for row in self.core.view.outputs]
-        self.keeper = Keeper(self.core.states, lambda shape, i, axis: HostRoom(np.zeros(shape, to_numpy(dtypes[i])), dtypes[i], axis))
+        zeros = Zeros()
+        self.keeper = Keeper(self.core.states, lambda shape, i, axis: HostRoom(zeros.take(shape, to_numpy(dtypes[i])), dtypes[i], axis))
 
     @property
     def states(self) -> Sequence[StateRow]:
@@ -106,42 +101,3 @@ class Executor(Stepwise):
     def onward(self, held: Sequence[Held], alike: Iterable[Sequence[tuple[int, int]]]) -> InRooms:
         """Runs that all go on where the last one ended."""
         return InRooms(self.core, held, alike)
-
-
-def load_weights(
-    init: Program | None, weights: Sequence[Weight], threads: int = 1, library: Any = None, limits: Limits = UNLIMITED
-) -> list[np.ndarray]:
-    """The bytes of every weight, those that init computes included."""
-    from .core import Core
-
-    memory = _weights(weights)
-    if init is not None:
-        core = Core(init.code, memory, init.messages, init.origins, threads, library, limits)
-        core.bind([], [])
-        run_init(core, memory)
-        core.close()
-    for k, w in enumerate(memory):
-        memory[k] = w.view()
-        memory[k].flags.writeable = False  # only the init Program writes weights
-    return memory
-
-
-def _fresh(nbytes: int) -> np.ndarray:
-    """Zeros that begin a cache line: vectors of what init packs lie in one each."""
-    whole = np.zeros(nbytes + LINE, np.uint8)
-    start = -whole.ctypes.data % LINE
-    return whole[start : start + nbytes]
-
-
-def _weights(weights: Sequence[Weight]) -> list[np.ndarray]:
-    """One byte array per weight: constants as they are, mapped, and memory for what init computes, in place of what it computed before."""
-    homes(weights)  # that each fits
-    found = [weight_bytes(w) for w in weights]
-    memory: list[np.ndarray] = []
-    fresh: dict[int, np.ndarray] = {}
-    for k in range(len(weights)):
-        while found[k] is None and (over := weights[k].over) is not None and found[over] is None:
-            k = over
-        data = found[k]
-        memory.append(fresh.setdefault(k, _fresh(weights[k].nbytes)) if data is None else data)
-    return memory

@@ -9,6 +9,7 @@ import atexit
 import ctypes
 import math
 import os
+import time
 from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -228,30 +229,32 @@ class Core:
         """Runs the bound Program from contiguous inputs into contiguous, writeable outputs; ``more`` makes those that had no shape."""
         self._whole("pwx_run", (), inputs, outputs, more)
 
-    def run_steps(self, inputs: Sequence[np.ndarray], outputs: Any, first: int, last: int, more: Allocate | None = None) -> None:
-        """Runs the steps from ``first`` up to ``last`` of the bound Program."""
-        self._whole("pwx_run_steps", (first, last), inputs, outputs, more)
+    def run_steps(self, inputs: Sequence[np.ndarray], outputs: Any, first: int, last: int, more: Allocate | None = None) -> float:
+        """Runs the steps from ``first`` up to ``last`` of the bound Program; the seconds of these alone."""
+        return self._whole("pwx_run_steps", (first, last), inputs, outputs, more)
 
-    def _whole(self, name: str, steps: tuple[int, ...], inputs: Sequence[np.ndarray], outputs: Any, more: Allocate | None) -> None:
-        """Repeats a call for as long as it stops for outputs whose shapes have become known."""
+    def _whole(self, name: str, steps: tuple[int, ...], inputs: Sequence[np.ndarray], outputs: Any, more: Allocate | None) -> float:
+        """Repeats a call for as long as it stops for outputs whose shapes have become known; the seconds of the calls, the host's answers included."""
         try:
-            self._repeated(name, steps, inputs, outputs, more)
+            return self._repeated(name, steps, inputs, outputs, more)
         finally:
             self._given_up = False
 
-    def _repeated(self, name: str, steps: tuple[int, ...], inputs: Sequence[np.ndarray], outputs: Any, more: Allocate | None) -> None:
-        ins, code = self._place(inputs), PAUSE
+    def _repeated(self, name: str, steps: tuple[int, ...], inputs: Sequence[np.ndarray], outputs: Any, more: Allocate | None) -> float:
+        ins, code, took = self._place(inputs), PAUSE, 0.0
         while code in (MORE, PAUSE):
             if self._given_up:
                 raise core_error(CANCELLED, -1, -1, "the run was cancelled", self.view, self.messages, self.origins)
             spaces = [self.module.within(outputs[i]) or space.hold(self._bytes(i)) for i, space in enumerate(self._outputs)]
             self.module.write(self._pointers[1], np.array(spaces, np.uint32))
+            begin = time.perf_counter()
             code = self._call(name, self._session, ins, self._pointers[1], *steps, self._error)
             if code == MORE:
                 self._read_shapes()
             elif code == WAIT:
                 self._answer()
                 code = PAUSE
+            took += time.perf_counter() - begin
         self._check(code)
         for i, (at, shape) in enumerate(zip(spaces, self._shapes, strict=True)):
             if self.module.within(outputs[i]):
@@ -262,6 +265,7 @@ class Core:
                 outputs[i] = more(i, shape)
             if shape is not None:
                 outputs[i].reshape(-1).view(np.uint8)[:] = self.module.view(at, self._bytes(i))
+        return took
 
     def _answer(self) -> None:
         """Does what the run waits for."""

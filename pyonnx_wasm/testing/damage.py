@@ -27,7 +27,7 @@ from ..dtypes import DType
 from ..program import Compiled, Signature
 from ..program.view import ProgramView
 from ..registry import KERNELS
-from ..runtimes.cpu import load_weights
+from ..runtimes.weights import load_weights
 from . import damage_modules
 
 FUZZER = Path(__file__).parents[2] / "build" / "sanitize" / "fuzz"
