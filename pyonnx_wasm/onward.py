@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,7 +14,8 @@ from .dtypes import DType
 from .feeds import empty
 from .options import RunOptions
 from .program import Signature
-from .runtimes.state import Held
+from .runtimes.onward import InRooms
+from .runtimes.state import Held, Room
 from .values import OrtValue, plain
 
 if TYPE_CHECKING:
@@ -42,6 +44,54 @@ class _Last:
     held: list[weakref.ref[Held]]
     others: dict[int, Signature]
     runs: Any = None
+
+
+def _further(
+    session: InferenceSession,
+    last: _Last,
+    rooms: Sequence[Room],
+    wanted: Collection[int],
+    feed: Mapping[str, Any],
+    options: RunOptions | None,
+    *tell: bool,
+) -> dict[str, Any] | None:
+    """All outputs by name of a run that goes on in these rooms; None: it cannot."""
+    given: dict[int, np.ndarray] = {}
+    for i, s in last.others.items():
+        array = session.checked(s, feed if isinstance(feed[s.name], np.ndarray) else plain({s.name: feed[s.name]}))
+        given[i] = array if array.flags.c_contiguous else np.ascontiguousarray(array).reshape(array.shape)
+    outputs = session.signature()[1]
+    with nullcontext() if options is None else options.ending(getattr(last.executor, "cancel", None)):
+        found = last.runs.run(given, rooms, wanted, lambda i, shape: empty(shape, outputs[i].dtype), *tell)
+    return None if found is None else dict(zip(session.names[1], found, strict=True))
+
+
+class Chain:
+    """Runs one after the other, each of which goes on where the one before ended. What they remember is theirs until it is asked for."""
+
+    def __init__(self, session: InferenceSession, lock: AbstractContextManager[Any], last: _Last, rooms: Sequence[Room]) -> None:
+        self.session, self._lock, self._last, self._rooms = session, lock, last, rooms
+        self._keeper = rooms[0].owner
+        for room in rooms:
+            room.owner = self
+        #: The inputs that are no pasts.
+        self.others = list(last.others.values())
+
+    def run(self, names: Sequence[str], feed: Mapping[str, Any], options: RunOptions | None = None) -> list[np.ndarray] | None:
+        """Outputs that are no presents; None, and nothing has happened, where no run can go on here any more.
+
+        Args:
+            feed: the other inputs.
+        """
+        with self._lock:
+            found = _further(self.session, self._last, self._rooms, self.session.places_of(names), feed, options, False)
+        return None if found is None else [found[name] for name in names]
+
+    def end(self) -> dict[str, Held]:
+        """What the last run gave of the states, by output. There are no further ones."""
+        for room, rows in zip(self._rooms, self._last.runs.rows.tolist(), strict=True):
+            room.rows, room.owner = rows, self._keeper
+        return {name: Held(room, room.rows) for name, room in zip(self._last.presents, self._rooms, strict=True)}
 
 
 class Onward:
@@ -78,13 +128,26 @@ class Onward:
             return None
         if last.runs is None:
             last.runs = last.executor.onward(held, session.shared_axes())
-        arrays = [session.checked(s, plain({s.name: feed[s.name]})) for s in last.others.values()]
-        given = {i: np.ascontiguousarray(array).reshape(array.shape) for i, array in zip(last.others, arrays, strict=True)}
-        outputs = session.signature()[1]
-        with (options or RunOptions()).ending(getattr(last.executor, "cancel", None)):
-            found = last.runs.run(given, [h.room for h in held], last.wanted, lambda i, shape: empty(shape, outputs[i].dtype))
-        if found is None:
+        by_name = _further(session, last, [h.room for h in held], last.wanted, feed, options)
+        if by_name is None:
             return None
-        by_name = dict(zip(session.names[1], found, strict=True))
         last.held = [weakref.ref(h) for name in last.presents if isinstance(h := by_name[name], Held)]
         return {name: by_name[name] for name in asked[0]}
+
+    def chain(self, session: InferenceSession, lock: AbstractContextManager[Any], values: Mapping[str, OrtValue]) -> Chain | None:
+        """Runs that go on from the last one; None where this backend has none, or where these are not all that it gave.
+
+        Args:
+            values: of the states, by output.
+        """
+        last = self._last
+        if last is None or values.keys() != set(last.presents):
+            return None
+        held = [v.held for name in last.presents if (v := values[name]).held is not None]
+        if held != [ref() for ref in last.held]:
+            return None
+        runs = last.executor.onward(held, session.shared_axes())
+        if not isinstance(runs, InRooms):
+            return None
+        self._last = None  # what was given so far is of the chain's rooms, in which only the chain goes on
+        return Chain(session, lock, replace(last, runs=runs), [h.room for h in held])

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from ..dtypes import DType
+from ..onward import Chain
 from ..options import RunOptions
+from ..program import Signature
 from ..session import InferenceSession
 from ..values import OrtValue
 from .encoder import Encoder, Heard, same
@@ -56,8 +58,30 @@ class Memory:
             self.source[outputs[_place(found)]] = given.name
             if _place(found)[1] == "encoder":
                 self.crossed.add(given.name)
-        self.values: dict[str, OrtValue] = {}
+        self._chain: Chain | None = None
+        self._values: dict[str, OrtValue] = {}
         self.keep(0)
+
+    @property
+    def values(self) -> dict[str, OrtValue]:
+        if self._chain is not None:
+            self._values |= {self.source[name]: OrtValue(held) for name, held in self._chain.end().items()}
+            self._chain = None
+        return self._values
+
+    @values.setter
+    def values(self, values: dict[str, OrtValue]) -> None:
+        self._values, self._chain = values, None
+
+    def chain(self, session: InferenceSession) -> Chain | None:
+        """Runs that go on from here, while `values` wait; None where a session holds nothing, or other runs have come between."""
+        if self._chain is not None and self._chain.session is session:
+            return self._chain
+        if not self.crossed:
+            self._chain = session.chain({out: self.values[name] for out, name in self.source.items()})
+            if self._chain is not None:
+                self._values = {}  # the chain's runs make others of them
+        return self._chain
 
     def keep(self, length: int) -> None:
         """Forgets all but the first tokens."""
@@ -70,9 +94,7 @@ class Memory:
         }
 
     def take(self, results: Mapping[str, OrtValue]) -> None:
-        for name, value in results.items():
-            if name in self.source:
-                self.values[self.source[name]] = value
+        self.values |= {self.source[name]: value for name, value in results.items() if name in self.source}
 
 
 class Decoder:
@@ -99,6 +121,7 @@ class Decoder:
                 f"the model has no cache of keys and values (its inputs: {names}); export it with one (text-generation-with-past)"
             )
         self.ids: list[int] = []  # that the cache holds
+        self._wants = {i.name for each in (session, first) if each is not None for i in each.get_inputs()}
         self.words, self.told = _told(session, first)
         self.single = all("first" in {o.name for o in s.get_outputs()} for s in (session, first) if s is not None)
         for each in filter(None, (session, first)):
@@ -143,23 +166,37 @@ class Decoder:
                 self.memory.values = {name: OrtValue(await v.numpy_async()) for name, v in self.memory.values.items()}
             self.forget(keep)
 
+    def _everything(self, ids: list[int], want: int) -> dict[str, Any]:
+        """All that this one may want beside a past."""
+        past, end = len(self.ids), len(self.ids) + len(ids)
+        made: dict[str, Callable[[], Any]] = {
+            "input_ids": lambda: np.array([ids], np.int64),
+            "attention_mask": lambda: np.ones((1, end), np.int64),
+            "decoder_attention_mask": lambda: np.ones((1, end), np.int64),
+            "position_ids": lambda: np.arange(past, end)[None],
+            "cache_position": lambda: np.arange(past, end),
+            "use_cache_branch": lambda: np.array([past > 0]),
+            "num_logits_to_keep": lambda: np.int64(want),
+        }
+        heard: Mapping[str, Any] = self.heard.feed if self.heard else {}
+        return {**{name: make() for name, make in made.items() if name in self._wants}, **heard}
+
     def request(self, ids: list[int], want: int = 1, needs: str = "logits") -> tuple[InferenceSession, list[str], dict[str, Any]]:
         """What to run so that it reads these tokens: session, outputs, inputs."""
         past = len(self.ids)
         session = self.first if self.first is not None and not past else self.session
-        seen = np.ones((1, past + len(ids)), np.int64)
-        everything: dict[str, Any] = {
-            "input_ids": np.array([ids], np.int64),
-            "attention_mask": seen,
-            "decoder_attention_mask": seen,
-            "position_ids": np.arange(past, past + len(ids))[None],
-            "cache_position": np.arange(past, past + len(ids)),
-            "use_cache_branch": np.array([past > 0]),
-            "num_logits_to_keep": np.int64(want),
-            **(self.heard.feed if self.heard else {}),
-        }
         wanted = [name for name, given in self.memory.source.items() if not past or given not in self.memory.crossed]
-        return session, [*asked(needs, self.told, self.single), *wanted], fed(session, everything, self.memory.values)
+        feed = fed(session.signature()[0], self._everything(ids, want), self.memory.values)
+        return session, [*asked(needs, self.told, self.single), *wanted], feed
+
+    def _further(self, ids: list[int], options: RunOptions | None, want: int, needs: str) -> Rows | None:
+        """Reads tokens behind those that the session has read last; None: it was others."""
+        chain = self.memory.chain(self.session) if self.ids else None
+        if chain is None:
+            return None
+        names = asked(needs, self.told, self.single)
+        found = chain.run(names, fed(chain.others, self._everything(ids, want), {}), options)
+        return None if found is None else self._taken(ids, {n: OrtValue(a) for n, a in zip(names, found, strict=True)}, want)
 
     def parts(self, ids: list[int], want: int) -> list[tuple[list[int], int]]:
         """Tokens, and how many logits of them, run by run: decoders behind an encoder are exported for one token behind others."""
@@ -178,37 +215,36 @@ class Decoder:
     def taken(self, ids: list[int], names: list[str], results: list[Any], want: int = 1) -> Rows:
         """Remembers what a run gave; returns the logits of the last tokens."""
         values = dict(zip(names, (v if isinstance(v, OrtValue) else OrtValue(v) for v in results), strict=True))
-        if values[names[0]].shape()[1] < want:
+        found = self._taken(ids, values, want)
+        self.memory.take(values)
+        return found
+
+    def _taken(self, ids: list[int], values: dict[str, OrtValue], want: int) -> Rows:
+        if next(iter(values.values())).shape()[1] < want:
             raise ValueError("the model gives the logits of the last token alone; nothing can be foretold for it (draft=None)")
         self.ids += ids
-        self.memory.take(values)
         return rows(values, self.words, lambda logits: logits[0, -want:])
 
     def step(self, ids: list[int], options: RunOptions | None = None, want: int = 1, needs: str = "logits") -> Rows:
         """Reads tokens; the logits of the last ones, or, where less is needed (:class:`.loop.Feed`), what the model tells of them."""
         found: list[Row] = []
         for part, count in self.parts(ids, want):
-            session, names, feed = self.request(part, count, needs)
-            found += self.taken(part, names, session.run_with_ort_values(names, wrapped(feed), options), count)
+            if (more := self._further(part, options, count, needs)) is None:
+                session, names, feed = self.request(part, count, needs)
+                more = self.taken(part, names, session.run_with_ort_values(names, wrapped(feed), options), count)
+            found += more
         return found[-want:]
 
     async def step_async(self, ids: list[int], options: RunOptions | None = None, want: int = 1, needs: str = "logits") -> Rows:
         """As :meth:`step`; nothing has changed where it is cancelled."""
         found: list[Row] = []
         for part, count in self.parts(ids, want):
+            if self.session.providers[0] in ("cpu", "gpu", "wasmtime"):
+                found += await asyncio.to_thread(self.step, part, options, count, needs)
+                continue
             session, names, feed = self.request(part, count, needs)
-            here = session.providers[0] in ("cpu", "gpu", "wasmtime")
-            there = session.run_with_ort_values_async
-            waiting = asyncio.to_thread(_run, session, names, feed, options) if here else there(names, feed, options)
-            found += self.taken(part, names, await waiting, count)
+            found += self.taken(part, names, await session.run_with_ort_values_async(names, feed, options), count)
         return found[-want:]
-
-
-def _run(session: InferenceSession, names: list[str], feed: Mapping[str, Any], options: RunOptions | None) -> list[Any]:
-    """What a run gives, of which the first output has been waited for."""
-    results = session.run_with_ort_values(names, wrapped(feed), options)
-    results[0].numpy()
-    return results
 
 
 def _told(*sessions: InferenceSession | None) -> tuple[int | None, int]:
@@ -236,11 +272,11 @@ def rows(values: Mapping[str, OrtValue], words: int | None, last: Callable[[Arra
     return list(logits()) if told is None else rows_of(last(told.numpy()), words, lambda i: logits()[i])
 
 
-def fed(session: InferenceSession, everything: Mapping[str, Any], past: Mapping[str, OrtValue]) -> dict[str, Any]:
-    """Of all that decoders may want what this one does, in its types."""
+def fed(inputs: Sequence[Signature], everything: Mapping[str, Any], past: Mapping[str, OrtValue]) -> dict[str, Any]:
+    """Of all that decoders may want what these inputs do, in their types."""
     return {
         i.name: past[i.name] if i.name in past else everything[i.name].astype(np.int32) if i.dtype is DType.int32 else everything[i.name]
-        for i in session.signature()[0]
+        for i in inputs
     }
 
 

@@ -79,7 +79,8 @@ class Joined:
         if self.told and (not self._spread or next(iter(self._spread.values())).shape()[0] != len(tokens)):
             self._spread = {name: OrtValue(np.repeat(a, len(tokens), 0)) for name, a in self.told.items()}
         names = [*asked(needs, self.decoder.told, self.decoder.single), *self.source]
-        results = self.session.run_with_ort_values(names, wrapped(fed(self.session, everything, {**self.values, **self._spread})))
+        feed = fed(self.session.signature()[0], everything, {**self.values, **self._spread})
+        results = self.session.run_with_ort_values(names, wrapped(feed))
         found = dict(zip(names, results, strict=True))
         self.values = {self.source[name]: found[name] for name in self.source}
         self.lengths = [n + 1 for n in self.lengths]

@@ -26,6 +26,19 @@ def compared(groups: Iterable[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
     return both[:, 0], both[:, 1]
 
 
+def _fewer(group: Sequence[int], constant: Collection[int], dims: np.ndarray) -> list[int]:
+    """Of axes those that may come to differ: of constants that are equal the first stands for all."""
+    found: list[int] = []
+    seen: set[int] = set()
+    for at in group:
+        if at not in constant:
+            found.append(at)
+        elif (size := int(dims[at])) not in seen:
+            seen.add(size)
+            found.append(at)
+    return found
+
+
 class InRooms:
     """Runs of a core whose states are all in place.
 
@@ -41,25 +54,29 @@ class InRooms:
         states, ends = core.states, inputs[-1].end if inputs else 0
         self._dims = np.zeros(ends + 2 * len(states), np.int64)
         self._dims_at = self._dims.ctypes.data_as(POINTER(c_int64))
-        self._told = np.arange(ends, len(self._dims), 2)
-        self._past = np.array([inputs[state.past].begin + state.axis for state in states])
+        told = np.arange(ends, len(self._dims), 2)
+        past = np.array([inputs[state.past].begin + state.axis for state in states])
+        self._moving = np.concatenate([past, told + 1])  # where the rows of each state are told, twice
         self._present = np.array([outputs[state.output].begin + state.axis for state in states])
         self._most = np.array([h.room.shape[h.room.axis] for h in held])
-        self._rows = np.array([h.rows for h in held])
+        #: Of each state, so far.
+        self.rows = np.array([h.rows for h in held])
         self._ins, self._outs = (c_void_p * (len(inputs) + len(states)))(), (c_void_p * len(outputs))()
         self._contents = (c_void_p * len(inputs))()
         for state, h in zip(states, held, strict=True):
             span = inputs[state.past]
             self._dims[span.begin : span.end] = h.room.shape
             self._ins[state.past] = self._outs[state.output] = h.room.memory.ctypes.data
-        self._dims[self._told] = self._most
+        self._dims[told] = self._most
         self._scratch: dict[int, np.ndarray] = {}
         taken = {state.output for state in states}
         self._others = [i for i in range(len(outputs)) if i not in taken]
-        self._alike, self._first = compared([[inputs[i].begin + axis for i, axis in group] for group in alike])
+        constant = {at for state in states for at in range(inputs[state.past].begin, inputs[state.past].end)} - set(past.tolist())
+        groups = [[inputs[i].begin + axis for i, axis in group] for group in alike]
+        self._alike, self._first = compared(_fewer(group, constant, self._dims) for group in groups)
 
     def run(
-        self, given: Mapping[int, np.ndarray], rooms: Sequence[Room], wanted: Collection[int], empty: Allocate
+        self, given: Mapping[int, np.ndarray], rooms: Sequence[Room], wanted: Collection[int], empty: Allocate, tell: bool = True
     ) -> list[np.ndarray | Held] | None:
         """One run; None, and nothing has happened, where it does not fit in the rooms or is none of these after all.
 
@@ -68,13 +85,14 @@ class InRooms:
             rooms: of the states.
             wanted: outputs that are asked for; what comes of others is of no meaning.
             empty: makes the arrays of the other outputs.
+            tell: of the states, too; else they are in the rooms alone, which do not know of it.
         """
         core, dims, ins, outs = self.core, self._dims, self._ins, self._outs
         inputs, outputs = core.spans
         for i, array in given.items():
             dims[inputs[i].begin : inputs[i].end] = array.shape
             ins[i] = self._contents[i] = array.__array_interface__["data"][0]
-        dims[self._past] = dims[self._told + 1] = self._rows
+        dims[self._moving] = np.concatenate([self.rows, self.rows])
         if (dims[self._alike] != dims[self._first]).any():
             return None
         bound = core.bind_at(self._dims_at, self._contents)
@@ -88,8 +106,8 @@ class InRooms:
             found[i] = array = self._unread(i, shape, empty) if i not in wanted else empty(i, shape)
             outs[i] = array.__array_interface__["data"][0]
         core.run_at(ins, outs)
-        self._rows = rows
-        for state, room in zip(core.states, rooms, strict=True):
+        self.rows = rows
+        for state, room in zip(core.states, rooms, strict=True) if tell else ():
             span = outputs[state.output]
             room.rows = sizes[span.begin + state.axis]
             found[state.output] = Held(room, room.rows, tuple(sizes[span.begin : span.end]))
