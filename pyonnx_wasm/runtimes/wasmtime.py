@@ -234,7 +234,11 @@ class Core:
         return self._whole("pwx_run_steps", (first, last), inputs, outputs, more)
 
     def _whole(self, name: str, steps: tuple[int, ...], inputs: Sequence[np.ndarray], outputs: Any, more: Allocate | None) -> float:
-        """Repeats a call for as long as it stops for outputs whose shapes have become known; the seconds of the calls, the host's answers included."""
+        """Repeats a call for as long as it stops for outputs whose shapes have become known.
+
+        Returns:
+            The seconds of the calls, the host's answers included.
+        """
         try:
             return self._repeated(name, steps, inputs, outputs, more)
         finally:
