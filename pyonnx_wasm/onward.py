@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from .dtypes import DType
+from .dtypes import DType, to_numpy
 from .feeds import empty
 from .options import RunOptions
 from .program import Signature
@@ -46,6 +46,13 @@ class _Last:
     runs: Any = None
 
 
+def _fits(value: Any, s: Signature) -> bool:
+    """Whether it is an array that needs no other look; a look costs more than the rest of a short run."""
+    if type(value) is not np.ndarray or value.ndim != len(s.shape) or value.dtype != to_numpy(s.dtype) or not value.flags.c_contiguous:
+        return False
+    return all(want == have or not isinstance(want, int) for have, want in zip(value.shape, s.shape, strict=True))
+
+
 def _further(
     session: InferenceSession,
     last: _Last,
@@ -58,8 +65,11 @@ def _further(
     """All outputs by name of a run that goes on in these rooms; None: it cannot."""
     given: dict[int, np.ndarray] = {}
     for i, s in last.others.items():
-        array = session.checked(s, feed if isinstance(feed[s.name], np.ndarray) else plain({s.name: feed[s.name]}))
-        given[i] = array if array.flags.c_contiguous else np.ascontiguousarray(array).reshape(array.shape)
+        array = feed[s.name]
+        if not _fits(array, s):
+            array = session.checked(s, plain({s.name: array}))
+            array = np.ascontiguousarray(array).reshape(array.shape)
+        given[i] = array
     outputs = session.signature()[1]
     with nullcontext() if options is None else options.ending(getattr(last.executor, "cancel", None)):
         found = last.runs.run(given, rooms, wanted, lambda i, shape: empty(shape, outputs[i].dtype), *tell)
@@ -89,7 +99,7 @@ class Chain:
 
     def end(self) -> dict[str, Held]:
         """What the last run gave of the states, by output. There are no further ones."""
-        for room, rows in zip(self._rooms, self._last.runs.rows.tolist(), strict=True):
+        for room, rows in zip(self._rooms, self._last.runs.rows, strict=True):
             room.rows, room.owner = rows, self._keeper
         return {name: Held(room, room.rows) for name, room in zip(self._last.presents, self._rooms, strict=True)}
 

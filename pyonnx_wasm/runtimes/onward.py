@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from ctypes import POINTER, c_int64, c_void_p
+from operator import gt
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,11 +57,12 @@ class InRooms:
         self._dims_at = self._dims.ctypes.data_as(POINTER(c_int64))
         told = np.arange(ends, len(self._dims), 2)
         past = np.array([inputs[state.past].begin + state.axis for state in states])
-        self._moving = np.concatenate([past, told + 1])  # where the rows of each state are told, twice
-        self._present = np.array([outputs[state.output].begin + state.axis for state in states])
-        self._most = np.array([h.room.shape[h.room.axis] for h in held])
-        #: Of each state, so far.
-        self.rows = np.array([h.rows for h in held])
+        # Where the rows of each state are told, once as its past's and once as what is in place, and where those behind the run come.
+        self._moving = np.concatenate([past, told + 1])
+        self._present = np.array([outputs[state.output].begin + state.axis for state in states] * 2)
+        self._most = [h.room.shape[h.room.axis] for h in held]
+        self._rows = np.array([h.rows for h in held] * 2)
+        self._in_stages = core.view.count("stages") > 1
         self._ins, self._outs = (c_void_p * (len(inputs) + len(states)))(), (c_void_p * len(outputs))()
         self._contents = (c_void_p * len(inputs))()
         for state, h in zip(states, held, strict=True):
@@ -90,15 +92,16 @@ class InRooms:
         core, dims, ins, outs = self.core, self._dims, self._ins, self._outs
         inputs, outputs = core.spans
         for i, array in given.items():
-            dims[inputs[i].begin : inputs[i].end] = array.shape
+            for at, size in enumerate(array.shape, inputs[i].begin):
+                self._dims_at[at] = size
             ins[i] = self._contents[i] = array.__array_interface__["data"][0]
-        dims[self._moving] = np.concatenate([self.rows, self.rows])
-        if (dims[self._alike] != dims[self._first]).any():
+        dims[self._moving] = self._rows
+        if dims[self._alike].tobytes() != dims[self._first].tobytes():
             return None
         bound = core.bind_at(self._dims_at, self._contents)
         rows = bound[self._present]
         sizes = bound.tolist()
-        if min(sizes) < 0 or (rows > self._most).any():
+        if (self._in_stages and min(sizes) < 0) or any(map(gt, rows.tolist(), self._most)):
             return None
         found: list[np.ndarray | Held] = [_NOTHING] * len(outputs)
         for i in self._others:
@@ -106,12 +109,17 @@ class InRooms:
             found[i] = array = self._unread(i, shape, empty) if i not in wanted else empty(i, shape)
             outs[i] = array.__array_interface__["data"][0]
         core.run_at(ins, outs)
-        self.rows = rows
+        self._rows = rows
         for state, room in zip(core.states, rooms, strict=True) if tell else ():
             span = outputs[state.output]
             room.rows = sizes[span.begin + state.axis]
             found[state.output] = Held(room, room.rows, tuple(sizes[span.begin : span.end]))
         return found
+
+    @property
+    def rows(self) -> list[int]:
+        """Of each state, so far."""
+        return [int(n) for n in self._rows[: len(self._most)]]
 
     def _unread(self, i: int, shape: tuple[int, ...], empty: Allocate) -> np.ndarray:
         """An array that nobody sees, for as long as it fits the one of the last run."""
