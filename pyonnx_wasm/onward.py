@@ -61,8 +61,8 @@ def _further(
     feed: Mapping[str, Any],
     options: RunOptions | None,
     *tell: bool,
-) -> dict[str, Any] | None:
-    """All outputs by name of a run that goes on in these rooms; None: it cannot."""
+) -> list[Any] | None:
+    """All outputs of a run that goes on in these rooms; None: it cannot."""
     given: dict[int, np.ndarray] = {}
     for i, s in last.others.items():
         array = feed[s.name]
@@ -72,8 +72,8 @@ def _further(
         given[i] = array
     outputs = session.signature()[1]
     with nullcontext() if options is None else options.ending(getattr(last.executor, "cancel", None)):
-        found = last.runs.run(given, rooms, wanted, lambda i, shape: empty(shape, outputs[i].dtype), *tell)
-    return None if found is None else dict(zip(session.names[1], found, strict=True))
+        found: list[Any] | None = last.runs.run(given, rooms, wanted, lambda i, shape: empty(shape, outputs[i].dtype), *tell)
+    return found
 
 
 class Chain:
@@ -86,6 +86,7 @@ class Chain:
             room.owner = self
         #: The inputs that are no pasts.
         self.others = list(last.others.values())
+        self._places = {name: i for i, name in enumerate(session.names[1])}
 
     def run(self, names: Sequence[str], feed: Mapping[str, Any], options: RunOptions | None = None) -> list[np.ndarray] | None:
         """Outputs that are no presents; None, and nothing has happened, where no run can go on here any more.
@@ -93,9 +94,10 @@ class Chain:
         Args:
             feed: the other inputs.
         """
+        places = [self._places[name] for name in names]
         with self._lock:
-            found = _further(self.session, self._last, self._rooms, self.session.places_of(names), feed, options, False)
-        return None if found is None else [found[name] for name in names]
+            found = _further(self.session, self._last, self._rooms, places, feed, options, False)
+        return None if found is None else [found[i] for i in places]
 
     def end(self) -> dict[str, Held]:
         """What the last run gave of the states, by output. There are no further ones."""
@@ -138,9 +140,10 @@ class Onward:
             return None
         if last.runs is None:
             last.runs = last.executor.onward(held, session.shared_axes())
-        by_name = _further(session, last, [h.room for h in held], last.wanted, feed, options)
-        if by_name is None:
+        found = _further(session, last, [h.room for h in held], last.wanted, feed, options)
+        if found is None:
             return None
+        by_name = dict(zip(session.names[1], found, strict=True))
         last.held = [weakref.ref(h) for name in last.presents if isinstance(h := by_name[name], Held)]
         return {name: by_name[name] for name in asked[0]}
 
