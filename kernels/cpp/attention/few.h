@@ -7,7 +7,7 @@ namespace attention {
 
 using gemm::least;
 
-constexpr isize RUNS = FETCHES ? 4 : 16;  // of keys, side by side
+constexpr isize RUNS = 4;  // of keys, side by side
 constexpr int SET = 4;      // of them at once
 constexpr isize CHUNK = 4;  // keys of each run for all rows, before the next: they stay in the first-level cache
 constexpr isize RUN = 64;   // values of a run
@@ -70,15 +70,17 @@ struct Rows {
   isize pitch;
 };
 
-// Scores of M rows, from `first` on, and a key of each of four runs.
-template <int M> void four_keys(const Rows& r, isize first, const float* k, isize apart, float* out, isize out_apart) {
-  VF acc[M][4];
-  const float* key[4];
+// Scores of M rows, from `first` on, and of POSITIONS neighbouring keys of each of four runs.
+template <int M, int POSITIONS>
+void some_keys(const Rows& r, isize first, const float* k, isize step, isize apart, float* out, isize out_apart) {
+  constexpr int KEYS = 4 * POSITIONS;
+  VF acc[M * POSITIONS][4];
+  const float* key[KEYS];
 #pragma unroll
-  for (int j = 0; j < 4; j++) {
-    key[j] = k + j * apart;
+  for (int j = 0; j < KEYS; j++) {
+    key[j] = k + j / 4 * step + j % 4 * apart;
 #pragma unroll
-    for (int i = 0; i < M; i++) acc[i][j] = splat(0);
+    for (int i = 0; i < M; i++) acc[j / 4 * M + i][j % 4] = splat(0);
   }
   const float* q = r.q + first * r.q_step;
   isize t = 0;
@@ -87,19 +89,20 @@ template <int M> void four_keys(const Rows& r, isize first, const float* k, isiz
 #pragma unroll
     for (int i = 0; i < M; i++) x[i] = load(q + i * r.q_step + t);
 #pragma unroll
-    for (int j = 0; j < 4; j++) {
+    for (int j = 0; j < KEYS; j++) {
       const VF row = load(key[j] + t);
 #pragma unroll
-      for (int i = 0; i < M; i++) acc[i][j] = fma(x[i], row, acc[i][j]);
+      for (int i = 0; i < M; i++) acc[j / 4 * M + i][j % 4] = fma(x[i], row, acc[j / 4 * M + i][j % 4]);
     }
   }
 #pragma unroll
-  for (int i = 0; i < M; i++) {
-    const Four sums = sums_of(acc[i]);
+  for (int s = 0; s < M * POSITIONS; s++) {
+    const Four sums = sums_of(acc[s]);
+    const int i = s % M, position = s / M;
     for (int j = 0; j < 4; j++) {
       float sum = sums[j];
-      for (isize u = t; u < r.depth; u++) sum += q[i * r.q_step + u] * key[j][u];
-      out[i * r.pitch + j * out_apart] = sum;
+      for (isize u = t; u < r.depth; u++) sum += q[i * r.q_step + u] * key[4 * position + j][u];
+      out[i * r.pitch + position + j * out_apart] = sum;
     }
   }
 }
@@ -119,11 +122,18 @@ inline void score(const Rows& r, const float* k, isize step, isize n, const Next
     for (isize j0 = at; j0 < at + run; j0 += CHUNK)
       for (isize i = 0, rows; i < r.count; i += rows) {
         rows = least(MOST, r.count - i);
-        for (isize j = j0; j < least(j0 + CHUNK, at + run); j++)
+        const isize last = least(j0 + CHUNK, at + run);
+        for (isize j = j0, positions; j < last; j += positions) {
+          positions = rows == 1 && j + 1 < last ? 2 : 1;
           for (isize key = j; key < end; key += run * SET) {
-            if (i == 0) next.fetch_rows(key, SET, run);
-            of_rows(rows, [&]<int M>() { four_keys<M>(r, i, k + key * step, run * step, r.scores + i * r.pitch + key, run); });
+            for (isize other = key; i == 0 && other < key + positions; other++) next.fetch_rows(other, SET, run);
+            auto go = [&]<int M, int POSITIONS>() {
+              some_keys<M, POSITIONS>(r, i, k + key * step, step, run * step, r.scores + i * r.pitch + key, run);
+            };
+            if (positions == 2) go.template operator()<1, 2>();
+            else of_rows(rows, [&]<int M>() { go.template operator()<M, 1>(); });
           }
+        }
       }
   };
   const isize run = n / RUNS, most = run * RUNS, sets = (n - most) / SET;
@@ -176,6 +186,7 @@ inline void weighted(const Rows& r, const float* v, isize step, isize n, isize w
         values<M, N>(r.scores + row * r.pitch + at, r.pitch, v + at * step + t, step, runs, keys, out + row * out_pitch + t, out_pitch);
       };
       isize t = 0;
+      for (; rows == 1 && t + 8 * W <= width; t += 8 * W) go.template operator()<1, 8>(i, t);
       for (; t + 4 * W <= width; t += 4 * W) of_rows(rows, [&]<int M>() { go.template operator()<M, 4>(i, t); });
       for (; t < width; t += W)
         for (isize row = i; row < i + rows; row++) go.template operator()<1, 1>(row, t);
