@@ -96,13 +96,24 @@ class Chain:
         """
         places = [self._places[name] for name in names]
         with self._lock:
+            if not self.session.runs_plainly(self._last.executor):
+                return None
             found = _further(self.session, self._last, self._rooms, places, feed, options, False)
         return None if found is None else [found[i] for i in places]
 
+    @property
+    def mark(self) -> Any:
+        """Where the last run ended; set, the next one goes on from there."""
+        return self._last.runs.rows
+
+    @mark.setter
+    def mark(self, mark: Any) -> None:
+        self._last.runs.rows = mark
+
     def end(self) -> dict[str, Held]:
         """What the last run gave of the states, by output. There are no further ones."""
-        for room, rows in zip(self._rooms, self._last.runs.rows, strict=True):
-            room.rows, room.owner = rows, self._keeper
+        for room, rows in zip(self._rooms, self.mark, strict=False):
+            room.rows, room.owner = int(rows), self._keeper
         return {name: Held(room, room.rows) for name, room in zip(self._last.presents, self._rooms, strict=True)}
 
 

@@ -1,11 +1,14 @@
 """Runs one after the other of a decoder, between which its cache stays in the session untold."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from gguf_models import talking
 
 import pyonnx_wasm as pw
+from pyonnx_wasm.generate import Generator, cache
 from pyonnx_wasm.onward import Chain
 from pyonnx_wasm.runtimes import state
 from tests.test_state import Decoder, Values, ids, same
@@ -126,6 +129,57 @@ def test_a_run_that_fails_leaves_the_chain_as_it_was() -> None:
         decoder.chain.run(decoder.names[:1], {"ids": ids(rng, 1, 1)}, options)
     tokens = ids(rng, 1, 1)
     np.testing.assert_array_equal(decoder.step(tokens), other.plain(tokens, arrays)[0])
+
+
+def test_a_chain_goes_back_to_a_mark() -> None:
+    rng, decoder, other = np.random.default_rng(4), Chained(), Decoder("cpu")
+    past, arrays = begun(rng, decoder)
+    decoder.start(past)
+    assert decoder.chain is not None
+    mark = decoder.chain.mark
+    for count in (2, 1, 4):
+        tokens = ids(rng, 1, count)
+        np.testing.assert_array_equal(decoder.step(tokens), other.plain(tokens, arrays)[0])
+        decoder.chain.mark = mark
+    for name, value in decoder.end().items():
+        np.testing.assert_array_equal(value.numpy(), arrays[name])
+
+
+def test_a_session_that_is_opened_again_ends_the_chain() -> None:
+    rng, decoder = np.random.default_rng(5), Chained()
+    past, arrays = begun(rng, decoder)
+    decoder.start(past)
+    decoder.session.set_providers(["wasmtime"])
+    assert decoder.step(ids(rng, 1, 1)) is None
+    for name, value in decoder.end().items():
+        np.testing.assert_array_equal(value.numpy(), arrays[name])
+
+
+@pytest.mark.parametrize("where", ["run", "_taken", "told too little"])
+def test_an_interrupt_leaves_a_text_as_it_was(where: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between a token's run and the token's place in the text."""
+    path = talking(tmp_path / "model.gguf")
+    decoder, other = Generator(path).decoder, Generator(path).decoder
+    for text in ([1, 2, 3], [4], [5]):
+        np.testing.assert_array_equal(decoder.step(text)[0], other.step(text)[0])
+    if where == "told too little":
+        with pytest.raises(ValueError, match="nothing can be foretold"):
+            decoder.step([6], want=2)
+    else:
+        holder: Any = Chain if where == "run" else cache.Decoder
+        method = getattr(holder, where)
+
+        def interrupted(*given: Any) -> None:
+            method(*given)
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr(holder, where, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            decoder.step([6])
+        monkeypatch.undo()
+    assert decoder.ids == [1, 2, 3, 4, 5]
+    for text in ([7], [8, 9]):
+        np.testing.assert_array_equal(decoder.step(text)[0], other.step(text)[0])
 
 
 def test_there_is_a_chain_behind_the_last_run_alone() -> None:

@@ -194,9 +194,14 @@ class Decoder:
         chain = self.memory.chain(self.session) if self.ids else None
         if chain is None:
             return None
-        names = asked(needs, self.told, self.single)
-        found = chain.run(names, fed(chain.others, self._everything(ids, want), {}), options)
-        return None if found is None else self._taken(ids, {n: OrtValue(a) for n, a in zip(names, found, strict=True)}, want)
+        names, past, mark = asked(needs, self.told, self.single), len(self.ids), chain.mark
+        try:
+            found = chain.run(names, fed(chain.others, self._everything(ids, want), {}), options)
+            return None if found is None else self._taken(ids, {n: OrtValue(a) for n, a in zip(names, found, strict=True)}, want)
+        except BaseException:  # an interrupt, too, after which chain and tokens must agree
+            chain.mark = mark
+            del self.ids[past:]
+            raise
 
     def parts(self, ids: list[int], want: int) -> list[tuple[list[int], int]]:
         """Tokens, and how many logits of them, run by run: decoders behind an encoder are exported for one token behind others."""
@@ -239,12 +244,19 @@ class Decoder:
         """As :meth:`step`; nothing has changed where it is cancelled."""
         found: list[Row] = []
         for part, count in self.parts(ids, want):
-            if self.session.providers[0] in ("cpu", "gpu", "wasmtime"):
-                found += await asyncio.to_thread(self.step, part, options, count, needs)
-                continue
             session, names, feed = self.request(part, count, needs)
-            found += self.taken(part, names, await session.run_with_ort_values_async(names, feed, options), count)
+            here = session.providers[0] in ("cpu", "gpu", "wasmtime")
+            there = session.run_with_ort_values_async
+            waiting = asyncio.to_thread(_run, session, names, feed, options) if here else there(names, feed, options)
+            found += self.taken(part, names, await waiting, count)
         return found[-want:]
+
+
+def _run(session: InferenceSession, names: list[str], feed: Mapping[str, Any], options: RunOptions | None) -> list[Any]:
+    """What a run gives, of which the first output has been waited for."""
+    results = session.run_with_ort_values(names, wrapped(feed), options)
+    results[0].numpy()
+    return results
 
 
 def _told(*sessions: InferenceSession | None) -> tuple[int | None, int]:

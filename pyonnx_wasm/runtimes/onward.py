@@ -61,7 +61,8 @@ class InRooms:
         self._moving = np.concatenate([past, told + 1])
         self._present = np.array([outputs[state.output].begin + state.axis for state in states] * 2)
         self._most = [h.room.shape[h.room.axis] for h in held]
-        self._rows = np.array([h.rows for h in held] * 2)
+        #: Of each state, so far, twice.
+        self.rows = np.array([h.rows for h in held] * 2)
         self._in_stages = core.view.count("stages") > 1
         self._ins, self._outs = (c_void_p * (len(inputs) + len(states)))(), (c_void_p * len(outputs))()
         self._contents = (c_void_p * len(inputs))()
@@ -95,7 +96,7 @@ class InRooms:
             for at, size in enumerate(array.shape, inputs[i].begin):
                 self._dims_at[at] = size
             ins[i] = self._contents[i] = array.__array_interface__["data"][0]
-        dims[self._moving] = self._rows
+        dims[self._moving] = self.rows
         if dims[self._alike].tobytes() != dims[self._first].tobytes():
             return None
         bound = core.bind_at(self._dims_at, self._contents)
@@ -109,17 +110,12 @@ class InRooms:
             found[i] = array = self._unread(i, shape, empty) if i not in wanted else empty(i, shape)
             outs[i] = array.__array_interface__["data"][0]
         core.run_at(ins, outs)
-        self._rows = rows
+        self.rows = rows
         for state, room in zip(core.states, rooms, strict=True) if tell else ():
             span = outputs[state.output]
             room.rows = sizes[span.begin + state.axis]
             found[state.output] = Held(room, room.rows, tuple(sizes[span.begin : span.end]))
         return found
-
-    @property
-    def rows(self) -> list[int]:
-        """Of each state, so far."""
-        return [int(n) for n in self._rows[: len(self._most)]]
 
     def _unread(self, i: int, shape: tuple[int, ...], empty: Allocate) -> np.ndarray:
         """An array that nobody sees, for as long as it fits the one of the last run."""
