@@ -16,36 +16,54 @@ constexpr isize PADDED = 0;
 #endif
 
 // 32 codes times int16: lanes of sums.
-#if defined(__wasm__)
+#if defined(__wasm__) || (defined(__x86_64__) && !defined(__AVX2__))
+#define PWX_WORDS
 typedef VI Sums;
+typedef int16_t Shorts8 __attribute__((ext_vector_type(8)));
+inline Sums pair_sums(Shorts8 codes, const int16_t* a) {
+#if defined(__wasm__)
+  return (VI)wasm_i32x4_dot_i16x8((v128_t)codes, wasm_v128_load(a));
+#else
+  return (VI)_mm_madd_epi16((__m128i)codes, _mm_loadu_si128(reinterpret_cast<const __m128i*>(a)));
+#endif
+}
 // Codes of 4 bits: four of each word of 16 bits, which masks and shifts take out. a: every fourth number, from the first on, from the
 // second on, and so forth.
 struct Words {
-  v128_t each[4];
-  // V8 puts a constant vector together from four instructions: the mask comes from memory.
-  static v128_t mask() {
+  typedef uint16_t Vector __attribute__((ext_vector_type(8)));
+  Vector each[4];
+  static Vector mask() {
+#if defined(__wasm__)  // V8 puts a constant vector together from four instructions: the mask comes from memory
     static const uint16_t low = 15;
     const uint16_t* at = &low;
     asm("" : "+r"(at));
-    return wasm_v128_load16_splat(at);
+    return (Vector)wasm_v128_load16_splat(at);
+#else
+    return (Vector)uint16_t(15);
+#endif
   }
-  Words(VB16 bytes, v128_t mask) {
-    const v128_t v = (v128_t)bytes;
-    each[0] = v & mask, each[1] = wasm_u16x8_shr(v, 4) & mask, each[2] = wasm_u16x8_shr(v, 8) & mask, each[3] = wasm_u16x8_shr(v, 12);
+  Words(VB16 bytes, Vector mask) {
+    const Vector v = (Vector)bytes;
+    each[0] = v & mask, each[1] = v >> 4 & mask, each[2] = v >> 8 & mask, each[3] = v >> 12;
   }
 };
 inline Sums dot(Sums s, const Words& codes, const int16_t* a) {
-  for (int n = 0; n < 4; n++) s += (VI)wasm_i32x4_dot_i16x8(codes.each[n], wasm_v128_load(a + 8 * n));
+  for (int n = 0; n < 4; n++) s += pair_sums((Shorts8)codes.each[n], a + 8 * n);
   return s;
 }
 constexpr isize word_lanes(isize bits) { return bits == 4 ? 8 : LANES; }
+#if defined(__wasm__)
+inline Shorts8 first_eight(VB16 v) { return (Shorts8)wasm_u16x8_extend_low_u8x16((v128_t)v); }
+inline Shorts8 last_eight(VB16 v) { return (Shorts8)wasm_u16x8_extend_high_u8x16((v128_t)v); }
+#else
+inline Shorts8 first_eight(VB16 v) { return __builtin_convertvector(v.lo, Shorts8); }
+inline Shorts8 last_eight(VB16 v) { return __builtin_convertvector(v.hi, Shorts8); }
+#endif
 inline Sums dot(Sums s, VB16 low, VB16 high, const int16_t* a) {
-  const v128_t l = (v128_t)low, h = (v128_t)high;
-  auto eight = [&](v128_t codes, int at) { return (VI)wasm_i32x4_dot_i16x8(codes, wasm_v128_load(a + at)); };
-  s += eight(wasm_u16x8_extend_low_u8x16(l), 0);
-  s += eight(wasm_u16x8_extend_high_u8x16(l), 8);
-  s += eight(wasm_u16x8_extend_low_u8x16(h), 16);
-  return s + eight(wasm_u16x8_extend_high_u8x16(h), 24);
+  s += pair_sums(first_eight(low), a);
+  s += pair_sums(last_eight(low), a + 8);
+  s += pair_sums(first_eight(high), a + 16);
+  return s + pair_sums(last_eight(high), a + 24);
 }
 #elif defined(__AVX512F__)
 typedef VI Sums;
@@ -73,7 +91,7 @@ inline Sums dot(Sums s, VB16 low, VB16 high, const int16_t* a) {
   return s + __builtin_convertvector(high, Sums) * __builtin_convertvector(h, Sums);
 }
 #endif
-#if !defined(__wasm__)
+#if !defined(PWX_WORDS)
 constexpr isize word_lanes(isize) { return LANES; }
 #endif
 constexpr int SUMS = sizeof(Sums) / 4;
@@ -291,8 +309,8 @@ template <int M, int BITS, int STEPS, int HALVES> inline void column_integers(co
     total[i][0] = total[i][1] = (Floats)0;
   }
   const isize steps = STEPS ? STEPS : w.block / CHUNK, count = w.count;
-#if defined(__wasm__)
-  const v128_t mask = Words::mask();
+#if defined(PWX_WORDS)
+  const Words::Vector mask = Words::mask();
 #endif
   auto block = [&](isize b, int t) {
     Sums acc[HALVES][M];
@@ -313,7 +331,7 @@ template <int M, int BITS, int STEPS, int HALVES> inline void column_integers(co
         __builtin_memcpy(&more, codes + LANES, sizeof more);
         step(bytes, more);
       } else if constexpr (BITS == 4) {
-#if defined(__wasm__)
+#if defined(PWX_WORDS)
         step(Words(bytes, mask));
 #else
         step(bytes & (VB16)uint8_t(15), bytes >> (VB16)uint8_t(4));
