@@ -197,7 +197,7 @@ class Decoder:
         names, past, mark = asked(needs, self.told, self.single), len(self.ids), chain.mark
         try:
             found = chain.run(names, fed(chain.others, self._everything(ids, want), {}), options)
-            return None if found is None else self._taken(ids, {n: OrtValue(a) for n, a in zip(names, found, strict=True)}, want)
+            return None if found is None else self._taken(ids, dict(zip(names, found, strict=True)), found[0].shape[1], want)
         except BaseException:  # an interrupt, too, after which chain and tokens must agree
             chain.mark = mark
             del self.ids[past:]
@@ -220,12 +220,12 @@ class Decoder:
     def taken(self, ids: list[int], names: list[str], results: list[Any], want: int = 1) -> Rows:
         """Remembers what a run gave; returns the logits of the last tokens."""
         values = dict(zip(names, (v if isinstance(v, OrtValue) else OrtValue(v) for v in results), strict=True))
-        found = self._taken(ids, values, want)
+        found = self._taken(ids, values, values[names[0]].shape()[1], want)
         self.memory.take(values)
         return found
 
-    def _taken(self, ids: list[int], values: dict[str, OrtValue], want: int) -> Rows:
-        if next(iter(values.values())).shape()[1] < want:
+    def _taken(self, ids: list[int], values: Mapping[str, Any], told: int, want: int) -> Rows:
+        if told < want:
             raise ValueError("the model gives the logits of the last token alone; nothing can be foretold for it (draft=None)")
         self.ids += ids
         return rows(values, self.words, lambda logits: logits[0, -want:])
@@ -273,15 +273,15 @@ def asked(needs: str, told: int, single: bool) -> list[str]:
     return {"first": [first], "choice": ["choice"], "both": ["choice", "logits"]}.get(needs if told else "", ["logits"])
 
 
-def rows(values: Mapping[str, OrtValue], words: int | None, last: Callable[[Array], Array]) -> Rows:
-    """What a run gave of the logits, row by row; ``last`` takes those of the tokens that are wanted."""
+def rows(values: Mapping[str, Any], words: int | None, last: Callable[[Array], Array]) -> Rows:
+    """What a run gave of the logits, as arrays or ``OrtValue``, row by row; ``last`` takes those of the tokens that are wanted."""
     told, whole = values.get("choice", values.get("first")), values.get("logits")
 
     def logits() -> Array:
         assert whole is not None
-        return last(whole.numpy()).astype(np.float32, copy=False)
+        return last(np.asarray(whole)).astype(np.float32, copy=False)
 
-    return list(logits()) if told is None else rows_of(last(told.numpy()), words, lambda i: logits()[i])
+    return list(logits()) if told is None else rows_of(last(np.asarray(told)), words, lambda i: logits()[i])
 
 
 def fed(inputs: Sequence[Signature], everything: Mapping[str, Any], past: Mapping[str, OrtValue]) -> dict[str, Any]:
