@@ -47,7 +47,7 @@ class _Last:
 
 
 def _fits(value: Any, s: Signature) -> bool:
-    """Whether it is an array that needs no other look; a look costs more than the rest of a short run."""
+    """Whether it is an array that can be taken as it is."""
     if type(value) is not np.ndarray or value.ndim != len(s.shape) or value.dtype != to_numpy(s.dtype) or not value.flags.c_contiguous:
         return False
     return all(want == have or not isinstance(want, int) for have, want in zip(value.shape, s.shape, strict=True))
@@ -112,8 +112,8 @@ class Chain:
 
     def end(self) -> dict[str, Held]:
         """What the last run gave of the states, by output. There are no further ones."""
-        for room, rows in zip(self._rooms, self.mark, strict=False):
-            room.rows, room.owner = int(rows), self._keeper
+        for room, rows in zip(self._rooms, self.mark[: len(self._rooms)].tolist(), strict=True):
+            room.rows, room.owner = rows, self._keeper
         return {name: Held(room, room.rows) for name, room in zip(self._last.presents, self._rooms, strict=True)}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
@@ -11,11 +12,12 @@ from ..dtypes import DType, to_numpy
 from ..program import Program, Weight
 from ..program.view import StateRow
 from . import UNLIMITED, Allocate, Limits
+from .blocks import Blocks
 from .host import Host
 from .interrupt import interruptible
 from .onward import InRooms
 from .profile import StepTime
-from .state import Held, HostRoom, Keeper, Zeros
+from .state import Held, HostRoom, Keeper, Shape
 from .weights import load_weights
 
 
@@ -89,9 +91,13 @@ class Executor(Stepwise):
         memory = load_weights(init, weights, threads, library, limits, main)
         self.core: Core = Core(main.code, memory, main.messages, main.origins, threads, library, limits)
         self.core.host = Host(main.callbacks, limits)
-        dtypes = [DType(row.dtype) for row in self.core.view.outputs]
-        zeros = Zeros()
-        self.keeper = Keeper(self.core.states, lambda shape, i, axis: HostRoom(zeros.take(shape, to_numpy(dtypes[i])), dtypes[i], axis))
+        self._blocks, self._dtypes = Blocks(), [DType(row.dtype) for row in self.core.view.outputs]
+        self.keeper = Keeper(self.core.states, self._room)
+
+    def _room(self, shape: Shape, output: int, axis: int) -> HostRoom:
+        dtype = to_numpy(self._dtypes[output])
+        memory = self._blocks.take(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
+        return HostRoom(memory, self._dtypes[output], axis)
 
     @property
     def states(self) -> Sequence[StateRow]:

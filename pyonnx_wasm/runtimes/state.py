@@ -18,8 +18,6 @@ from ..program.view import StateRow
 from . import Allocate
 
 LEAST_ROWS = 64
-LINE = 64  # bytes of a cache line
-BLOCK = 1 << 24  # bytes that rooms are taken from
 
 Shape = tuple[int, ...]
 
@@ -46,23 +44,6 @@ class Room(Protocol):
 
     def take(self, held: Held) -> int:
         """Begins with the rows of another room; returns the bytes that were copied."""
-
-
-class Zeros:
-    """Arrays of zeros side by side: their block, unlike a few hundred KB alone, lies in the large pages of systems that have them."""
-
-    def __init__(self) -> None:
-        self._block, self._at = np.zeros(0, np.uint8), 0
-
-    def take(self, shape: Shape, dtype: np.dtype[Any]) -> np.ndarray:
-        """One that begins a cache line."""
-        size = math.prod(shape) * dtype.itemsize
-        begin = self._at - (self._block.ctypes.data + self._at) % -LINE
-        if begin + size > self._block.nbytes:
-            self._block, begin = np.zeros(max(BLOCK, size + LINE), np.uint8), 0
-            begin = -self._block.ctypes.data % LINE
-        self._at = begin + size
-        return self._block[begin : self._at].view(dtype).reshape(shape)
 
 
 class HostRoom:

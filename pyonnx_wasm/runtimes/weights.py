@@ -12,10 +12,10 @@ from ..program import WEIGHT, Program, Weight, homes
 from ..program.file import weight_bytes
 from ..program.view import ProgramView
 from . import UNLIMITED, Limits
+from .blocks import LINE, Blocks, zeros
 from .given_back import run_init
 
 _PRIVATE: dict[str, int] = {"flags": mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS} if hasattr(mmap, "MAP_PRIVATE") else {}
-LINE = 64  # bytes of a cache line: vectors of what init packs lie in one each
 
 
 def load_weights(
@@ -38,9 +38,9 @@ def load_weights(
     if init is not None:
         core = Core(init.code, memory, init.messages, init.origins, threads, library, limits)
         core.bind([], [])
-        run_init(core, memory, [k for k in range(len(weights)) if k not in lasting])
+        run_init(core, memory, set(range(len(weights))) - lasting)
         core.close()
-    found = [w.view() if k in kept or weight_bytes(weights[k]) is not None else np.zeros(0, np.uint8) for k, w in enumerate(memory)]
+    found = [w.view() if k in lasting else np.zeros(0, np.uint8) for k, w in enumerate(memory)]
     for w in found:
         w.flags.writeable = False  # only the init Program writes weights
     return found
@@ -57,8 +57,7 @@ def _memory(weights: Sequence[Weight], kept: Collection[int]) -> tuple[list[np.n
     """One byte array per weight: constants as they are, mapped, and memory for what init computes, in place of what it computed before.
     And the weights whose memory stays.
 
-    What is kept lies in one block, so that a processor finds it by few pages, and large ones where the system has them: a core of AMD's
-    Zen 4 reads 28 instead of 17 GB/s from pages of 2 MiB. The rest lies in pages of its own, which init can do without one by one.
+    What is kept lies in one block, the rest in pages of its own, which init can do without one by one.
     """
     homes(weights)  # that each fits
     found = [weight_bytes(w) for w in weights]
@@ -67,25 +66,15 @@ def _memory(weights: Sequence[Weight], kept: Collection[int]) -> tuple[list[np.n
         while found[k] is None and (over := weights[k].over) is not None and found[over] is None:
             k = over
         roots.append(k)
-    lasting = dict.fromkeys(roots[k] for k in range(len(weights)) if k in kept and found[roots[k]] is None)
-    brief = dict.fromkeys(k for k in roots if k not in lasting and found[k] is None)
-    made = {
-        **_divided(lasting, weights, LINE, lambda size: np.zeros(size + LINE, np.uint8)),
-        **_divided(brief, weights, mmap.PAGESIZE, lambda size: np.frombuffer(mmap.mmap(-1, size, **_PRIVATE), np.uint8)),
-    }
+    lasting = {roots[k] for k in kept if found[roots[k]] is None}
+    brief = {k for k in roots if k not in lasting and found[k] is None}
+    made: dict[int, np.ndarray] = {}
+    for which, apart, make in ((lasting, LINE, zeros), (brief, mmap.PAGESIZE, _pages)):
+        blocks = Blocks(sum(-(-weights[k].nbytes // apart) * apart for k in which) + apart, apart, make)
+        made |= {k: blocks.take(weights[k].nbytes) for k in sorted(which)}
     memory = [made[root] if (data := found[root]) is None else data for root in roots]
     return memory, {k for k, root in enumerate(roots) if root not in brief}
 
 
-def _divided(which: Collection[int], weights: Sequence[Weight], apart: int, make: Any) -> dict[int, np.ndarray]:
-    """Memory for these weights out of one block; each begins at a multiple of so many bytes."""
-    sizes = [-(-weights[k].nbytes // apart) * apart for k in which]
-    if not sum(sizes):
-        return {k: np.zeros(0, np.uint8) for k in which}
-    block = make(sum(sizes))
-    at = -block.ctypes.data % apart
-    found = {}
-    for k, size in zip(which, sizes, strict=True):
-        found[k] = block[at : at + weights[k].nbytes]
-        at += size
-    return found
+def _pages(nbytes: int) -> np.ndarray:
+    return np.frombuffer(mmap.mmap(-1, nbytes, **_PRIVATE), np.uint8)

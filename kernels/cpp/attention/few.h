@@ -7,8 +7,7 @@ namespace attention {
 
 using gemm::least;
 
-constexpr isize RUNS = 4;  // of keys, side by side
-constexpr int SET = 4;      // of them at once
+constexpr isize RUNS = 4;   // of keys, or values, side by side
 constexpr isize CHUNK = 4;  // keys of each run for all rows, before the next: they stay in the first-level cache
 constexpr isize RUN = 64;   // values of a run
 constexpr isize LINE = 16;  // numbers of a cache line
@@ -73,6 +72,7 @@ struct Rows {
 // Scores of M rows, from `first` on, and of POSITIONS neighbouring keys of each of four runs.
 template <int M, int POSITIONS>
 void some_keys(const Rows& r, isize first, const float* k, isize step, isize apart, float* out, isize out_apart) {
+  static_assert(RUNS == 4);  // `sums_of`
   constexpr int KEYS = 4 * POSITIONS;
   VF acc[M * POSITIONS][4];
   const float* key[KEYS];
@@ -118,28 +118,22 @@ inline float one_key(const float* q, const float* k, isize depth) {
 
 // Scores of all rows and n keys `step` apart, whose numbers lie side by side.
 inline void score(const Rows& r, const float* k, isize step, isize n, const Next& next) {
-  auto side_by_side = [&](isize at, isize run, isize end) {
-    for (isize j0 = at; j0 < at + run; j0 += CHUNK)
-      for (isize i = 0, rows; i < r.count; i += rows) {
-        rows = least(MOST, r.count - i);
-        const isize last = least(j0 + CHUNK, at + run);
-        for (isize j = j0, positions; j < last; j += positions) {
-          positions = rows == 1 && j + 1 < last ? 2 : 1;
-          for (isize key = j; key < end; key += run * SET) {
-            for (isize other = key; i == 0 && other < key + positions; other++) next.fetch_rows(other, SET, run);
-            auto go = [&]<int M, int POSITIONS>() {
-              some_keys<M, POSITIONS>(r, i, k + key * step, step, run * step, r.scores + i * r.pitch + key, run);
-            };
-            if (positions == 2) go.template operator()<1, 2>();
-            else of_rows(rows, [&]<int M>() { go.template operator()<M, 1>(); });
-          }
-        }
+  const isize run = n / RUNS;
+  for (isize j0 = 0; j0 < run; j0 += CHUNK)
+    for (isize i = 0, rows; i < r.count; i += rows) {
+      rows = least(MOST, r.count - i);
+      const isize last = least(j0 + CHUNK, run);
+      for (isize j = j0, positions; j < last; j += positions) {
+        positions = rows == 1 && j + 1 < last ? 2 : 1;
+        for (isize key = j; i == 0 && key < j + positions; key++) next.fetch_rows(key, RUNS, run);
+        auto go = [&]<int M, int POSITIONS>() {
+          some_keys<M, POSITIONS>(r, i, k + j * step, step, run * step, r.scores + i * r.pitch + j, run);
+        };
+        if (positions == 2) go.template operator()<1, 2>();
+        else of_rows(rows, [&]<int M>() { go.template operator()<M, 1>(); });
       }
-  };
-  const isize run = n / RUNS, most = run * RUNS, sets = (n - most) / SET;
-  side_by_side(0, run, most);
-  side_by_side(most, sets, most + sets * SET);
-  for (isize j = most + sets * SET; j < n; j++)
+    }
+  for (isize j = run * RUNS; j < n; j++)
     for (isize i = 0; i < r.count; i++) r.scores[i * r.pitch + j] = one_key(r.q + i * r.q_step, k + j * step, r.depth);
 }
 

@@ -6,6 +6,7 @@
 #include "nbits/nibbles.h"
 #include "nbits/quads.h"
 #include "nbits/take.h"
+#include "qgemm/tile.h"
 
 namespace nbits {
 
@@ -19,13 +20,10 @@ constexpr isize PADDED = 0;
 #if defined(__wasm__) || (defined(__x86_64__) && !defined(__AVX2__))
 #define PWX_WORDS
 typedef VI Sums;
-typedef int16_t Shorts8 __attribute__((ext_vector_type(8)));
-inline Sums pair_sums(Shorts8 codes, const int16_t* a) {
-#if defined(__wasm__)
-  return (VI)wasm_i32x4_dot_i16x8((v128_t)codes, wasm_v128_load(a));
-#else
-  return (VI)_mm_madd_epi16((__m128i)codes, _mm_loadu_si128(reinterpret_cast<const __m128i*>(a)));
-#endif
+inline Sums pairs_dot(Sums s, qgemm::Pairs codes, const int16_t* a) {
+  qgemm::Pairs numbers;
+  __builtin_memcpy(&numbers, a, sizeof numbers);
+  return qgemm::dot(s, codes, numbers);
 }
 // Codes of 4 bits: four of each word of 16 bits, which masks and shifts take out. a: every fourth number, from the first on, from the
 // second on, and so forth.
@@ -48,22 +46,22 @@ struct Words {
   }
 };
 inline Sums dot(Sums s, const Words& codes, const int16_t* a) {
-  for (int n = 0; n < 4; n++) s += pair_sums((Shorts8)codes.each[n], a + 8 * n);
+  for (int n = 0; n < 4; n++) s = pairs_dot(s, (qgemm::Pairs)codes.each[n], a + 8 * n);
   return s;
 }
 constexpr isize word_lanes(isize bits) { return bits == 4 ? 8 : LANES; }
 #if defined(__wasm__)
-inline Shorts8 first_eight(VB16 v) { return (Shorts8)wasm_u16x8_extend_low_u8x16((v128_t)v); }
-inline Shorts8 last_eight(VB16 v) { return (Shorts8)wasm_u16x8_extend_high_u8x16((v128_t)v); }
+inline qgemm::Pairs first_eight(VB16 v) { return wasm_u16x8_extend_low_u8x16((v128_t)v); }
+inline qgemm::Pairs last_eight(VB16 v) { return wasm_u16x8_extend_high_u8x16((v128_t)v); }
 #else
-inline Shorts8 first_eight(VB16 v) { return __builtin_convertvector(v.lo, Shorts8); }
-inline Shorts8 last_eight(VB16 v) { return __builtin_convertvector(v.hi, Shorts8); }
+inline qgemm::Pairs first_eight(VB16 v) { return _mm_unpacklo_epi8((__m128i)v, _mm_setzero_si128()); }
+inline qgemm::Pairs last_eight(VB16 v) { return _mm_unpackhi_epi8((__m128i)v, _mm_setzero_si128()); }
 #endif
 inline Sums dot(Sums s, VB16 low, VB16 high, const int16_t* a) {
-  s += pair_sums(first_eight(low), a);
-  s += pair_sums(last_eight(low), a + 8);
-  s += pair_sums(first_eight(high), a + 16);
-  return s + pair_sums(last_eight(high), a + 24);
+  s = pairs_dot(s, first_eight(low), a);
+  s = pairs_dot(s, last_eight(low), a + 8);
+  s = pairs_dot(s, first_eight(high), a + 16);
+  return pairs_dot(s, last_eight(high), a + 24);
 }
 #elif defined(__AVX512F__)
 typedef VI Sums;
