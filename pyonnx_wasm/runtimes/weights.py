@@ -33,7 +33,8 @@ def load_weights(
     """
     from .core import Core
 
-    kept = range(len(weights)) if main is None else set(_used(ProgramView(np.frombuffer(main.code, "<i4"))))
+    homes(weights)  # that each fits
+    kept = range(len(weights)) if init is None or main is None else _kept(main, weights, library)
     memory, lasting = _memory(weights, kept)
     if init is not None:
         core = Core(init.code, memory, init.messages, init.origins, threads, library, limits)
@@ -44,6 +45,17 @@ def load_weights(
     for w in found:
         w.flags.writeable = False  # only the init Program writes weights
     return found
+
+
+def _kept(program: Program, weights: Sequence[Weight], library: Any) -> set[int]:
+    """The weights that a Program uses: of words that the core has verified, as any may come from a damaged file."""
+    from .core import Core
+
+    anywhere = zeros(max((w.nbytes for w in weights), default=0))  # nothing is run: none of it is touched
+    core = Core(program.code, [anywhere[: w.nbytes] for w in weights], program.messages, program.origins, 1, library)
+    used = set(_used(core.view))
+    core.close()
+    return used
 
 
 def _used(view: ProgramView) -> Iterator[int]:
@@ -59,7 +71,6 @@ def _memory(weights: Sequence[Weight], kept: Collection[int]) -> tuple[list[np.n
 
     What is kept lies in one block, the rest in pages of its own, which init can do without one by one.
     """
-    homes(weights)  # that each fits
     found = [weight_bytes(w) for w in weights]
     roots: list[int] = []
     for k in range(len(weights)):
