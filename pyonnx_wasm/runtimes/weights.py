@@ -30,6 +30,9 @@ def load_weights(
 
     Args:
         main: the Program that they are for: of what init computes and this does not use no byte stays.
+    Raises:
+        CoreError: a Program is malformed, or its run failed.
+        ValueError: a weight does not fit in the memory that it takes over.
     """
     from .core import Core
 
