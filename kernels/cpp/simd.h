@@ -93,13 +93,16 @@ template <class T> inline void pin([[maybe_unused]] T& value) {
 #endif
 }
 
-// Asks for the cache line at p, which need not exist: into the level-2 cache, where it drives nothing out of the first. WebAssembly cannot.
+// `fetch` asks for the cache line at p, which need not exist: into the level-2 cache, where it drives nothing out of the first. WebAssembly
+// cannot; there `touch` reads it, which must exist, and a processor that sees lines read one after the other fetches the next by itself.
 #if defined(__wasm__)
 constexpr bool FETCHES = false;
 inline void fetch(const void*) {}
+inline void touch(const void* p) { asm volatile("local.get %0\n i32.load8_u 0\n drop" ::"r"(p)); }
 #else
 constexpr bool FETCHES = true;
 inline void fetch(const void* p) { __builtin_prefetch(p, 0, 2); }
+inline void touch(const void*) {}
 #endif
 
 // Lane masks (all ones or all zeros) come from comparisons; select(mask, a, b) takes a where the mask is set.

@@ -35,6 +35,16 @@ template <int M> [[gnu::noinline]] inline isize column_rows(const Tile& t) {
   return M;
 }
 
+constexpr isize GROUP = 8;  // panels that are touched together while those before them are multiplied
+
+// What is touched with a panel: in WebAssembly its part of each run of the next group, where that lies in b.
+inline const float* lines_of(const Product& p, const float* panel, isize j, isize n, isize kc) {
+  if (FETCHES) return panel + n * kc;
+  const isize at = j / NR % GROUP;
+  const float* next = panel + (GROUP - at) * NR * kc;
+  return next + GROUP * NR * kc <= p.b + p.k * p.n ? next + at * (NR / 4) * (kc / 4 / RUNS) * 16 : nullptr;
+}
+
 void panel_product(const Product& p, const float* b, isize m0, isize m1, isize j, isize columns, isize k0, isize kc, bool column,
                    const float* ahead, isize b_rs) {
   const bool first = k0 == 0, final = k0 + kc == p.k, simple = p.e.simple(), finishes = final && !simple;
@@ -59,17 +69,16 @@ void panel_product(const Product& p, const float* b, isize m0, isize m1, isize j
     t.from_rs = from_step = p.e.bias_ms, t.from_splat = p.e.bias_ns == 0;
   }
   if (final && simple && p.e.res) t.res = p.e.res + m0 * p.e.res_rs + j, t.res_rs = res_step = p.e.res_rs;
-  const isize line = b_rs ? b_rs : 16, lines = b_rs ? 4 : NR / 4;
-  if (FETCHES && ahead) {
+  const isize line = (b_rs ? b_rs : 16) * (FETCHES ? kc / 4 : kc / 4 / RUNS), lines = b_rs ? 4 : NR / 4;
+  if (ahead) {
     const isize count = (m1 - m0 + TILE_ROWS[NV] - 1) / TILE_ROWS[NV];
-    t.ahead = ahead, t.lines = (lines + count - 1) / count;
+    t.ahead = ahead, t.lines = (lines + count - 1) / count, t.run = GROUP * NR * kc / RUNS;
   }
   auto done = [&](isize i, isize rows) __attribute__((always_inline)) {
     if (finishes) p.e.finish_rows(i, rows, j, columns, t.y, p.y_rs);
     t.a += rows * p.a_rs, t.y += rows * p.y_rs, t.from += rows * from_step, t.res += rows * res_step;
-    if (!FETCHES) return;
-    t.ahead += t.lines * (kc / 4) * line;
-    if (t.ahead - ahead >= lines * (kc / 4) * line) t.lines = 0;
+    t.ahead += t.lines * line;
+    if (t.ahead - ahead >= lines * line) t.lines = 0;
   };
   if (column)
     for (isize i = m0, rows; i < m1; i += rows) rows = m1 - i >= 8 ? column_rows<8>(t) : column_rows<1>(t), done(i, rows);
@@ -183,7 +192,9 @@ void product_range(const Product& p, const Packer& packer, isize m0, isize m1, i
     if (p.a_cs != 1) q.a_rs = s.depth;
     // Bands lie packed: of y, which every block of k passes over, a panel at a time is finished, and so it is where a band is several blocks,
     // which lie one behind the other.
-    const isize wide = p.band && (count > 32 || (FETCHES && s.depth < p.band)) ? s.group : n1 - n0;
+    const bool by_panel = count > 32 || (FETCHES && s.depth < p.band);
+    const isize wide = p.band && by_panel ? s.group : n1 - n0;
+    const bool ahead = p.band && (FETCHES || (!by_panel && count > TILE_ROWS[NV]));  // a single tile reads b without a pause
     for (isize first = n0; first < n1; first += wide) {
       const isize end = least(first + wide, n1);
       isize k0 = 0;
@@ -216,7 +227,7 @@ void product_range(const Product& p, const Packer& packer, isize m0, isize m1, i
                 apart_product(q, p.b + k0 * p.b_rs + j, i, i + rows, j, n, k0, kc, alone && n == 1, packed);
                 continue;
               }
-              panel_product(q, panel, i, i + rows, j, n, k0, kc, alone && n == 1, FETCHES && p.band ? panel + n * kc : nullptr);
+              panel_product(q, panel, i, i + rows, j, n, k0, kc, alone && n == 1, ahead ? lines_of(p, panel, j, n, kc) : nullptr);
               panel += round_up(n, W) * kc;
             }
           }

@@ -18,6 +18,7 @@ constexpr int NV = 2, TILE_ROWS[NV + 1] = {0, 6, 6}, KC = 384;
 constexpr int NR = NV * W;
 constexpr int MC_BYTES = 512 << 10;  // the block of `a` that every panel passes over: about half of a level-2 cache
 constexpr int MIN_FLOPS = 1 << 18;   // less than this is not worth another thread
+constexpr int RUNS = 4;              // a processor reads small pages side by side faster than one by one
 constexpr bool APART = W == 16;      // tiles may read b where it lies: with 24 sums a step waits for no load, though it crosses cache lines
 
 inline isize round_up(isize x, isize to) { return (x + to - 1) / to * to; }
@@ -41,8 +42,13 @@ struct Tile {
   isize res_rs;
   float low, high;
   const float* ahead;  // what the tile asks memory for as it goes,
-  isize lines;         // so many cache lines, or rows that lie apart, in four rows of b
+  isize lines;         // so many cache lines, or rows that lie apart, in four rows of b; one of each run in 4 * RUNS, where they are touched
+  isize run;           // from one of RUNS that are touched side by side to the next
 };
+
+[[gnu::noinline]] inline void touch_runs(const float* from, isize run) {
+  for (int r = 0; r < RUNS; r++) touch(from + r * run);
+}
 
 template <int M, int V, bool STRIDED> [[gnu::noinline]] void tile(const Tile& t) {
   VF acc[M][V];
@@ -94,6 +100,8 @@ template <int M, int V, bool STRIDED> [[gnu::noinline]] void tile(const Tile& t)
     if constexpr (FETCHES)
       for (isize i = t.lines; i > 0; i--, ahead += STRIDED ? t.b_rs : 16)
         for (int l = 0; l <= (STRIDED ? V * W / 16 : 0); l++) fetch(ahead + l * 16);
+    else if (t.lines && !(k & 12))
+      touch_runs(ahead, t.run), ahead += 16;
     step(0);
     step(1);
     step(2);
