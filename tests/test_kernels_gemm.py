@@ -372,6 +372,25 @@ def test_conv_depthwise_widths(kernel: int, stride: int) -> None:
         conv_case(rng, "float32", False, int(rng.choice([3, 8, 11, 17])), 1, 1, v | {"out": [1, *out[::-1]]})
 
 
+@pytest.mark.parametrize("kernel", [3, 5])
+@pytest.mark.parametrize("stride", [1, 2])
+def test_conv_depthwise_sides_not_finite(kernel: int, stride: int) -> None:
+    """What stands at the end of a row stays out of the windows at the beginning of the next, and of the next plane's."""
+    for height, width, after in itertools.product((7, 12), range(4, 40), (0, 1)):
+        x = np.ones((6, height, width), np.float32)
+        x[::2, 1::3, -1], x[1::2, ::2, 0], x[4, -1, -1], x[5, 0, 0] = np.nan, np.inf, -np.inf, np.nan
+        before = kernel // 2
+        padded = np.pad(x.astype(float), [(0, 0), (before, before - after), (before, before - after)])
+        out = [(n - kernel) // stride + 1 for n in padded.shape[1:]]
+        ends = [(n - 1) * stride + 1 for n in out]
+        taps = itertools.product(range(kernel), repeat=2)
+        want = np.sum([padded[:, i : i + ends[0] : stride, j : j + ends[1] : stride] for i, j in taps], 0)
+        v = {"in": [1, height, width], "kernel": [1, kernel, kernel], "stride": [1, stride, stride], "dilation": [1, 1, 1]}
+        given: dict[str, Any] = {"n": 1, "c": 6, "m": 6, "group": 6, **v, "pad": [0, before, before], "out": [1, *out]}
+        y = run("conv", [("float32", want.shape)], [x, np.ones((6, 1, kernel, kernel), np.float32), None, None], **given)
+        np.testing.assert_allclose(y, want, 1e-5)
+
+
 @pytest.mark.parametrize("kernel", ["conv", "conv_transpose"])
 def test_conv_refuses(kernel: str) -> None:
     x, w, out = np.zeros(2 * 16, np.float32), np.zeros(3 * 2 * 9, np.float32), [("float32", [3 * 16])]

@@ -49,7 +49,7 @@ inline Band band(const Shape& s) {
 
 inline isize scratch_floats(const Shape& s) {
   const Band b = band(s);
-  return round_up(b.inputs * b.pitch, 16);
+  return round_up((b.inputs + paired(s)) * b.pitch, 16);
 }
 
 // Both phases of a stride of 2.
@@ -148,19 +148,57 @@ struct Clamp {
   float low = -__builtin_inff(), high = __builtin_inff();
 };
 
-// Columns [j, j + W) of two rows of outputs.
+// The vectors of W columns of outputs that a row is computed in: those that begin in [first, last] read no column outside of the image, the one
+// at 0 and the one at ow - W take zeros where `in` has no lanes. The middle tap is always inside.
+struct Vectors {
+  isize first, last;
+  VI in[2][5];
+
+  explicit Vectors(const Shape& s, bool padded = false) : first(0), last(s.ow - W) {
+    if (padded) return;
+    first = (s.pw + s.sw - 1) / s.sw;
+    const isize inside = s.iw - s.kw + s.pw;
+    last = least(inside < 0 ? -1 : inside / s.sw - W + 1, last);
+    if (last < 0) first = most(first, 1);
+    for (int side = 0; side < 2; side++)
+      for (int t = 0; t < s.kw; t++)
+        for (int l = 0; l < W; l++) {
+          const isize at = s.sw * (side * (s.ow - W) + l) + t - s.pw;
+          in[side][t][l] = at >= 0 && at < s.iw ? -1 : 0;
+        }
+  }
+};
+
+// Whether windows may be read where the image lies, whose planes hold what is read past either end of a row.
+inline bool lies(const Shape& s) {
+  if (!paired(s) || s.ih * s.iw < 16 || s.pw > s.kw / 2 || s.sw * (s.ow - 1) + s.kw / 2 - s.pw >= s.iw || s.sw * s.ow + s.kw - s.pw - s.iw > 16) return false;
+  const Vectors v(s);
+  return v.first <= W && (s.ow <= 2 * W || (v.first <= v.last && v.last + 2 * W >= s.ow));
+}
+
+// Rows of inputs, each from the first window on; those that there are not are zeros.
+struct Rows {
+  const float* x;
+  isize pitch, top, inside;  // row 0 of the windows is row `top` of `inside`
+  const float* zeros;
+
+  const float* operator[](isize i) const { return size_t(top + i) < size_t(inside) ? x + (top + i) * pitch : zeros; }
+};
+
+// `count` rows of outputs, two at a time.
 template <int K, int S>
-[[gnu::noinline]] inline void two_rows(isize ow, isize pitch, const float* in, const float* w, float start, Clamp clamp, float* y) {
+[[gnu::noinline]] inline void pairs(isize ow, isize count, const Vectors& vectors, const Rows& rows, const float* w, float start, Clamp clamp,
+                                    float* y) {
   constexpr bool HELD = K == 3;  // the taps stay in registers
   VF tap[HELD ? K * K : 1];
   if constexpr (HELD)
     for (int i = 0; i < K * K; i++) tap[i] = splat(w[i]);
   auto weight = [&](int i) { return HELD ? tap[i] : splat(w[i]); };
-  const VF low = splat(clamp.low), high = splat(clamp.high);
-  for (isize j = 0;; j = least(j + W, ow - W)) {
+  const float* in[K + S];
+  auto columns = [&](isize j, float* y, const VI* lanes) __attribute__((always_inline)) {
     VF first = splat(start), second = splat(start);
     auto input_row = [&](int i) __attribute__((always_inline)) {
-      const float* row = in + i * pitch + j * S;
+      const float* row = in[i] + j * S;
       VF x[K];
 #pragma unroll
       for (int t = 0; t < K; t += S) {
@@ -173,6 +211,10 @@ template <int K, int S>
           if (t + 1 < K) x[t + 1] = v.odd;
         }
       }
+      if (lanes)
+#pragma unroll
+        for (int t = 0; t < K; t++)
+          if (t != K / 2) x[t] = as_f(as_i(x[t]) & lanes[t]);
 #pragma unroll
       for (int t = 0; t < K; t++) {
         if (i < K) first += weight(i * K + t) * x[t];
@@ -188,18 +230,26 @@ template <int K, int S>
 #pragma nounroll
       for (int i = 0; i < K + S; i++) input_row(i);
     }
-    store(y + j, vmin(vmax(first, low), high));
-    store(y + ow + j, vmin(vmax(second, low), high));
-    if (j == ow - W) break;
+    store(y + j, vmin(vmax(first, splat(clamp.low)), splat(clamp.high)));
+    store(y + ow + j, vmin(vmax(second, splat(clamp.low)), splat(clamp.high)));
+  };
+  for (isize r = 0;; r = least(r + 2, count - 2)) {
+#pragma unroll
+    for (int i = 0; i < K + S; i++) in[i] = rows[r * S + i];
+    for (isize j = 0;;) {
+      if (j < vectors.first || j > vectors.last) columns(j, y + r * ow, vectors.in[j != 0]);
+      else columns(j, y + r * ow, nullptr);
+      if (j == ow - W) break;
+      const isize next = j + W;
+      j = next <= vectors.last ? next : j < vectors.last && next < ow - W ? vectors.last : ow - W;
+    }
+    if (r == count - 2) break;
   }
 }
 
-inline void pairs(const Shape& s, isize pitch, isize count, const float* in, const float* w, float start, Clamp clamp, float* y) {
-  const auto go = s.kh == 3 ? s.sh == 1 ? two_rows<3, 1> : two_rows<3, 2> : s.sh == 1 ? two_rows<5, 1> : two_rows<5, 2>;
-  for (isize r = 0;; r = least(r + 2, count - 2)) {
-    go(s.ow, pitch, in + r * s.sh * pitch, w, start, clamp, y + r * s.ow);
-    if (r == count - 2) break;
-  }
+inline void all_pairs(const Shape& s, isize count, const Vectors& vectors, const Rows& rows, const float* w, float start, Clamp clamp, float* y) {
+  const auto go = s.kh == 3 ? s.sh == 1 ? pairs<3, 1> : pairs<3, 2> : s.sh == 1 ? pairs<5, 1> : pairs<5, 2>;
+  go(s.ow, count, vectors, rows, w, start, clamp, y);
 }
 
 #if defined(__AVX__)
@@ -247,7 +297,7 @@ inline void direct_rows(const Shape&, isize, isize, const float*, isize, isize, 
 
 [[gnu::noinline]] inline void any_rows(const Shape& s, isize pitch, isize count, const float* in, const float* w, const isize* offset, VF start,
                                        Clamp clamp, float* y) {
-  if (paired(s)) return pairs(s, pitch, count, in, w, start[0], clamp, y);
+  if (paired(s)) return all_pairs(s, count, Vectors(s, true), {in, pitch, 0, count * s.sh + s.kh, in}, w, start[0], clamp, y);
   if constexpr (W > 4) {
     if (s.kh == 3 && s.kw == 3) return band_rows<3, 3, 1>(s, pitch, count, in, w, offset, start, y);
     if (s.kh == 5 && s.kw == 5) return band_rows<5, 5, 1>(s, pitch, count, in, w, offset, start, y);
@@ -261,6 +311,7 @@ constexpr isize MAX_COLUMNS = 64;  // taps of a row
 // `out` where `count` rows of output channel o of image i are to be written and from what they start, `clamp` what `usual` windows are kept
 // to, `finish` does the rest.
 struct Floats {
+  static constexpr bool LIE = true;
   const Shape& s;
   const float* x;
   float* y;
@@ -283,31 +334,35 @@ struct Floats {
 
 // Planes [n, c, ih, iw], w [c * multiplier, kh, kw], results [n, c * multiplier, oh, ow]. planes(memory) gives a thread's `Floats` or the
 // like, with `extra` floats of memory.
-template <class Planes>
-inline void run_planes(Call& call, const Shape& s, isize n, isize c, isize multiplier, const float* w, isize extra, const Planes& planes) {
+inline void run_planes(Call& call, const Shape& s, isize n, isize c, isize multiplier, const float* w, isize extra, const auto& planes) {
   const Band b = band(s);
   const isize each = scratch_floats(s), pixels = s.oh * s.ow, taps = s.kh * s.kw;
   isize offset[MAX_COLUMNS];
   for (isize t = 0; t < s.kw; t++) offset[t] = t * s.dw % s.sw * b.phase + t * s.dw / s.sw;
+  const bool here = decltype(planes(nullptr))::LIE && lies(s);
+  const Vectors vectors(s, !here);
   const double flops = 2.0 * double(pixels * taps) * double(multiplier);
   parallel_for(call.pool, i64(n) * c, i64(gemm::MIN_FLOPS / (flops + 1)) + 1, [&](i64 begin, i64 end, int thread) {
     float* in = reinterpret_cast<float*>(call.scratch) + thread * (each + extra);
-    if (paired(s)) gemm::fill_zero(in, each);  // the border, which no row is copied over
+    if (paired(s)) gemm::fill_zero(in, each);  // the border, which no row is copied over, and a row of it
+    const float* zeros = in + b.inputs * b.pitch;
     const auto p = planes(in + each);
     isize image = proven(begin / c), channel = proven(begin % c);
     for (isize at = proven(begin), last = proven(end); at < last; at++) {
+      const bool lying = here && at > 0 && at + 1 < n * c;
       for (isize r0 = 0; r0 < s.oh; r0 += b.rows) {
         const isize count = least(b.rows, s.oh - r0), inputs = (count - 1) * s.sh + (s.kh - 1) * s.dh + 1, top = r0 * s.sh - s.ph;
         const isize h0 = least(most(top, 0), s.ih), h1 = most(least(top + inputs, s.ih), h0);  // there are
         const float* x = in;
         if (direct(s)) x = p.rows(at, h0, h1, in);
-        else copy_band(s, b, top, inputs, [&](isize h) { return p.row(at, h); }, in);
+        else if (!lying) copy_band(s, b, top, inputs, [&](isize h) { return p.row(at, h); }, in);
         for (isize q = 0; q < multiplier; q++) {
           const isize o = channel * multiplier + q;
           float* yr = p.out(image, o, r0);
           const float* wo = w + o * taps;
           const VF start = p.start(o);
           if (direct(s)) direct_rows(s, r0, count, x, h0, h1, wo, start[0], p.clamp(), yr);
+          else if (lying) all_pairs(s, count, vectors, {p.row(at, 0) - s.pw, s.iw, top, s.ih, zeros}, wo, start[0], p.clamp(), yr);
           else any_rows(s, b.pitch, count, in, wo, offset, start, p.clamp(), yr);
           p.finish(image, o, r0, count, yr);
         }
