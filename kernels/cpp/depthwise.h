@@ -148,8 +148,8 @@ struct Clamp {
   float low = -__builtin_inff(), high = __builtin_inff();
 };
 
-// The vectors of W columns of outputs that a row is computed in: those that begin in [first, last] read no column outside of the image, the one
-// at 0 and the one at ow - W take zeros where `in` has no lanes. The middle tap is always inside.
+// The vectors of W columns of outputs that a row is computed in: those that begin in [first, last] read no column outside of the image, the
+// one at 0 and the one at ow - W take zeros where `in` has no lanes. The middle tap is always inside.
 struct Vectors {
   isize first, last;
   VI in[2][5];
@@ -171,7 +171,8 @@ struct Vectors {
 
 // Whether windows may be read where the image lies, whose planes hold what is read past either end of a row.
 inline bool lies(const Shape& s) {
-  if (!paired(s) || s.ih * s.iw < 16 || s.pw > s.kw / 2 || s.sw * (s.ow - 1) + s.kw / 2 - s.pw >= s.iw || s.sw * s.ow + s.kw - s.pw - s.iw > 16) return false;
+  const isize middle = s.kw / 2, past = s.sw * s.ow + s.kw - s.pw - s.iw;
+  if (!paired(s) || s.ih * s.iw < 16 || s.pw > middle || s.sw * (s.ow - 1) + middle - s.pw >= s.iw || past > 16) return false;
   const Vectors v(s);
   return v.first <= W && (s.ow <= 2 * W || (v.first <= v.last && v.last + 2 * W >= s.ow));
 }
@@ -362,7 +363,8 @@ inline void run_planes(Call& call, const Shape& s, isize n, isize c, isize multi
           const float* wo = w + o * taps;
           const VF start = p.start(o);
           if (direct(s)) direct_rows(s, r0, count, x, h0, h1, wo, start[0], p.clamp(), yr);
-          else if (lying) all_pairs(s, count, vectors, {p.row(at, 0) - s.pw, s.iw, top, s.ih, zeros}, wo, start[0], p.clamp(), yr);
+          else if (lying)
+            all_pairs(s, count, vectors, {p.row(at, 0) - s.pw, s.iw, top, s.ih, zeros}, wo, start[0], p.clamp(), yr);
           else any_rows(s, b.pitch, count, in, wo, offset, start, p.clamp(), yr);
           p.finish(image, o, r0, count, yr);
         }
