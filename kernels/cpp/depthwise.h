@@ -1,6 +1,7 @@
 // Depthwise convolution: every output channel reads one input channel. A band of input rows is copied into scratch with its padding, so
-// that no border remains. Of the usual windows (`paired`) a vector of outputs is computed in two rows at once; else the band is split by
-// column phase when the stride is not 1, so that all taps of W neighbouring outputs are contiguous vectors.
+// that no border remains. Of the usual windows (`paired`) a vector of outputs is computed in two rows at once, where planes lie around the
+// image (`lies`) without the copy; else the band is split by column phase when the stride is not 1, so that all taps of W neighbouring
+// outputs are contiguous vectors.
 #pragma once
 #include "epilogue.h"
 #include "gemm.h"
