@@ -249,7 +249,8 @@ template <int K, int S>
   }
 }
 
-inline void all_pairs(const Shape& s, isize count, const Vectors& vectors, const Rows& rows, const float* w, float start, Clamp clamp, float* y) {
+inline void all_pairs(const Shape& s, isize count, const Vectors& vectors, const Rows& rows, const float* w, float start, Clamp clamp,
+                      float* y) {
   const auto go = s.kh == 3 ? s.sh == 1 ? pairs<3, 1> : pairs<3, 2> : s.sh == 1 ? pairs<5, 1> : pairs<5, 2>;
   go(s.ow, count, vectors, rows, w, start, clamp, y);
 }
@@ -309,11 +310,11 @@ inline void direct_rows(const Shape&, isize, isize, const float*, isize, isize, 
 
 constexpr isize MAX_COLUMNS = 64;  // taps of a row
 
-// Where planes come from and go to. `row` gives one row of plane `at`, `rows` several in a piece (copied into `memory` or not), `start` and
-// `out` where `count` rows of output channel o of image i are to be written and from what they start, `clamp` what `usual` windows are kept
-// to, `finish` does the rest.
+// Where planes come from and go to, and whether they can be read in place. `row` gives one row of plane `at`, `rows` several in a piece
+// (copied into `memory` or not), `start` and `out` where `count` rows of output channel o of image i are to be written and from what they
+// start, `clamp` what `usual` windows are kept to, `finish` does the rest.
 struct Floats {
-  static constexpr bool LIE = true;
+  static constexpr bool IN_PLACE = true;
   const Shape& s;
   const float* x;
   float* y;
@@ -341,7 +342,7 @@ inline void run_planes(Call& call, const Shape& s, isize n, isize c, isize multi
   const isize each = scratch_floats(s), pixels = s.oh * s.ow, taps = s.kh * s.kw;
   isize offset[MAX_COLUMNS];
   for (isize t = 0; t < s.kw; t++) offset[t] = t * s.dw % s.sw * b.phase + t * s.dw / s.sw;
-  const bool here = decltype(planes(nullptr))::LIE && lies(s);
+  const bool here = decltype(planes(nullptr))::IN_PLACE && lies(s);
   const Vectors vectors(s, !here);
   const double flops = 2.0 * double(pixels * taps) * double(multiplier);
   parallel_for(call.pool, i64(n) * c, i64(gemm::MIN_FLOPS / (flops + 1)) + 1, [&](i64 begin, i64 end, int thread) {

@@ -145,7 +145,7 @@ PWX_SMALL Size scratch(const Call& call, int threads) {
 
 // Planes of bytes, less their zero point, as floats; sums on the way back.
 struct Bytes {
-  static constexpr bool LIE = false;
+  static constexpr bool IN_PLACE = false;
   const qgemm::Product& q;
   const dw::Shape& s;
   isize m;

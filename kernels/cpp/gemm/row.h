@@ -7,7 +7,6 @@ namespace gemm {
 // Columns of y from j on, over as many whole panels as divide into equal runs. These are read side by side: memory answers several runs
 // faster than one. Returns the first column that is left.
 [[gnu::noinline]] inline isize row_panels(const Product& p, isize j, isize end) {
-  constexpr int RUNS = 4;
   const isize run = (end - j) / (RUNS * NR) * NR, count = RUNS * run;
   for (isize c = j; c < j + count; c += NR) panel_product(p, nullptr, 0, 1, c, NR, 0, 0);  // what the sums start from
   for (isize k0 = 0; k0 < p.k; k0 += p.band) {
