@@ -127,6 +127,9 @@ export class Rpc implements Caller {
   #next = 1;
   #info: unknown = null;
   #closed: Error | undefined;
+  /** The kernel has closed the widget: what is sent now, it reports to the user as for no comm. */
+  #cut = false;
+  readonly #onCut = (): void => void (this.#cut = true);
 
   constructor(model: AnyModel, options: RpcOptions = {}) {
     this.#model = model;
@@ -134,6 +137,7 @@ export class Rpc implements Caller {
     if (typeof channel === "string" && channel) this.#channel = new BroadcastChannel(channel);
     this.#options = options;
     model.on("msg:custom", this.#listen);
+    model.on("comm:close", this.#onCut);
     globalThis.addEventListener?.("pagehide", this.#leave);
     this.#hello();
   }
@@ -185,6 +189,7 @@ export class Rpc implements Caller {
     this.#stalls.stop();
     this.#closed = new RemoteError("Closed", reason);
     this.#model.off("msg:custom", this.#listen);
+    this.#model.off("comm:close", this.#onCut);
     this.#channel?.close();
     globalThis.removeEventListener?.("pagehide", this.#leave);
     for (const { reject } of this.#pending.values()) reject(this.#closed);
@@ -369,6 +374,7 @@ export class Rpc implements Caller {
   }
 
   #write({ header, buffers }: Frame): void {
+    if (this.#cut) return;
     try {
       if (this.#channel) this.#channel.postMessage([JSON.stringify(header), ...buffers.map(exact)]);
       else this.#model.send(header, undefined, buffers.map(exact));

@@ -38,6 +38,9 @@ CURRENT = "jupyterapp.shell.currentWidget"
 SHOWN = "[...document.querySelectorAll('.jp-Notebook .jp-OutputArea-output')].map(output => output.textContent)"
 START_SECONDS = 180  # of a machine with much else to do
 RELOADS = 5
+# What lands in whichever cell runs then: asyncio of ipykernel's own tasks while it collects garbage, and ipykernel of messages that were
+# on their way from the page when the kernel closed their widget.
+STRAY = ("Task was destroyed", "No such comm")
 
 
 class Lab:
@@ -220,8 +223,7 @@ class Notebook:
         for output in self.outputs(cell):
             kind = output["output_type"]
             if kind == "stream":
-                # What asyncio says of ipykernel's own tasks while it collects garbage lands in whichever cell runs then.
-                if not (output["name"] == "stderr" and _joined(output["text"]).startswith("Task was destroyed")):
+                if output["name"] == "stdout" or not _joined(output["text"]).startswith(STRAY):
                     parts.append(_joined(output["text"]))
             elif kind == "error":
                 parts.append(f"{output['ename']}: {output['evalue']}")

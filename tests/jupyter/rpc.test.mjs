@@ -9,10 +9,11 @@ const hex = (bytes) => Buffer.from(bytes).toString("hex");
 
 class Line {
   sent = [];
+  listeners = {};
   constructor(options) {
     const model = {
       send: (content, callbacks, buffers) => this.sent.push({ header: content, buffers: buffers.map((b) => new Uint8Array(b)) }),
-      on: (event, callback) => event === "msg:custom" && (this.callback = callback),
+      on: (event, callback) => (event === "msg:custom" ? (this.callback = callback) : (this.listeners[event] = callback)),
       off: () => (this.callback = () => {}),
     };
     this.rpc = new Rpc(model, options);
@@ -45,6 +46,20 @@ test("a call and its answer", async () => {
   const reply = await answer;
   assert.equal(reply.json, "ok");
   assert.deepEqual(reply.buffers[0], bytes(10));
+});
+
+test("a page says goodbye to a kernel that listens, and nothing to one that closed the widget", async () => {
+  const left = new Line();
+  left.rpc.close();
+  assert.equal(left.take().header.kind, "bye");
+  const cut = new Line();
+  const answer = cut.rpc.call("f");
+  cut.take();
+  cut.listeners["comm:close"]();
+  cut.give({ kind: "ping", id: "ping" });
+  cut.rpc.close();
+  await assert.rejects(answer, { name: "Closed" });
+  assert.deepEqual(cut.sent, []);
 });
 
 test("at most a window of frames is on the way", async () => {

@@ -222,3 +222,22 @@ def test_what_does_not_suit_the_model_is_refused(arguments: str, text: str) -> N
     names = {name: getattr(jupyter, name) for name in jupyter.__all__}
     with pytest.raises(ValueError, match=text.replace("(", r"\(")):
         eval(f"Playground({str(DIGITS)!r}, {arguments})", names)
+
+
+def test_playground_closed_by_the_kernel_says_nothing_more(desk: Desk) -> None:
+    """What a page sends to a widget that is closed, ipykernel reports in a cell: "No such comm"."""
+    notebook = desk.open(
+        PLAYGROUND,
+        """import logging
+said = []
+handler = logging.Handler()
+handler.emit = lambda record: said.append(record.getMessage())
+for name in ("Comm", "ipykernel.comm"): logging.getLogger(name).addHandler(handler)
+w.close()""",
+        "said",
+    )
+    widget(notebook)
+    notebook.idle()
+    notebook.run(1)
+    expect(notebook.output(0).locator(".pwx")).to_have_count(0)
+    assert notebook.run(2) == "[]"
