@@ -137,7 +137,7 @@ QCONV = Kernel(
     ">y x w xzero? wzero? scale? bias? residual? yscale? yzero?",
     "n c m group in[3] kernel[3] stride[3] dilation[3] pad[3] out[3] wzero_ms scale_ms act act_a:f act_b:f",
     _conv_params,
-    (),
+    ("dequantize",),
     {"act": ACTIVATIONS},
 )
 

@@ -1,12 +1,14 @@
-"""Products of integers whose only reader scales them to float32 are scaled by the kernel."""
+"""Products and convolutions of integers whose only reader scales them to float32 are scaled by the kernel, and what that adds before too."""
 
 from __future__ import annotations
 
 from ..dtypes import DType
 from ..ir import Graph, Node, Storage, Value, dims
-from ..tensor import MAP, constant, expression, reshape
+from ..ops.quantized import QCONV
+from ..tensor import MAP, cast, constant, content, expression, map_, reshape
 from ..tensor.expression import Expression
-from .rewrite import Rewriter, computing, derived
+from .integers import unless_zeros
+from .rewrite import Rewriter, computing, derived, moderate
 
 
 def scale_products(graph: Graph) -> None:
@@ -27,39 +29,73 @@ def _takes(kernel: Node, x: Value) -> bool:
 def _scale(rewriter: Rewriter, node: Node, slot: int, kernel: Node) -> bool:
     x, e = node.ins["x"][slot], expression.of(node)
     leaf = e.make("in", DType.int32, extra=[slot])
-    wide = e.make("cast", DType.int32, leaf, extra=[int(DType.float32)])
-    product = next((at for at in expression.nodes(e) if at.name == "mul" and (at.args[0] is wide) != (at.args[1] is wide)), None)
+    product, sums = next(((at, s) for at in expression.nodes(e) if at.name == "mul" and len(s := _sums(at, leaf)) == 1), (None, []))
     if product is None:
         return False
+    (wide, added), = sums
     rest = expression.replaced(e, product, e.make("in", DType.float32, extra=[slot]))
     if leaf in expression.nodes(rest):
         return False
-    with rewriter.emitted(kernel.origin):
-        scale = _per_column(node, product.args[1] if product.args[0] is wide else product.args[0], kernel)
-    if scale is None:
+    with rewriter.emitted(kernel.origin) as fresh:
+        ins = _scaled(node, product.args[1] if product.args[0] is wide else product.args[0], added, kernel)
+    if ins is None:
         return False
-    scaled = derived(kernel, {"scale": scale})
+    zeros = {name: unless_zeros(kernel.ins.get(name)) for name in ("xzero", "wzero", "azero", "bzero") if name in kernel.ins}
+    scaled = derived(kernel, ins | zeros)
     out = kernel.out
     storage = Storage(DType.float32, out.storage.size, "temp")
     scaled.outs["y"] = Value(storage, DType.float32, out.shape, out.offset, out.strides)
     xs = list(node.ins["x"])
     xs[slot] = Value(storage, DType.float32, x.shape, x.offset, x.strides)
-    rewriter.replace([kernel, node], [scaled, computing(node, rest, xs)])
+    rewriter.replace([kernel, node], [*fresh, scaled, computing(node, rest, xs)])
     return True
 
 
-def _per_column(node: Node, factor: Expression, kernel: Node) -> Value | None:
-    """A factor that is one number, or varies along the last axis alone, as the kernel's [m, n]."""
-    m, n = kernel.out.shape[-2:]
-    if factor.number is not None:
-        return reshape(constant([[factor.number]], DType.float32), [1, 1]).view([m, n], 0, [0, 0])
-    if factor.name != "in" or factor.dtype is not DType.float32:
+def _sums(product: Expression, leaf: Expression) -> list[tuple[Expression, Expression | None]]:
+    """The factors that are the kernel's sums as float32, and what is added to these before."""
+    found: list[tuple[Expression, Expression | None]] = []
+    for factor in dict.fromkeys(product.args):
+        if factor.name == "cast" and factor.dtype is DType.int32 and factor.result is DType.float32:
+            inner = factor.args[0]
+            if inner is leaf:
+                found.append((factor, None))
+            elif inner.name == "add" and (inner.args[0] is leaf) != (inner.args[1] is leaf):
+                found.append((factor, inner.args[1] if inner.args[0] is leaf else inner.args[0]))
+    return found if len(found) == len([f for f in product.args if leaf in expression.nodes(f)]) else []
+
+
+def _scaled(node: Node, factor: Expression, added: Expression | None, kernel: Node) -> dict[str, object] | None:
+    """The kernel's ``scale``, and its ``bias``, which is scaled too; None where they vary otherwise than it can."""
+    scale, bias = _vector(node, factor, DType.float32, kernel), None
+    if scale is None:
         return None
-    value: Value = node.ins["x"][factor.extra[0]]
-    if not dims.same(value.offset, 0):  # the kernel counts from the start of the buffer
+    if added is not None:
+        known = content(scale)  # products with infinities are not distributive
+        bias = _vector(node, added, DType.int32, kernel)
+        if bias is None or bias.size == 1 or known is None or not all(moderate(float(n)) for n in known.flat):
+            return None
+        bias = map_("mul", cast(bias, DType.float32), scale)
+    if kernel.kernel is QCONV:
+        return {"scale": scale, **({"bias": bias} if bias is not None else {})}
+    size = kernel.out.shape[-2:]
+    step = 0 if scale.strides[0] == 0 else 1
+    return {"scale": scale.view(size, 0, [0, step]), **({"bias": bias.view(size, 0, [0, 1])} if bias is not None else {})}
+
+
+def _vector(node: Node, e: Expression, dtype: DType, kernel: Node) -> Value | None:
+    """An operand of a map that is one number, or varies along the channels of a convolution or the columns of a product, from the start of
+    its buffer: [1] of stride 0, or as long as that axis."""
+    if e.number is not None:
+        return reshape(constant([e.number], dtype), [1]).view([1], 0, [0])
+    if e.name != "in" or e.dtype is not dtype:
         return None
-    if any(s != 0 and not dims.same(size, 1) for s, size in zip(value.strides[:-1], value.shape[:-1], strict=True)) or value.rank == 0:
+    value: Value = node.ins["x"][e.extra[0]]
+    axis = 1 if kernel.kernel is QCONV else value.rank - 1
+    if value.rank == 0 or not dims.same(value.offset, 0):
         return None
-    if value.strides[-1] != 0 and not dims.same(value.shape[-1], n):
+    if any(s != 0 and not dims.same(n, 1) for a, (n, s) in enumerate(zip(value.shape, value.strides, strict=True)) if a != axis):
         return None
-    return value.view([m, n], value.offset, [0, value.strides[-1]])
+    if value.strides[axis] == 0:
+        return value.view([1], 0, [0])
+    size = kernel.out.shape[1 if kernel.kernel is QCONV else -1]
+    return value.view([size], 0, [1]) if dims.same(value.shape[axis], size) and dims.same(value.strides[axis], 1) else None

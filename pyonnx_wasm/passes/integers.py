@@ -13,7 +13,7 @@ from ..ops.matmul import MATMUL
 from ..ops.quantized import BYTES, QCONV, QMATMUL
 from ..tensor import MAP, constant, content, expression, map_
 from ..tensor.expression import Expression
-from .rewrite import Rewriter, joined
+from .rewrite import Rewriter, derived, joined
 
 
 @dataclass
@@ -28,21 +28,31 @@ class Bytes:
 def multiply_bytes(graph: Graph) -> None:
     with Rewriter(graph) as rewriter:
         for node in rewriter.nodes():
-            if node.const or node.kernel not in (CONV, MATMUL):
+            if node.const or node.kernel not in (CONV, MATMUL, QCONV, QMATMUL):
                 continue
             with rewriter.emitted(node.origin) as fresh:
-                made = _convolution(node) if node.kernel is CONV else _product(node)
+                made = _multiplied(node)
                 if made is None:
                     continue
-                fresh.remove(made)
                 old, out = [node], node.out
                 reader = rewriter.only_reader(out)
                 if reader is not None and (quantised := _quantised(reader)) is not None:
                     made.ins |= {name: v for name, v in zip(("yscale", "yzero"), quantised, strict=True) if v is not None}
                     old, out = [node, reader], reader.out
                     made.origin = joined([node.origin, reader.origin])
+                elif node.kernel is made.kernel:
+                    continue
+                if made in fresh:
+                    fresh.remove(made)
             made.outs = {"y": Value(out.storage, out.dtype, node.out.shape, 0)}
             rewriter.replace(old, [*fresh, made])
+
+
+def _multiplied(node: Node) -> Node | None:
+    """The call of bytes that gives the same in float32."""
+    if node.kernel is CONV or node.kernel is MATMUL:
+        return _convolution(node) if node.kernel is CONV else _product(node)
+    return derived(node) if node.out.dtype is DType.float32 and node.out.whole else None
 
 
 def _convolution(node: Node) -> Node | None:
@@ -54,7 +64,7 @@ def _convolution(node: Node) -> Node | None:
     if xscale is None or wscale is None or (x.zero is not None and xzero is None) or (w.zero is not None and wzero is None):
         return None
     scale: Value = map_("mul", wscale, xscale)
-    ins = {"x": x.codes, "w": w.codes, "xzero": _unless_zeros(xzero), "wzero": _unless_zeros(wzero)}
+    ins = {"x": x.codes, "w": w.codes, "xzero": unless_zeros(xzero), "wzero": unless_zeros(wzero)}
     ins["scale"] = scale.view(scale.shape, 0, [_step(scale)])
     y = QCONV({"y": (DType.float32, node.out.shape)}, ins | _rest(node), **node.params)
     return y.producer  # type: ignore[no-any-return]
@@ -70,13 +80,13 @@ def _product(node: Node) -> Node | None:
         return None
     m, n = node.out.shape[-2:]
     scale: Value = map_("mul", bscale, ascale)
-    ins = {"a": a.codes, "b": b.codes, "azero": _unless_zeros(azero), "bzero": _unless_zeros(bzero)}
+    ins = {"a": a.codes, "b": b.codes, "azero": unless_zeros(azero), "bzero": unless_zeros(bzero)}
     ins["scale"] = scale.view([m, n], 0, [0, _step(scale)])
     y = QMATMUL({"y": (DType.float32, node.out.shape)}, ins | _rest(node), **node.params)
     return y.producer  # type: ignore[no-any-return]
 
 
-def _unless_zeros(zero: Value | None) -> Value | None:
+def unless_zeros(zero: Value | None) -> Value | None:
     """Zero points that are known to be 0 are left out: a GPU binds few buffers."""
     known = None if zero is None else content(zero)
     return None if known is not None and all(n == 0 for n in known.flat) else zero
@@ -192,7 +202,7 @@ def _quantised(node: Node) -> tuple[Value, Value | None] | None:
     if result is None or result[0].name != "in":
         return None
     _, scale, zero = result
-    return constant(np.array([scale], np.float32)), _unless_zeros(constant(np.array([zero]), node.out.dtype))
+    return constant(np.array([scale], np.float32)), unless_zeros(constant(np.array([zero]), node.out.dtype))
 
 
 def requantised(e: Expression) -> tuple[Expression, float, int] | None:
