@@ -122,44 +122,46 @@ template <int V> void arrange(const int8_t* from, isize steps, isize rows, bool 
     }
 }
 
+// V8 makes the vector of ones anew in every sum of four products: two instructions with one that is kept are faster.
+inline VI add_wide(VI sum, v128_t products) { return sum + (VI)wasm_i32x4_dot_i16x8(products, wasm_i16x8_splat(1)); }
+
 template <int M, int V> [[gnu::noinline]] void tile_runs(const Tile& t) {
   constexpr i64 MOST = i64(32767) * 32767;
-  for (int i = 0; i < M; i++)
-    for (int v = 0; v < V; v++) store_i(t.out + (i * V + v) * W, t.start ? load_i(t.start + v * W) : splat_i(0));
-  const isize count = segments(t.steps);
-  isize done = 0;  // segments
-  for (isize r = -t.n_other; r < 0 || done < count; r++) {
-    const int8_t* b = t.other + (t.n_other + r) * V * 16;
-    isize steps = 1, at;
-    const isize from = done;
-    if (r < 0) {
-      at = t.other_at[t.n_other + r];
-    } else {
-      i64 x = 0, y = 0;
-      for (; t.a_norms && done < count; done++) {
-        x += t.a_norms[done], y += t.norms[done];
-        if (x * y > MOST) break;
-      }
-      at = from * SEGMENT;
-      steps = least(most(done, from + 1) * SEGMENT, t.steps) - at;
-      b = t.b + at * V * 16;
+  VI acc[M][V];
+  const char* a[M];
+  auto step = [&](const int8_t* b, isize at, auto add) __attribute__((always_inline)) {
+    v128_t bv[V];
+    for (int v = 0; v < V; v++) bv[v] = wasm_v128_load(b + v * 16);
+    for (int i = 0; i < M; i++) {
+      const v128_t quad = wasm_v128_load32_splat(a[i] + at);
+      for (int v = 0; v < V; v++) acc[i][v] = add(acc[i][v], wasm_i16x8_relaxed_dot_i8x16_i7x16(bv[v], quad));
+      for (int v = 0; v < V; v++) pin(acc[i][v]);
     }
-    const char* a[M];
-    for (int i = 0; i < M; i++) a[i] = t.a + i * t.a_rs + at * 4;
-    VI acc[M][V];
+  };
+  for (int i = 0; i < M; i++)
+    for (int v = 0; v < V; v++) acc[i][v] = t.start ? load_i(t.start + v * W) : splat_i(0);
+  for (int i = 0; i < M; i++) a[i] = t.a + i * t.a_rs;
+  const int8_t* b = t.other;
+  for (isize r = 0; r < t.n_other; r++, b += V * 16) step(b, t.other_at[r] * 4, add_wide);
+  for (int i = 0; i < M; i++)
+    for (int v = 0; v < V; v++) store_i(t.out + (i * V + v) * W, acc[i][v]);
+  const isize count = segments(t.steps);
+  for (isize done = 0; done < count;) {
+    const isize from = done;
+    i64 x = 0, y = 0;
+    for (; t.a_norms && done < count; done++) {
+      x += t.a_norms[done], y += t.norms[done];
+      if (x * y > MOST) break;
+    }
+    const bool wide = done == from;
+    done += wide;
+    isize steps = least(done * SEGMENT, t.steps) - from * SEGMENT;
+    b = t.b + from * SEGMENT * V * 16;
+    for (int i = 0; i < M; i++) a[i] = t.a + i * t.a_rs + from * SEGMENT * 4;
     auto each = [&](auto add) __attribute__((always_inline)) {
-      auto step = [&](int u) __attribute__((always_inline)) {
-        v128_t bv[V];
-        for (int v = 0; v < V; v++) bv[v] = wasm_v128_load(b + (u * V + v) * 16);
-        for (int i = 0; i < M; i++) {
-          const v128_t quad = wasm_v128_load32_splat(a[i] + 4 * u);
-          for (int v = 0; v < V; v++) acc[i][v] = add(acc[i][v], wasm_i16x8_relaxed_dot_i8x16_i7x16(bv[v], quad));
-          for (int v = 0; v < V; v++) pin(acc[i][v]);
-        }
-      };
       for (; steps >= 2; steps -= 2) {
-        step(0);
-        step(1);
+        step(b, 0, add);
+        step(b + V * 16, 4, add);
         b += 2 * V * 16;
         pin(b);
         for (int i = 0; i < M; i++) {
@@ -167,10 +169,8 @@ template <int M, int V> [[gnu::noinline]] void tile_runs(const Tile& t) {
           pin(a[i]);
         }
       }
-      if (steps) step(0);
+      if (steps) step(b, 0, add);
     };
-    const bool wide = done == from;
-    if (wide) done += r >= 0;
     const v128_t center = wasm_i16x8_splat(int16_t(t.center));
     v128_t less[V];  // what the center of a row is multiplied by, and then its products
     for (int v = 0; v < V; v++) less[v] = wasm_i16x8_sub(wasm_v128_load(t.lanes + (from * V + v) * 8), wasm_v128_load(t.lanes + (done * V + v) * 8));
@@ -178,8 +178,7 @@ template <int M, int V> [[gnu::noinline]] void tile_runs(const Tile& t) {
       for (int v = 0; v < V; v++) less[v] = wasm_i32x4_dot_i16x8(less[v], center);
       for (int i = 0; i < M; i++)
         for (int v = 0; v < V; v++) acc[i][v] = load_i(t.out + (i * V + v) * W) + (VI)less[v];
-      // V8 makes the vector of ones anew in every sum of four products: two instructions with one that is kept are faster.
-      each([](VI sum, v128_t products) { return sum + (VI)wasm_i32x4_dot_i16x8(products, wasm_i16x8_splat(1)); });
+      each(add_wide);
       for (int i = 0; i < M; i++)
         for (int v = 0; v < V; v++) store_i(t.out + (i * V + v) * W, acc[i][v]);
     } else {
