@@ -202,3 +202,47 @@ def test_weights_may_be_a_part_of_a_constant() -> None:
     got = session(b.model(x.shape, T.UINT8, **{y: T.INT32, z: T.INT32})).run(None, {"x": x})
     np.testing.assert_array_equal(got[0], x.astype(np.int32) @ w[1, 2].astype(np.int32))
     np.testing.assert_array_equal(got[1], x.astype(np.int32) @ w[1, 2][:, 3:17].astype(np.int32))
+
+
+@pytest.mark.parametrize(("tx", "ty"), [("uint8", "uint8"), ("int8", "uint8"), ("uint8", "int8")])
+@pytest.mark.parametrize("n", [1024, 1031, "n"])
+def test_functions_of_a_byte_are_looked_up(tx: str, ty: str, n: int | str) -> None:
+    """A sigmoid times its operand, quantised between: one table of all codes, as without optimisation."""
+    build = Build(2)
+    scale = [build.const(np.float32(s)) for s in (0.05, 0.004, 0.03)]
+    x = build.add("DequantizeLinear", "x", scale[0], build.const(np.array(40, tx)))
+    gate = build.add("QuantizeLinear", build.add("Sigmoid", x), scale[1], build.const(np.array(3, ty)))
+    gate = build.add("DequantizeLinear", gate, scale[1], build.const(np.array(3, ty)))
+    build.add("QuantizeLinear", build.add("Mul", x, gate), scale[2], build.const(np.array(9, ty)))
+    kinds = [h.np_dtype_to_tensor_dtype(np.dtype(t)) for t in (tx, ty)]
+    model = build.model((n, 3), kinds[0], **{build.nodes[-1].output[0]: kinds[1]})
+    rows = 1031 if isinstance(n, str) else n
+    codes = np.resize(np.arange(256).astype(tx), (rows, 3))
+    got = session(model).run(None, {"x": codes})[0]
+    np.testing.assert_array_equal(got, session(model, False).run(None, {"x": codes})[0])
+    assert len(np.unique(got)) > 30
+    assert [node.kernel.name for node in pyonnx_wasm.compiler.compile(model.SerializeToString()).main.nodes] == ["qlookup"]
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_qlinear_convolutions_are_one_call(per_channel: bool) -> None:
+    """QLinearConv with an int32 bias, one after another: to a quantum of what it is without optimisation."""
+    build = Build(7)
+    rng = build.rng
+
+    def conv(x: str, c: int, m: int) -> str:
+        size = (m,) if per_channel else ()
+        w = rng.integers(-127, 128, (m, c, 3, 3)).astype(np.int8)
+        by = rng.uniform(0.002, 0.004, size).astype(np.float32)
+        bias = rng.integers(-3000, 3000, m).astype(np.int32)
+        given = [np.float32(0.02), np.uint8(7), w, by, np.zeros(size, np.int8), np.float32(0.06), np.uint8(120), bias]
+        return build.add("QLinearConv", x, *(build.const(np.asarray(v)) for v in given), pads=[1] * 4)
+
+    last = conv(conv("x", 5, 20), 20, 33)
+    model = build.model(("n", 5, 9, 8), T.UINT8, **{last: T.UINT8})
+    x = rng.integers(0, 256, (2, 5, 9, 8)).astype(np.uint8)
+    got, plain = (session(model, optimise).run(None, {"x": x})[0].astype(int) for optimise in (True, False))
+    assert np.abs(got - plain).max() <= 1
+    assert len(np.unique(plain)) > 100
+    names = [node.kernel.name for node in pyonnx_wasm.compiler.compile(model.SerializeToString()).main.nodes]
+    assert [name for name in names if name != "copy"] == ["qconv_last", "qconv_last"]

@@ -181,6 +181,10 @@ QBINARY = Kernel(
 )
 
 
+#: ``table[x]`` of bytes: of 256 elements, entry ``i`` for the byte ``i``, of an int8 ``x`` as its bits.
+QLOOKUP = Kernel("qlookup", ">y x table", "n", None, ("inplace",))
+
+
 def packed_size(k: int, n: int, taps: bool = False) -> tuple[int, int]:
     """Elements of packed weights and of their sums."""
     columns = -(-n // 16) * 16

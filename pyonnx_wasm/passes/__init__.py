@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from ..ir import Graph, Node
 from .attention import fuse_attention
 from .bands import pack_products
+from .byte_chains import read_bytes
 from .bytes import combine_bytes
 from .channels_last import channels_last
 from .concat import write_through
@@ -70,6 +71,8 @@ PIPELINE: list[Pass] = [
     multiply_bytes,
     remove_dead_code,
     fuse_maps,  # of dequantised bytes that products no longer read
+    read_bytes,
+    remove_dead_code,
     merge_equals,
 ]
 PLAIN: list[Pass] = [remove_dead_code]  # without which nothing is lowered

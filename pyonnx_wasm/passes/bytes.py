@@ -1,20 +1,47 @@
-"""Sums and products of dequantised bytes that are quantised again: one call of bytes, for the core."""
+"""Sums and products of dequantised bytes that are quantised again, and what is made of single bytes: one call of bytes, for the core."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-from ..ir import Node
-from ..ops.quantized import BYTE_OPERATIONS, BYTES, QBINARY
+from ..dtypes import DType
+from ..ir import Node, Storage, Value
+from ..ops.quantized import BYTE_OPERATIONS, BYTES, QBINARY, QLOOKUP
 from ..tensor import MAP, expression
 from ..tensor.expression import Expression
 from .integers import codes_of, requantised
 
+CODES = 256
+ENOUGH = 4 * CODES  # elements that are worth a table
 
-def combine_bytes(nodes: Sequence[Node]) -> list[Node]:
-    """The nodes, with others in place of maps over two whole tensors of bytes."""
-    return [_combined(node) or node for node in nodes]
+
+def combine_bytes(nodes: Sequence[Node], init: list[Node]) -> list[Node]:
+    """The nodes, with others in place of maps over one or two whole tensors of bytes; what makes their tables joins ``init``."""
+    return [_combined(node) or _tabulated(node, init) or node for node in nodes]
+
+
+def _tabulated(node: Node, init: list[Node]) -> Node | None:
+    """A look-up in a table, which the same instructions make of all bytes, where some of them are of floats."""
+    if node.kernel is not MAP or node.const or len(node.ins["x"]) != 1:
+        return None
+    (x,), y = node.ins["x"], node.out
+    if any(not v.whole or v.dtype not in BYTES for v in (x, y)) or x.shape != y.shape or (isinstance(y.size, int) and y.size < ENOUGH):
+        return None
+    e = expression.of(node)
+    instructions = expression.nodes(e)
+    varies = any(i.name == "index" or (i.name == "const" and i.number is None) for i in instructions)
+    if varies or not any(i.dtype.is_float for i in instructions):
+        return None
+    place = e.make("index", DType.int32, extra=[0])
+    code = expression.replaced(e, e.make("in", x.dtype, extra=[0]), e.make("cast", DType.int32, place, extra=[int(x.dtype)]))
+    made = Node(MAP, {"x": []}, {"code": expression.code(code, 0)}, node.origin)
+    table = made.outs["y"] = Value(Storage(y.dtype, CODES, "temp", producer=made), y.dtype, (CODES,))
+    made.const = True
+    init.append(made)
+    found = Node(QLOOKUP, {"x": x, "table": table}, {"n": y.size}, node.origin)
+    found.outs = node.outs
+    return found
 
 
 def _combined(node: Node) -> Node | None:

@@ -1,9 +1,9 @@
-"""Products and convolutions of integers whose only reader scales them to float32 are scaled by the kernel, and what that adds before too."""
+"""Products and convolutions of integers whose only reader scales them to float32 are scaled by the kernel; what it adds before, too."""
 
 from __future__ import annotations
 
 from ..dtypes import DType
-from ..ir import Graph, Node, Storage, Value, dims
+from ..ir import Content, Graph, Node, Storage, Value, dims
 from ..ops.quantized import QCONV
 from ..tensor import MAP, cast, constant, content, expression, map_, reshape
 from ..tensor.expression import Expression
@@ -70,9 +70,8 @@ def _scaled(node: Node, factor: Expression, added: Expression | None, kernel: No
     if scale is None:
         return None
     if added is not None:
-        known = content(scale)  # products with infinities are not distributive
         bias = _vector(node, added, DType.int32, kernel)
-        if bias is None or bias.size == 1 or known is None or not all(moderate(float(n)) for n in known.flat):
+        if bias is None or bias.size == 1 or not _finite(scale):
             return None
         bias = map_("mul", cast(bias, DType.float32), scale)
     if kernel.kernel is QCONV:
@@ -80,6 +79,21 @@ def _scaled(node: Node, factor: Expression, added: Expression | None, kernel: No
     size = kernel.out.shape[-2:]
     step = 0 if scale.strides[0] == 0 else 1
     return {"scale": scale.view(size, 0, [0, step]), **({"bias": bias.view(size, 0, [0, 1])} if bias is not None else {})}
+
+
+def _finite(scale: Value) -> bool:
+    """Whether factors are known to be such that products are distributive, as those with infinities are not."""
+
+    def all_moderate(known: Content | None) -> bool:
+        return known is not None and all(moderate(float(n)) for n in known.flat)
+
+    made = scale.producer
+    if made is None or made.kernel is not MAP:
+        return all_moderate(content(scale))
+    e, xs = expression.of(made), made.ins["x"]
+    if e.name != "mul":
+        return False
+    return all(moderate(a.number) if a.number is not None else a.name == "in" and all_moderate(content(xs[a.extra[0]])) for a in e.args)
 
 
 def _vector(node: Node, e: Expression, dtype: DType, kernel: Node) -> Value | None:

@@ -212,3 +212,23 @@ def blocks_of_bits(m: Sketch) -> None:
     m.loose = 1 << 10 if level == 4 else 4
     how = {"accuracy_level": level} if level else {}
     m.result(m.node("MatMulNBits", a, b, *given, domain="com.microsoft", K=k, N=n, bits=bits, block_size=block, **how))
+
+
+@bait
+def byte_functions(m: Sketch) -> None:
+    """What several maps make of one tensor of bytes: activations, products with itself, codes of codes; enough of them for a table."""
+    m.special = False
+    m.opset = max(m.opset, 14)
+    first, second = _types(m)
+    shape = m.choice(((2, 37, 29), (1, 3, 20, 20), (1025,), (m.size(1, 3), m.choice(ODD))))
+    wide = m.node("DequantizeLinear", seen(m, numbers(m, first, shape), 0.1), m.const(scales(m, ())), m.const(points(m, first, ())))
+    made = [wide]
+    for _ in range(m.integer(1, 3)):
+        y = m.node(m.choice(("Sigmoid", "Tanh", "Relu", "Neg", "Abs", "HardSwish")), m.choice(made))
+        if m.chance(0.5):
+            code = m.const(scales(m, ())), m.const(points(m, second, ()))
+            y = m.node("DequantizeLinear", m.node("QuantizeLinear", y, *code), *code)
+        made.append(m.node(m.choice(("Mul", "Add", "Sub")), y, m.choice(made)) if m.chance(0.5) else y)
+    last = m.node("Add", made[-1], m.input(m.array(FLOAT, shape, "plain"))) if m.chance(0.2) else made[-1]
+    m.result(m.node("QuantizeLinear", last, m.const(scales(m, ())), m.const(points(m, first, ()))))
+    m.result(*(v for v in made if m.chance(0.2)))
