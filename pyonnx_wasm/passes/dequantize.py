@@ -32,7 +32,7 @@ def _scale(rewriter: Rewriter, node: Node, slot: int, kernel: Node) -> bool:
     product, sums = next(((at, s) for at in expression.nodes(e) if at.name == "mul" and len(s := _sums(at, leaf)) == 1), (None, []))
     if product is None:
         return False
-    (wide, added), = sums
+    ((wide, added),) = sums
     rest = expression.replaced(e, product, e.make("in", DType.float32, extra=[slot]))
     if leaf in expression.nodes(rest):
         return False
