@@ -95,7 +95,8 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
         20,
         """(uint8[M,K] a, uint8[N,4,6,6] x, float[M,K] f, float[M,16] few) =>
         (int32[M,6] s, uint8[M,6] q, int32[N,8,4,4] c, uint8[N,4,6,6] z, uint8[M,K]
-        dq, float[M,6] t, float[M,6] nb, uint8[N,8,4,4] last, float[N,4,6,6] taps, uint8[N,4,6,6] both)
+        dq, float[M,6] t, float[M,6] nb, uint8[N,8,4,4] last, float[N,4,6,6] taps, uint8[N,4,6,6] both,
+        uint8[N,4,6,6] looked)
         { s = MatMulInteger(a, wb, az, wz) q = QLinearMatMul(a, sc, az, wb, sc, wz, sc, az) c =
         ConvInteger<kernel_shape=[3,3]>(x, wc, az) z = QLinearConv<kernel_shape=[3,3], pads=[1,1,1,1], group=4>(x, sc, az, wd,
         sc, wz, sc, az) dq, ds, dz = DynamicQuantizeLinear(f) m = MatMulInteger(dq, wb, dz, wz) n = Cast<to=1>(m) o = Mul(ds,
@@ -104,6 +105,7 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
         xf = DequantizeLinear(x, sc, az) wcf = DequantizeLinear(wc, sc) wdf = DequantizeLinear(wd, sc)
         cf = Conv<kernel_shape=[3,3]>(xf, wcf) last = QuantizeLinear(cf, sc, az)
         zf = DequantizeLinear(z, sc, az) zx = Add(xf, zf) both = QuantizeLinear(zx, sc, az)
+        sg = Sigmoid(xf) xs = Mul(xf, sg) looked = QuantizeLinear(xs, sc, az)
         taps = Conv<kernel_shape=[3,3], pads=[1,1,1,1], group=4>(xf, wdf, b4) }""",
         {"b4": ("f4", (4,)), "wb": ("i1", (5, 6)), "az": ("u1", ()), "wz": ("i1", ()), "sc": ("scale", ()), "wc": ("i1", (8, 4, 3, 3)),
             "wd": ("i1", (4, 1, 3, 3)),
