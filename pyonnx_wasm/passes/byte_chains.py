@@ -1,4 +1,5 @@
-"""Maps that make bytes of other maps of one tensor of bytes read that tensor alone: they are functions of a byte."""
+"""Maps that make bytes read bytes: what is made of one tensor of them, through other maps, is a function of that tensor alone, and what is
+made of several that were dequantised dequantises them itself."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from ..ops.quantized import BYTES
 from ..tensor import MAP, expression
 from ..tensor.expression import Expression, Pool
 from .rewrite import Rewriter, derived, joined
+
+CHEAP = frozenset(("in", "const", "cast", "sub", "mul"))  # what dequantises
 
 
 @dataclass
@@ -25,13 +28,18 @@ def read_bytes(graph: Graph) -> None:
     chains: dict[Storage, Chain] = {}
     with Rewriter(graph) as rewriter:
         for node in rewriter.nodes():
-            chain = None if node.kernel is not MAP or node.const or not node.out.whole else _chain(node, chains, pool)
-            if chain is None:
+            if node.kernel is not MAP or node.const or not node.out.whole:
                 continue
-            chains[node.out.storage] = chain
-            if node.out.dtype in BYTES and any(x.storage is not chain.bytes.storage for x in node.ins["x"]):
-                code = expression.code(chain.expression, 1)
-                rewriter.replace([node], [derived(node, {"x": [chain.bytes]}, {"code": code}, joined(chain.origins))])
+            chain = _chain(node, chains, pool)
+            if chain is not None:
+                chains[node.out.storage] = chain
+                code, xs, origins = expression.code(chain.expression, 1), [chain.bytes], chain.origins
+            elif (found := _dequantising(node, chains)) is not None:
+                code, xs, origins = found
+            else:
+                continue
+            if node.out.dtype in BYTES and [x.storage for x in xs] != [x.storage for x in node.ins["x"]]:
+                rewriter.replace([node], [derived(node, {"x": xs}, {"code": code}, joined(origins))])
 
 
 def _chain(node: Node, chains: dict[Storage, Chain], pool: Pool) -> Chain | None:
@@ -48,6 +56,35 @@ def _chain(node: Node, chains: dict[Storage, Chain], pool: Pool) -> Chain | None
             e = expression.of(node, pool, [c.expression for c in parts])
             return None if _too_long(e) else Chain(root, e, [*(o for c in parts for o in c.origins), node.origin])
     return None
+
+
+def _dequantising(node: Node, chains: dict[Storage, Chain]) -> tuple[expression.Code, list[Value], list[str]] | None:
+    """Code, inputs and origins of a map of dequantised operands over the bytes that these are made of; None where it has others."""
+    pool: Pool = {}
+    inputs: dict[tuple[object, ...], tuple[Expression, Value]] = {}
+
+    def leaf(v: Value) -> Expression:
+        key = (v.storage, v.dtype, v.offset, v.shape, v.strides)
+        return inputs.setdefault(key, (expression.make(pool, "in", v.dtype, (), [len(inputs)]), v))[0]
+
+    operands, origins = [], [node.origin]
+    for x in node.ins["x"]:
+        chain = chains.get(x.storage) if x.dtype not in BYTES and x.whole and x.shape == node.out.shape else None
+        if chain is None or any(n.name not in CHEAP for n in expression.nodes(chain.expression)):
+            operands.append(leaf(x))
+            continue
+        operands.append(_over(chain.expression, leaf(chain.bytes)))
+        origins = chain.origins + origins
+    xs = [v for _, v in inputs.values()]
+    if len(origins) == 1 or any(v.dtype not in BYTES for v in xs):
+        return None
+    code = expression.code(expression.of(node, pool, operands), len(xs))
+    fits = len(code) <= expression.MAX_CODE and expression.held(code, len(xs)) + len(xs) <= expression.REGISTERS
+    return (code, xs, origins) if fits else None
+
+
+def _over(e: Expression, leaf: Expression) -> Expression:
+    return expression.rebuild(e, lambda n: leaf if n.name == "in" else n, leaf.pool)
 
 
 def _too_long(e: Expression) -> bool:
