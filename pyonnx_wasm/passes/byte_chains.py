@@ -54,7 +54,7 @@ def _chain(node: Node, chains: dict[Storage, Chain], pool: Pool) -> Chain | None
         parts = [c for c in found if c is not None and c.bytes.storage is root.storage]
         if len(parts) == len(xs):
             e = expression.of(node, pool, [c.expression for c in parts])
-            return None if _too_long(e) else Chain(root, e, [*(o for c in parts for o in c.origins), node.origin])
+            return None if _too_long(e) else Chain(_whole(root, node), e, [*(o for c in parts for o in c.origins), node.origin])
     return None
 
 
@@ -73,7 +73,7 @@ def _dequantising(node: Node, chains: dict[Storage, Chain]) -> tuple[expression.
         if chain is None or any(n.name not in CHEAP for n in expression.nodes(chain.expression)):
             operands.append(leaf(x))
             continue
-        operands.append(_over(chain.expression, leaf(chain.bytes)))
+        operands.append(_over(chain.expression, leaf(_whole(chain.bytes, node))))
         origins = chain.origins + origins
     xs = [v for _, v in inputs.values()]
     if len(origins) == 1 or any(v.dtype not in BYTES for v in xs):
@@ -81,6 +81,11 @@ def _dequantising(node: Node, chains: dict[Storage, Chain]) -> tuple[expression.
     code = expression.code(expression.of(node, pool, operands), len(xs))
     fits = len(code) <= expression.MAX_CODE and expression.held(code, len(xs)) + len(xs) <= expression.REGISTERS
     return (code, xs, origins) if fits else None
+
+
+def _whole(x: Value, node: Node) -> Value:
+    """A whole tensor in the shape of what a map gives."""
+    return Value(x.storage, x.dtype, node.out.shape)
 
 
 def _over(e: Expression, leaf: Expression) -> Expression:

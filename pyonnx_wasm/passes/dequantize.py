@@ -104,12 +104,13 @@ def _vector(node: Node, e: Expression, dtype: DType, kernel: Node) -> Value | No
     if e.name != "in" or e.dtype is not dtype:
         return None
     value: Value = node.ins["x"][e.extra[0]]
-    axis = 1 if kernel.kernel is QCONV else value.rank - 1
-    if value.rank == 0 or not dims.same(value.offset, 0):
+    channels = kernel.kernel is QCONV
+    axis = 1 if channels else value.rank - 1
+    if value.rank == 0 or not dims.same(value.offset, 0) or (channels and value.shape != kernel.out.shape):
         return None
     if any(s != 0 and not dims.same(n, 1) for a, (n, s) in enumerate(zip(value.shape, value.strides, strict=True)) if a != axis):
         return None
     if value.strides[axis] == 0:
         return value.view([1], 0, [0])
-    size = kernel.out.shape[1 if kernel.kernel is QCONV else -1]
+    size = kernel.out.shape[1 if channels else -1]
     return value.view([size], 0, [1]) if dims.same(value.shape[axis], size) and dims.same(value.strides[axis], 1) else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -125,6 +126,23 @@ def dynamic_products(m: Sketch) -> None:
 
 
 @bait
+def reshaped_sums(m: Sketch) -> None:
+    """Integer sums in another shape, of axes as long as others, before they are scaled along one of these."""
+    m.special = False
+    first, second = _types(m)
+    deep, c = m.chance(0.6), m.choice((2, 3, 4))
+    x = numbers(m, first, (1, 2, c + 2, c + 2) if deep else (c * c, 5), False)
+    w = numbers(m, second, (c, 2, 3, 3) if deep else (5, c))
+    y = m.node("ConvInteger" if deep else "MatMulInteger", m.input(x), m.const(w), m.const(points(m, first, ())))
+    shape = m.choice(((c, c, c), (1, c, c, c), (c, 1, c, c), (c * c, c), (1, c, c * c)))
+    y = m.node("Reshape", y, m.const(np.asarray(shape, np.int64)))
+    along = [n if i == m.integer(0, len(shape) - 1) else 1 for i, n in enumerate(shape)]
+    if m.chance(0.4):
+        y = m.node("Add", y, m.const(m.whole_numbers(-500, 500, along, np.int32, True)))
+    m.result(m.node("Mul", m.node("Cast", y, to=1), m.const(scales(m, tuple(along)))))
+
+
+@bait
 def ranges(m: Sketch) -> None:
     """DynamicQuantizeLinear of views and of what was computed, once and again, whose codes, scales and points several read.
 
@@ -223,6 +241,10 @@ def byte_functions(m: Sketch) -> None:
     shape = m.choice(((2, 37, 29), (1, 3, 20, 20), (1025,), (m.size(1, 3), m.choice(ODD))))
     wide = m.node("DequantizeLinear", seen(m, numbers(m, first, shape), 0.1), m.const(scales(m, ())), m.const(points(m, first, ())))
     made = [wide]
+    if m.chance(0.4):  # in one shape by some, in another by others
+        m.result(m.node(m.choice(("Sigmoid", "Neg")), wide))
+        shape = m.choice(((math.prod(shape),), (1, math.prod(shape), 1)))
+        made = [m.node("Reshape", wide, m.const(np.asarray(shape, np.int64)))]
     for _ in range(m.integer(1, 3)):
         y = m.node(m.choice(("Sigmoid", "Tanh", "Relu", "Neg", "Abs", "HardSwish")), m.choice(made))
         if m.chance(0.5):
