@@ -64,7 +64,7 @@ inline VF activate(Act act, VF v, VF a, VF b) {
   }
 }
 
-// Whether rows are faster by an activation of their own than vector by vector, and that.
+// Activations that take rows four vectors at a time, asked once; others go vector by vector.
 inline bool has_all(Act act) {
   return act == Act::GELU || act == Act::SILU || act == Act::HARDSWISH || act == Act::SIGMOID || act == Act::LEAKY_RELU;
 }

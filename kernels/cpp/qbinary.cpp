@@ -1,5 +1,6 @@
 // Sums and products of dequantised bytes, bounded, quantised again: each operation rounds once, as if it stood alone.
 #include "params.h"
+#include "qgemm/check.h"
 #include "qgemm/finish.h"
 
 namespace {
@@ -13,12 +14,11 @@ struct Args {
       : p(*reinterpret_cast<const QbinaryParams*>(call.params)), b(*reinterpret_cast<const QbinaryBufs*>(call.bufs)) {}
 };
 
-bool is_byte(int32_t dtype) { return dtype == U8 || dtype == I8; }
 bool is_code(i64 zero) { return zero >= -128 && zero <= 255; }
 
 PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
-  if (!is_byte(b.a.dtype) || !is_byte(b.b.dtype) || !is_byte(b.y.dtype)) return "operands and results must be int8 or uint8";
+  if (!qgemm::is_byte(b.a.dtype) || !qgemm::is_byte(b.b.dtype) || !qgemm::is_byte(b.y.dtype)) return "operands and results must be int8 or uint8";
   if (!known(p.op)) return "unknown operation";
   if (!is_code(p.azero) || !is_code(p.bzero) || !is_code(p.yzero)) return "a zero point is no byte";
   if (!(p.yscale > 0)) return "the scale must be positive";

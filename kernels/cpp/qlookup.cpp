@@ -1,5 +1,6 @@
 // Bytes by a table of 256 others.
 #include "params.h"
+#include "qgemm/check.h"
 
 namespace {
 
@@ -12,11 +13,9 @@ struct Args {
 
 constexpr i64 CODES = 256;
 
-bool is_byte(int32_t dtype) { return dtype == U8 || dtype == I8; }
-
 PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto [p, b] = Args(call);
-  if (!is_byte(b.x.dtype) || !is_byte(b.y.dtype) || b.table.dtype != b.y.dtype) return "operands and results must be int8 or uint8";
+  if (!qgemm::is_byte(b.x.dtype) || !qgemm::is_byte(b.y.dtype) || b.table.dtype != b.y.dtype) return "operands and results must be int8 or uint8";
   if (b.table.count() < CODES) return "the table is too short";
   if (p.n < 0 || p.n > b.x.count() || p.n > b.y.count()) return "an operand does not fit its buffer";
   proof.operations = Size(p.n);

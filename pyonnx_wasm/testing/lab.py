@@ -38,9 +38,7 @@ CURRENT = "jupyterapp.shell.currentWidget"
 SHOWN = "[...document.querySelectorAll('.jp-Notebook .jp-OutputArea-output')].map(output => output.textContent)"
 START_SECONDS = 180  # of a machine with much else to do
 RELOADS = 5
-# What lands in whichever cell runs then: asyncio of ipykernel's own tasks while it collects garbage, and ipykernel of messages that were
-# on their way from the page when the kernel closed their widget.
-STRAY = ("Task was destroyed", "No such comm")
+STRAY = "No such comm"  # lines of ipykernel, of messages that were on their way from the page when the kernel closed their widget
 
 
 class Lab:
@@ -223,8 +221,12 @@ class Notebook:
         for output in self.outputs(cell):
             kind = output["output_type"]
             if kind == "stream":
-                if output["name"] == "stdout" or not _joined(output["text"]).startswith(STRAY):
-                    parts.append(_joined(output["text"]))
+                text = _joined(output["text"])
+                if output["name"] == "stderr":
+                    text = "".join(line for line in text.splitlines(keepends=True) if not line.startswith(STRAY))
+                # What asyncio says of ipykernel's own tasks while it collects garbage lands in whichever cell runs then.
+                if output["name"] == "stdout" or (text and not text.startswith("Task was destroyed")):
+                    parts.append(text)
             elif kind == "error":
                 parts.append(f"{output['ename']}: {output['evalue']}")
             else:

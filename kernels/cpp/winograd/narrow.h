@@ -94,7 +94,7 @@ inline void products(const Shape& s, const Cut& r, const float* u, isize plane, 
 
 inline void finish_tile(const Epilogue& e, float* tile) {
   if (e.act == Act::NONE) return;
-  if (e.act == Act::SILU) return silu_all(tile, 1, 0, 16 * W);
+  if (has_all(e.act)) return act_all(e.act, e.act_a, tile, 1, 0, 16 * W);
   if (e.act <= Act::CLIP) {
     const VF low = splat(e.low()), high = splat(e.high());
     for (int k = 0; k < 16 * W; k += W) store(tile + k, vmin(vmax(load(tile + k), low), high));

@@ -177,7 +177,7 @@ inline void outputs(const Shape& s, const float* x, const float* w, const float*
             for (isize k = 0; k < 4; k++)
               if (h[l] + i < s.oh && v[l] + k < s.ow) tile[row_of(l, i) + k] = plain(s, x, w + m * s.c * 9, h[l] + i, v[l] + k) + start[0];
       if (curved && !late) {
-        if (e.act == Act::SILU) silu_all(tile, 1, 0, 16 * W);
+        if (has_all(e.act)) act_all(e.act, e.act_a, tile, 1, 0, 16 * W);
         else
           for (int k = 0; k < 16 * W; k += W) store(tile + k, activate(e.act, load(tile + k), a, b));
       }
