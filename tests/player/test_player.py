@@ -337,6 +337,7 @@ def test_bytes_of_another_core_are_passed_over(run: Run) -> None:
 
 
 def test_weights_exist_once_and_memory_is_reused(run: Run) -> None:
+    """Two sessions that load at once may lie in either order, one of which needs a page of 64 KiB more; what is lost adds up."""
     got = run("""
       const keeper = await create("pair.ponnx");
       const before = await keeper.memoryBytes();
@@ -344,7 +345,7 @@ def test_weights_exist_once_and_memory_is_reused(run: Run) -> None:
       const loaded = await s.memoryBytes();
       await s.release();
       const sizes = [];
-      for (let i = 0; i < 6; i++) {
+      for (let i = 0; i < 16; i++) {
         const [a, b] = await Promise.all([create("big.ponnx"), create("dense.ponnx")]);
         await a.run({ x: new Tensor("float32", new Float32Array(1024), [1, 1024]) });
         await Promise.all([a.release(), b.release(), b.release()]);
@@ -354,7 +355,7 @@ def test_weights_exist_once_and_memory_is_reused(run: Run) -> None:
       return { before, loaded, sizes };
     """)
     assert got["loaded"] - got["before"] < (WEIGHT_MB + 1) << 20
-    assert got["sizes"][-1] == got["sizes"][0] < (WEIGHT_MB + 8) << 20
+    assert got["sizes"][-1] <= got["sizes"][0] + (64 << 10) < (WEIGHT_MB + 8) << 20
 
 
 def test_engine_without_sessions_gives_its_memory_back(run: Run) -> None:
