@@ -3,8 +3,8 @@ import type { Feed } from "./feed.js";
 import { drop } from "./source.js";
 import { unref } from "./workers.js";
 
-const LARGE_BYTES = 2 ** 16;
-const MOST_BYTES = 2 ** 26;
+export const LARGE_BYTES = 2 ** 16;
+export const MOST_BYTES = 2 ** 26;
 const IDLE_MS = 1000;
 
 export class Copies {

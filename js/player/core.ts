@@ -285,9 +285,12 @@ export class Core {
       else view.setUint32(4 * i, address, true);
   }
 
-  /** A copy in memory of its own, as TextDecoder and transfers want it. */
-  copy(address: number, bytes: number): Uint8Array<ArrayBuffer> {
-    return new Uint8Array(this.bytes.subarray(address, address + bytes));
+  /** A copy in memory of its own, as TextDecoder and transfers want it, or in memory of that many bytes. */
+  copy(address: number, bytes: number, into?: Uint8Array<ArrayBuffer>): Uint8Array<ArrayBuffer> {
+    const from = this.bytes.subarray(address, address + bytes);
+    if (!into) return new Uint8Array(from);
+    into.set(from);
+    return into;
   }
 
   text(address: number, most: number): string {

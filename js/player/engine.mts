@@ -161,12 +161,13 @@ export class Engine {
     wanted: readonly number[],
     keep: readonly number[] = [],
     signal?: AbortSignal,
+    spares: ArrayBuffer[] = [],
   ): Promise<Output[]> {
     return this.#queued(async () => {
       signal?.throwIfAborted();
       const model = this.#model(id);
       if (!model.gpu) {
-        const outputs = await model.run(await this.#local(feeds), wanted, keep, signal);
+        const outputs = await model.run(await this.#local(feeds), wanted, keep, signal, spares);
         return outputs.map(({ held, ...output }) => (held ? { ...output, gpu: this.#keep(held) } : output));
       }
       const results = await model.gpu.run(this.#gpuFeeds(feeds, model.gpu), wanted, new Set(keep), signal);

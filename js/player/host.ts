@@ -15,6 +15,7 @@ import { KnownPlaces } from "./places.js";
 import type { Inside, Remote, Reply, Request } from "./messages.js";
 import { processors } from "./server.js";
 import { absolute, open, servePort, type ModelSource, type Source } from "./source.js";
+import { Spares } from "./spares.js";
 import type { Arrived } from "./staged.js";
 import { startThread } from "./thread.js";
 import { NoWorker, startWorker, unref, type WorkerLike } from "./workers.js";
@@ -197,6 +198,7 @@ class WorkerHost implements Host {
   readonly #copies = new Copies();
   readonly #disposed: number[] = [];
   readonly #places = new KnownPlaces();
+  readonly #spares = new Spares();
   #alarmed: ReturnType<typeof setTimeout> | undefined;
 
   private constructor(
@@ -310,9 +312,16 @@ class WorkerHost implements Host {
     this.#runs.set(call, signal);
     signal?.addEventListener("abort", giveUp);
     try {
-      return (await this.#call({ op: "run", session, feeds: given, wanted, keep, asks }, buffers(given))) as Output[];
+      const spares = this.#spares.take(session);
+      const request: Request = { op: "run", session, feeds: given, wanted, keep, asks, spares };
+      const answered = this.#call(request, [...buffers(given), ...spares]) as Promise<Output[]>;
+      this.#spares.make();
+      const outputs = await answered;
+      this.#spares.learn(session, outputs);
+      return outputs;
     } catch (error) {
       this.#places.forget(session);
+      this.#spares.forget();
       throw error;
     } finally {
       this.#runs.delete(call);
@@ -362,6 +371,7 @@ class WorkerHost implements Host {
   }
 
   async release(session: number): Promise<void> {
+    this.#spares.forget();
     await this.#call({ op: "release", session }).finally(() => this.#places.forget(session));
     this.#answers.delete(this.#loads.get(session) ?? 0);
     this.#loads.delete(session);

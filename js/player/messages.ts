@@ -41,6 +41,8 @@ export type Request =
       readonly keep: readonly number[];
       /** Whether the page, which does not know them, would have the places of the session's inputs. */
       readonly asks: boolean;
+      /** Memory for its outputs. */
+      readonly spares: ArrayBuffer[];
     }
   /** What a reply asked for: the core with 64-bit addresses. */
   | { readonly op: "core64"; readonly module?: WebAssembly.Module; readonly error?: string }

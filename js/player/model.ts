@@ -23,6 +23,7 @@ import { Owned } from "./owned.js";
 import type { Places } from "./places.js";
 import { Program, type Limits, type Slot, type Ways } from "./program.js";
 import { Reader, type Source } from "./source.js";
+import { spareOf } from "./spares.js";
 import type { Staged } from "./staged.js";
 import { ahead, layout } from "./slab.js";
 import { Held, keeperOf, type CoreRoom, type Keeper, type Rooms } from "./state.js";
@@ -413,6 +414,7 @@ export class Model {
     wanted: readonly number[],
     keep: readonly number[] = [],
     signal?: AbortSignal,
+    spares: ArrayBuffer[] = [],
   ): Promise<Output[]> {
     const how = { answer: this.#answer, signal };
     return this.#run(
@@ -422,6 +424,7 @@ export class Model {
       (program, inputs) => program.runAsync(inputs, how),
       new Set(keep),
       this.#keeper,
+      spares,
     );
   }
 
@@ -446,6 +449,7 @@ export class Model {
     execute: (program: Program, inputs: Slot[]) => Promise<Slot[]>,
     keep: ReadonlySet<number> = new Set(),
     keeper?: Keeper<CoreRoom>,
+    spares: ArrayBuffer[] = [],
   ): Promise<Output[]> {
     const held = keeper ? this.#inputs.settle(feeds, keeper) : new Map<number, Held<CoreRoom>>();
     const slots = this.#inputs.put(feeds, held);
@@ -462,9 +466,9 @@ export class Model {
     const outputs = wanted.map((index): Output => {
       const { address, bytes, type, dims } = slots[this.header.results[index] as number] as Slot;
       const room = rooms?.byOutput.get(index);
-      if (!room) return { data: this.core.copy(address, bytes), type, dims };
+      if (!room) return { data: this.core.copy(address, bytes, spareOf(spares, bytes)), type, dims };
       const rows = dims[room.axis] as number;
-      if (!keep.has(index)) return { data: room.copy(rows), type, dims };
+      if (!keep.has(index)) return { data: room.copy(rows, spares), type, dims };
       room.rows = rows;
       return { data: new Uint8Array(), held: new Held(room, rows), type, dims };
     });

@@ -8,6 +8,7 @@
 import type { Core } from "./core.js";
 import { bytesOf, elements, typeOfCode, type Type } from "./dtypes.js";
 import type { Program } from "./program.js";
+import { spareOf } from "./spares.js";
 import type { State } from "./tables.js";
 
 const LEAST_ROWS = 64;
@@ -108,9 +109,9 @@ export class CoreRoom extends Room {
   }
 
   /** A copy of the first rows, row-major. */
-  copy(rows: number): Uint8Array<ArrayBuffer> {
+  copy(rows: number, spares: ArrayBuffer[] = []): Uint8Array<ArrayBuffer> {
     const { starts, bytes } = this.runs(rows);
-    const copy = new Uint8Array(starts.length * bytes);
+    const copy = spareOf(spares, starts.length * bytes) ?? new Uint8Array(starts.length * bytes);
     for (const [i, start] of starts.entries())
       copy.set(this.core.bytes.subarray(this.address + start, this.address + start + bytes), i * bytes);
     return copy;

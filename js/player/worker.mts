@@ -183,9 +183,10 @@ async function handle(
       return { result, transfer: [] };
     }
     case "run": {
-      const result = await engine.run(request.session, request.feeds, request.wanted, request.keep, hooks.signal);
-      const places = hooks.shares ? engine.places(request.session, request.asks) : undefined;
-      return { result, read: returned(request.feeds), places, transfer: result.map(({ data }) => data.buffer) };
+      const { session, feeds, wanted, keep, spares } = request;
+      const result = await engine.run(session, feeds, wanted, keep, hooks.signal, spares);
+      const places = hooks.shares ? engine.places(session, request.asks) : undefined;
+      return { result, read: returned(feeds), places, transfer: result.map(({ data }) => data.buffer) };
     }
     case "profile":
       return {
