@@ -101,7 +101,8 @@ PWX_SMALL Blocks blocks(isize m, isize n, isize k, isize unit) {
   Blocks s;
   s.depth = block_depth(k, unit);
   s.rows = most(round_up(MC_BYTES / 4 / most(s.depth, 1), 24), 24);
-  const isize most_columns = (unit == 1 ? 8 : 4) * NR, groups = (n + most_columns - 1) / most_columns;
+  // What is packed stays in a level-1 cache; rows of y are written in runs as long as that allows.
+  const isize most_columns = most((unit == 1 ? 8 : 4) * NR, 8192 / most(s.depth, 16) / NR * NR), groups = (n + most_columns - 1) / most_columns;
   s.group = round_up((n + groups - 1) / groups, W > 4 ? NR : W);  // narrower panels multiply more slowly
   s.packed_floats = round_up(least(s.group, round_up(n, W)) * s.depth, 16);
   s.rows_floats = round_up(least(s.rows, m) * s.depth, 16);
