@@ -31,7 +31,8 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
   char* more = scratch + s.a_bytes + s.b_bytes + s.sums_bytes;
   Arranged plan{};
   plan.b = reinterpret_cast<int8_t*>(b), plan.other = reinterpret_cast<int8_t*>(more);
-  more += s.b_bytes, plan.other_at = reinterpret_cast<i32*>(more);
+  more += 2 * s.b_bytes, plan.at = reinterpret_cast<i32*>(more);
+  more += s.runs_bytes, plan.other_at = reinterpret_cast<i32*>(more);
   more += s.runs_bytes, plan.norms = reinterpret_cast<i32*>(more);
   const isize spans = segments(s.depth / s.unit);
   i32* const norms = plan.norms + spans;
@@ -48,8 +49,7 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
   for (isize block = i0; block < i1; block += s.rows) {
     const isize end = least(block + s.rows, i1);
     const Rows packed = operands.rows(p, s, block, end, scratch, row_sums, p.zeros_b(), memory);
-    bool widened = false;
-    if (MAY_SATURATE && s.kind == Quads::SATURATING) row_norms(packed.at, packed.step, end - block, s.depth, zero, norms);
+    bool widened = false, normed = false;
     for (isize j = j0, n; j < j1; j += n) {
       n = panel_columns(least(j1, (j / GROUP + 1) * GROUP) - j);
       const isize width = round_up(n, W), vectors = width / W;
@@ -71,15 +71,22 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
         ones_by_b.a = ones, ones_by_b.out = column_sums;
         vectors == 3 ? tile_rows<3>(ones_by_b, kind, 1) : vectors == 2 ? tile_rows<2>(ones_by_b, kind, 1) : tile_rows<1>(ones_by_b, kind, 1);
       }
-      if (plan.pairs) {
-        if (!widened) widen_rows(packed, end - block, s.depth, wide), widened = true;
+      if (MAY_SATURATE && kind == Quads::SATURATING) {
+        bool& done = plan.way == Way::SPLIT ? normed : widened;
+        if (!done && plan.way == Way::SPLIT) row_norms(packed.at, packed.step, end - block, s.depth, zero, norms);
+        else if (!done) widen_rows(packed, end - block, s.depth, wide);
+        done = true;
+      }
+      if (plan.way == Way::PAIRS) {
         rows = {reinterpret_cast<const char*>(wide), s.depth * 2};
         kind = Quads::NONE, t.b = plan.other, t.steps = s.depth / 2;
+      } else if (plan.way == Way::MIXED) {
+        t.at = plan.at, t.n = plan.n, t.wide_rs = s.depth * 2;
       }
       t.a_rs = rows.step;
       t.center = zero;
       if (zero) {
-        const i32* sum = MAY_SATURATE && kind == Quads::SATURATING ? plan.other_sums : columns;
+        const i32* sum = MAY_SATURATE && kind == Quads::SATURATING && plan.way == Way::SPLIT ? plan.other_sums : columns;
         for (isize c = 0; c < width; c++) start[c] = i32(-uint32_t(zero) * uint32_t(sum[c]));
         t.start = start;
       }
@@ -87,6 +94,7 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
       t.out = sums;
       for (isize i = block; i < end;) {
         t.a = rows.at + (i - block) * rows.step, t.a_norms = norms + (i - block) / ROWS * spans;
+        if (plan.way == Way::MIXED) t.wide = reinterpret_cast<const char*>(wide + (i - block) * s.depth);
         const isize count = vectors == 3   ? tile_rows<3>(t, kind, end - i)
                             : vectors == 2 ? tile_rows<2>(t, kind, end - i)
                                            : tile_rows<1>(t, kind, end - i);

@@ -71,11 +71,11 @@ inline Layout layout(isize m, isize k) {
   s.b_bytes = round_up(s.depth * NR, 64);
   s.sums_bytes = round_up((s.rows + NR) * 4, 64);
   s.bytes = s.a_bytes + s.b_bytes + s.sums_bytes;
-  // Of products that saturate: a panel in two parts, which steps were split, norms and sums by segments (runs.h), and rows as int16.
+  // Of products that saturate: steps of a panel apart, as int16 at most, which steps these are, norms and sums by segments (runs.h), and rows as int16.
   if (s.kind == Quads::SATURATING) {
     const isize spans = segments(s.depth / 4);
     s.runs_bytes = round_up(s.depth + 4, 64), s.norms_bytes = round_up(spans * (s.rows / ROWS + 1) * 4, 64);
-    s.bytes += s.b_bytes + s.runs_bytes + s.norms_bytes + (spans + 1) * NR * 4 + round_up(s.rows * s.depth * 2, 64);
+    s.bytes += 2 * (s.b_bytes + s.runs_bytes) + s.norms_bytes + (spans + 1) * NR * 4 + round_up(s.rows * s.depth * 2, 64);
   }
   return s;
 }

@@ -1,21 +1,24 @@
 // Products of four bytes where a sum of two saturates to int16 (Quads::SATURATING). Weights of which a step could saturate are split into
 // two steps. The rest is added up in int16, whose sums are exact modulo 2^16, and are the sums themselves as long as these lie within int16:
 // by Cauchy and Schwarz they do where the product of the norms of a row less its zero point and of a column does. Segments of steps whose norms
-// are small enough follow one another in such sums, others are widened step by step. Where many steps would be split, pairs of int16 are faster.
+// are small enough follow one another in such sums, others are widened step by step. Where many steps would be split, those are multiplied as
+// pairs of int16 instead, apart from the others; and all of them where there are few rows.
 #pragma once
 #include "qgemm/matrices.h"
 #include "qgemm/product.h"
 
 namespace qgemm {
 
+enum class Way { SPLIT, PAIRS, MIXED };
+
 // How a panel is multiplied, and the memory that it takes.
 struct Arranged {
-  int8_t *b, *other;  // the panel; the second parts of steps that were split, or the panel in pairs
-  i32* other_at;      // which steps these are
+  int8_t *b, *other;  // the panel; the second parts of steps that were split, or steps in pairs: bytes of all of them, or int16 of MIXED
+  i32 *at, *other_at;  // which steps these are; the former of MIXED, whose panel has no others
   i32* norms;         // by segment: the largest sum of squares of the weights that one lane of int16 adds up
   int16_t* lanes;     // by segment: sums of the weights of each lane before it, modulo 2^16
-  isize n_other;
-  bool pairs;
+  isize n, n_other;
+  Way way;
   alignas(64) i32 other_sums[NR];  // of the columns of `other`
 };
 
@@ -33,16 +36,15 @@ template <int V> bool saturates(const v128_t* b) {
   return wasm_v128_any_true(over);
 }
 
-// Whether pairs are faster: few rows, or many steps that saturate.
-template <int V> PWX_SMALL bool take_pairs(const int8_t* from, isize steps, isize rows) {
-  if (rows <= ROWS) return true;
+template <int V> PWX_SMALL Way way_of(const int8_t* from, isize steps, isize rows) {
+  if (rows <= ROWS) return Way::PAIRS;
   isize many = 0;
   for (isize s = 0; s < least(steps, SAMPLE); s++, from += V * 16) {
     v128_t b[V];
     __builtin_memcpy(b, from, sizeof b);
     many += saturates<V>(b);
   }
-  return 4 * many > least(steps, SAMPLE);
+  return 4 * many > least(steps, SAMPLE) ? Way::MIXED : Way::SPLIT;
 }
 
 inline i32 largest(v128_t v) {
@@ -51,16 +53,32 @@ inline i32 largest(v128_t v) {
 }
 
 template <int V> void arrange(const int8_t* from, isize steps, isize rows, bool may_pair, Arranged& to) {
-  to.n_other = 0;
-  to.pairs = may_pair && take_pairs<V>(from, steps, rows);
-  if (to.pairs) {
-    int8_t* d = to.other;
-    for (isize s = 0; s < steps; s++, d += V * 16)
-      for (int v = 0; v < V; v++, from += 16) {
-        const v128_t b = wasm_v128_load(from), both = wasm_i16x8_shuffle(b, b, 0, 2, 4, 6, 1, 3, 5, 7);
-        wasm_v128_store64_lane(d + v * 8, both, 0);
-        wasm_v128_store64_lane(d + (V + v) * 8, both, 1);
+  to.n = to.n_other = 0;
+  to.way = may_pair ? way_of<V>(from, steps, rows) : Way::SPLIT;
+  if (to.way != Way::SPLIT) {
+    int8_t *d = to.other, *e = to.b;
+    for (isize s = 0; s < steps; s++, from += V * 16) {
+      v128_t b[V];
+      __builtin_memcpy(b, from, sizeof b);
+      const bool mixed = to.way == Way::MIXED;
+      if (mixed && !saturates<V>(b)) {
+        __builtin_memcpy(e, b, sizeof b);
+        e += V * 16, to.at[to.n++] = i32(s);
+        continue;
       }
+      to.other_at[to.n_other++] = i32(s);
+      for (int v = 0; v < V; v++) {
+        const v128_t both = wasm_i16x8_shuffle(b[v], b[v], 0, 2, 4, 6, 1, 3, 5, 7);
+        if (mixed) {
+          wasm_v128_store(d + v * 16, wasm_i16x8_extend_low_i8x16(both));
+          wasm_v128_store(d + (V + v) * 16, wasm_i16x8_extend_high_i8x16(both));
+        } else {
+          wasm_v128_store64_lane(d + v * 8, both, 0);
+          wasm_v128_store64_lane(d + (V + v) * 8, both, 1);
+        }
+      }
+      d += V * (mixed ? 32 : 16);
+    }
     return;
   }
   v128_t lanes[V]{}, others[V]{}, squares[2]{};
@@ -194,18 +212,64 @@ template <int M, int V> [[gnu::noinline]] void tile_runs(const Tile& t) {
     }
   }
 }
+
+// Steps without saturation as bytes, the others as pairs of int16.
+template <int M, int V> [[gnu::noinline]] void tile_mixed(const Tile& t) {
+  VI acc[M][V];
+  auto step = [&](const int8_t* b, const char* const (&a)[M], int at, auto add) __attribute__((always_inline)) {
+    v128_t bv[V];
+    for (int v = 0; v < V; v++) bv[v] = wasm_v128_load(b + v * 16);
+    for (int i = 0; i < M; i++) {
+      const v128_t quad = wasm_v128_load32_splat(a[i] + at);
+      for (int v = 0; v < V; v++) acc[i][v] = add(acc[i][v], bv[v], quad);
+      for (int v = 0; v < V; v++) pin(acc[i][v]);
+    }
+  };
+  const int8_t* b = t.other;
+  auto on = [&](int steps) {
+    b += steps * V * 16;
+    pin(b);
+  };
+  auto rows = [](const char* at, isize step, const char* (&a)[M]) {
+    for (int i = 0; i < M; i++) {
+      a[i] = at + i * step;
+      pin(a[i]);
+    }
+  };
+  for (int i = 0; i < M; i++)
+    for (int v = 0; v < V; v++) acc[i][v] = t.start ? load_i(t.start + v * W) : splat_i(0);
+  const char* a[M];
+  auto pairs = [](VI sum, v128_t b, v128_t a) { return sum + (VI)wasm_i32x4_dot_i16x8(a, b); };
+  for (isize s = 0; s < t.n_other; s++) {
+    rows(t.wide + t.other_at[s] * 8, t.wide_rs, a);
+    step(b, a, 0, pairs);
+    step(b + V * 16, a, 4, pairs);
+    on(2);
+  }
+  b = t.b;
+  auto quads = [](VI sum, v128_t b, v128_t a) { return add_wide(sum, wasm_i16x8_relaxed_dot_i8x16_i7x16(b, a)); };
+  for (isize s = 0; s < t.n; s++) {
+    rows(t.a + t.at[s] * 4, t.a_rs, a);
+    step(b, a, 0, quads);
+    on(1);
+  }
+  for (int i = 0; i < M; i++)
+    for (int v = 0; v < V; v++) store_i(t.out + (i * V + v) * W, acc[i][v]);
+}
 #else
 constexpr bool MAY_SATURATE = false;
 template <int V> void arrange(const int8_t*, isize, isize, bool, Arranged&) {}
 inline void row_norms(const char*, isize, isize, isize, i32, i32*) {}
 template <int M, int V> void tile_runs(const Tile&) {}
+template <int M, int V> void tile_mixed(const Tile&) {}
 #endif
 
 template <int V> inline isize tile_rows(const Tile& t, Quads kind, isize rows) {
   auto one = [&]<int M>() -> isize {
     if constexpr (M % 2 == 0)
       if (by_matrices() && kind == Quads::SIGNED) return tile_matrices<M, V>(t), M;
-    if (kind == Quads::SATURATING) tile_runs<M, V>(t);
+    if (kind == Quads::SATURATING && t.wide) tile_mixed<M, V>(t);
+    else if (kind == Quads::SATURATING) tile_runs<M, V>(t);
     else if (kind != Quads::NONE) tile_quads<M, V>(t);
     else tile_pairs<M, V>(t);
     return M;

@@ -1,0 +1,62 @@
+"""Products of bytes in a page, where a processor's sums of two products leave int16: of none, some and all steps of the weights."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import onnx.parser
+import pytest
+from onnx import numpy_helper
+from player_site import DIST, HELPERS
+from playwright.sync_api import Page
+
+import pyonnx_wasm
+from pyonnx_wasm.server import Server
+
+pytestmark = pytest.mark.browser
+SHARES = (0.0, 0.02, 0.3, 0.6, 1.0)  # of the steps that have large weights
+SIZES = ((4, 1), (36, 20), (129, 8), (576, 16), (1153, 43))
+ROWS = (1, 3, 4, 29, 200)
+
+
+def weights(k: int, n: int, share: float) -> np.ndarray:
+    rng = np.random.default_rng(k)
+    w = rng.integers(-50, 51, (k, n))
+    large = np.repeat(rng.random((k + 3) // 4) < share, 4)[:k]
+    w[large] = rng.choice([-128, 127, -127, 90], (int(large.sum()), n))
+    return w.astype(np.int8)
+
+
+@pytest.mark.parametrize("type_", ["uint8", "int8"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_sums_are_exact(player_page: Page, tmp_path: Path, type_: str, threads: int) -> None:
+    (tmp_path / "index.html").write_text('<!doctype html><link rel="icon" href="data:,"><title>bytes</title>')
+    cases = [(k, n, weights(k, n, share)) for k, n in SIZES for share in SHARES]
+    rng, low = np.random.default_rng(1), np.iinfo(type_).min
+    zero = np.array(low + 131, type_)
+    for i, (k, n, w) in enumerate(cases):
+        text = f'<ir_version: 9, opset_import: ["" : 17]> g ({type_}[M, {k}] x) => (int32[M, {n}] y) {{ y = MatMulInteger(x, w, z) }}'
+        made = onnx.parser.parse_model(text)
+        made.graph.initializer.extend([numpy_helper.from_array(w, "w"), numpy_helper.from_array(zero, "z")])
+        pyonnx_wasm.save(pyonnx_wasm.compile(made.SerializeToString()), tmp_path / f"{i}.ponnx")
+    with Server({"/": tmp_path, "/player": DIST}, isolated=True) as server:
+        player_page.goto(f"{server.url}index.html")
+        for i, (k, n, w) in enumerate(cases):
+            xs = [rng.integers(low, low + 256, (rows, k)).astype(type_) for rows in ROWS]
+            xs[-1][5:9] = low + 255
+            found = player_page.evaluate(
+                f"""async ([url, threads, type, k, feeds]) => {{ {HELPERS}
+                  env.wasm.numThreads = threads;
+                  const session = await InferenceSession.create(url);
+                  const array = type === "uint8" ? Uint8Array : Int8Array;
+                  const run = (x) => session.run({{ x: new Tensor(type, array.from(x), [x.length / k, k]) }});
+                  const out = [];
+                  for (const x of JSON.parse(feeds)) out.push([...(await run(x)).y.data]);
+                  await session.release();
+                  return JSON.stringify(out);
+                }}""",
+                [f"{server.url}{i}.ponnx", threads, type_, k, json.dumps([x.ravel().tolist() for x in xs])],
+            )
+            for x, y in zip(xs, json.loads(found), strict=True):
+                want = (x.astype(np.int64) - int(zero)) @ w.astype(np.int64)
+                np.testing.assert_array_equal(np.array(y).reshape(-1, n), want, f"{k} x {n}, {len(x)} rows")
