@@ -26,24 +26,38 @@ struct Arranged {
 constexpr bool MAY_SATURATE = true;
 constexpr isize SAMPLE = 16;  // steps that tell whether to take pairs
 
-// Whether two products of bytes may leave int16: weights above or below 0 that add up to more than 128 of either sign.
-template <int V> bool saturates(const v128_t* b) {
-  v128_t over = wasm_i16x8_splat(0);
-  for (int v = 0; v < V; v++) {
-    over |= wasm_i16x8_gt(wasm_i16x8_extadd_pairwise_i8x16(wasm_i8x16_max(b[v], wasm_i8x16_splat(0))), wasm_i16x8_splat(128));
-    over |= wasm_i16x8_lt(wasm_i16x8_extadd_pairwise_i8x16(wasm_i8x16_min(b[v], wasm_i8x16_splat(0))), wasm_i16x8_splat(-128));
+// Sums of two products of bytes of -128..127 by bytes of 0..127.
+inline v128_t dot_pairs(v128_t a, v128_t b) { return wasm_i16x8_relaxed_dot_i8x16_i7x16(a, b); }
+// Magnitudes of bytes, of -128 less by one.
+inline v128_t magnitude(v128_t b) { return wasm_i8x16_max(b, wasm_i8x16_sub_sat(wasm_i8x16_splat(0), b)); }
+
+// A step of a panel, and what there is to know of it.
+template <int V> struct Step {
+  v128_t b[V], size[V], sum[V];  // sums of pairs
+  bool saturates;
+
+  Step(const int8_t* from, v128_t ones) {
+    v128_t most = wasm_i16x8_splat(0);
+    for (int v = 0; v < V; v++) {
+      b[v] = wasm_v128_load(from + v * 16);
+      measure(v, ones);
+      most = wasm_i16x8_max(most, wasm_i16x8_add(dot_pairs(ones, size[v]), wasm_i16x8_abs(sum[v])));
+    }
+    // Two products may leave int16 where the weights of either sign add up to more than 128: sizes and sums together to more than twice that.
+    saturates = wasm_v128_any_true(wasm_i16x8_gt(most, wasm_i16x8_splat(256)));
   }
-  return wasm_v128_any_true(over);
+  void measure(int v, v128_t ones) { size[v] = magnitude(b[v]), sum[v] = dot_pairs(b[v], ones); }
+};
+inline v128_t ones_kept() {
+  v128_t ones = wasm_i8x16_splat(1);
+  pin(ones);
+  return ones;
 }
 
 template <int V> PWX_SMALL Way way_of(const int8_t* from, isize steps, isize rows) {
   if (rows <= ROWS) return Way::PAIRS;
   isize many = 0;
-  for (isize s = 0; s < least(steps, SAMPLE); s++, from += V * 16) {
-    v128_t b[V];
-    __builtin_memcpy(b, from, sizeof b);
-    many += saturates<V>(b);
-  }
+  for (isize s = 0; s < least(steps, SAMPLE); s++, from += V * 16) many += Step<V>(from, ones_kept()).saturates;
   return 4 * many > least(steps, SAMPLE) ? Way::MIXED : Way::SPLIT;
 }
 
@@ -53,15 +67,16 @@ inline i32 largest(v128_t v) {
 }
 
 template <int V> void arrange(const int8_t* from, isize steps, isize rows, bool may_pair, Arranged& to) {
+  const v128_t ones = ones_kept();
   to.n = to.n_other = 0;
   to.way = may_pair ? way_of<V>(from, steps, rows) : Way::SPLIT;
   if (to.way != Way::SPLIT) {
     int8_t *d = to.other, *e = to.b;
     for (isize s = 0; s < steps; s++, from += V * 16) {
-      v128_t b[V];
-      __builtin_memcpy(b, from, sizeof b);
+      const Step<V> step(from, ones);
+      const auto& b = step.b;
       const bool mixed = to.way == Way::MIXED;
-      if (mixed && !saturates<V>(b)) {
+      if (mixed && !step.saturates) {
         __builtin_memcpy(e, b, sizeof b);
         e += V * 16, to.at[to.n++] = i32(s);
         continue;
@@ -84,29 +99,29 @@ template <int V> void arrange(const int8_t* from, isize steps, isize rows, bool 
   v128_t lanes[V]{}, others[V]{}, squares[2]{};
   int8_t* other = to.other;
   for (isize s = 0; s < steps; s++) {
-    v128_t b[V];
-    __builtin_memcpy(b, from + s * V * 16, sizeof b);
+    Step<V> step(from + s * V * 16, ones);
     if (s % SEGMENT == 0) __builtin_memcpy(to.lanes + s / SEGMENT * V * 8, lanes, sizeof lanes);
-    if (saturates<V>(b)) {
+    if (step.saturates) {
       for (int v = 0; v < V; v++, other += 16) {
-        const v128_t half = wasm_i8x16_shr(b[v], 1), rest = wasm_i8x16_sub(b[v], half);
+        const v128_t half = wasm_i8x16_shr(step.b[v], 1), rest = wasm_i8x16_sub(step.b[v], half);
         wasm_v128_store(other, rest);
         others[v] = wasm_i32x4_add(others[v], wasm_i32x4_extadd_pairwise_i16x8(wasm_i16x8_extadd_pairwise_i8x16(rest)));
-        b[v] = half;
+        step.b[v] = half;
+        step.measure(v, ones);
       }
       to.other_at[to.n_other++] = i32(s);
     }
-    __builtin_memcpy(to.b + s * V * 16, b, sizeof b);
-    v128_t most[2]{};
+    v128_t most = wasm_i16x8_splat(0);
     for (int v = 0; v < V; v++) {
-      lanes[v] = wasm_i16x8_add(lanes[v], wasm_i16x8_extadd_pairwise_i8x16(b[v]));
-      const v128_t low = wasm_i16x8_extend_low_i8x16(b[v]), high = wasm_i16x8_extend_high_i8x16(b[v]);
-      most[0] = wasm_i32x4_max(most[0], wasm_i32x4_dot_i16x8(low, low));
-      most[1] = wasm_i32x4_max(most[1], wasm_i32x4_dot_i16x8(high, high));
+      wasm_v128_store(to.b + (s * V + v) * 16, step.b[v]);
+      lanes[v] = wasm_i16x8_add(lanes[v], step.sum[v]);
+      most = wasm_i16x8_max(most, dot_pairs(step.size[v], step.size[v]));
     }
-    for (int h = 0; h < 2; h++) squares[h] = wasm_i32x4_add(squares[h], most[h]);
+    squares[0] = wasm_i32x4_add(squares[0], wasm_u32x4_extend_low_u16x8(most));
+    squares[1] = wasm_i32x4_add(squares[1], wasm_u32x4_extend_high_u16x8(most));
     if (s % SEGMENT == SEGMENT - 1 || s == steps - 1) {
-      to.norms[s / SEGMENT] = largest(wasm_i32x4_max(squares[0], squares[1]));
+      const i32 norm = largest(wasm_i32x4_max(squares[0], squares[1]));
+      to.norms[s / SEGMENT] = norm + norm / 32 + 1;  // of -128, too, whose square was taken as that of 127
       squares[0] = squares[1] = wasm_i32x4_splat(0);
     }
   }
