@@ -98,6 +98,23 @@ def test_runs_queue_and_release_waits_for_them(run: Run) -> None:
         np.testing.assert_allclose(total, dense(ramp(n)).sum(dtype=np.float64), rtol=1e-4)
 
 
+def test_no_memory_is_sent_for_outputs(run: Run) -> None:
+    """They are mapped; a core's are copied, into memory that is made ahead."""
+    assert run("""
+      const spares = [];
+      const { postMessage } = Worker.prototype;
+      Worker.prototype.postMessage = function (message, transfer) {
+        if (message.op === "run") spares.push(message.spares.length);
+        return postMessage.call(this, message, transfer);
+      };
+      for (const made of [await gpu("soft.ponnx"), await create("soft.ponnx")]) {
+        for (let i = 0; i < 5; i++) await made.run({ x: x(512) });
+        await made.release();
+      }
+      return spares;
+    """) == [0, 0, 0, 0, 0, 0, 0, 0, 0, 1]  # fmt: skip
+
+
 def test_weights_go_past_the_core(run: Run) -> None:
     got = run(
         """
