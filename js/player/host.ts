@@ -199,8 +199,6 @@ class WorkerHost implements Host {
   readonly #disposed: number[] = [];
   readonly #places = new KnownPlaces();
   readonly #spares = new Spares();
-  /** Sessions whose outputs are copied out of a core's memory. */
-  readonly #onCore = new Set<number>();
   #alarmed: ReturnType<typeof setTimeout> | undefined;
 
   private constructor(
@@ -294,7 +292,7 @@ class WorkerHost implements Host {
     try {
       const loaded = (await this.#call(request, ports, onProgress)) as Loaded;
       this.#loads.set(loaded.id, load);
-      if (loaded.backend === "wasm") this.#onCore.add(loaded.id);
+      if (loaded.backend === "wasm") this.#spares.serve(loaded.id);
       return loaded;
     } catch (error) {
       this.#answers.delete(load);
@@ -320,7 +318,7 @@ class WorkerHost implements Host {
       const answered = this.#call(request, [...buffers(given), ...spares]) as Promise<Output[]>;
       this.#spares.make();
       const outputs = await answered;
-      this.#spares.learn(session, this.#onCore.has(session) ? outputs : []);
+      this.#spares.learn(session, outputs);
       return outputs;
     } catch (error) {
       this.#places.forget(session);
@@ -374,11 +372,10 @@ class WorkerHost implements Host {
   }
 
   async release(session: number): Promise<void> {
-    this.#spares.forget();
+    this.#spares.release(session);
     await this.#call({ op: "release", session }).finally(() => this.#places.forget(session));
     this.#answers.delete(this.#loads.get(session) ?? 0);
     this.#loads.delete(session);
-    this.#onCore.delete(session);
   }
 
   async memoryBytes(): Promise<number> {

@@ -14,12 +14,23 @@ const SLICE_BYTES = 2 ** 20;
 const IDLE_MS = 1000;
 
 export class Spares {
+  /** Sessions whose outputs are copied out of a core's memory; those of a GPU are mapped. */
+  readonly #sessions = new Set<number>();
   /** The session that ran last; the bytes of its outputs in its last three runs, the latest first. */
   #session = 0;
   #sizes: number[][] = [];
   #ready: ArrayBuffer[] = [];
   #making: AbortController | undefined;
   #timer: ReturnType<typeof setTimeout> | undefined;
+
+  serve(session: number): void {
+    this.#sessions.add(session);
+  }
+
+  release(session: number): void {
+    this.#sessions.delete(session);
+    this.forget();
+  }
 
   /** What is ready for a run of the session. */
   take(session: number): ArrayBuffer[] {
@@ -54,7 +65,7 @@ export class Spares {
   /** The answer to a run of the session has come. */
   learn(session: number, outputs: readonly Output[]): void {
     this.#stop();
-    if (session !== this.#session) return;
+    if (session !== this.#session || !this.#sessions.has(session)) return;
     this.#sizes = [outputs.map(({ data }) => data.byteLength), ...this.#sizes.slice(0, 2)];
     this.#timer = setTimeout(() => this.#giveBack(), IDLE_MS);
     unref(this.#timer);
