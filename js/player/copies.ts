@@ -5,7 +5,7 @@ import { unref } from "./workers.js";
 
 export const LARGE_BYTES = 2 ** 16;
 export const MOST_BYTES = 2 ** 26;
-const IDLE_MS = 1000;
+export const IDLE_MS = 1000;
 
 export class Copies {
   /** What is free, by its bytes. Sizes that are not here were not asked for lately: who runs a model once keeps no memory for more. */

@@ -2,7 +2,7 @@
  * Memory that the next run's outputs are copied into. It is made while the run before is awaited, when the page has nothing to do: the
  * system clears memory as it is touched first, which takes longer than the copy.
  */
-import { LARGE_BYTES, MOST_BYTES } from "./copies.js";
+import { IDLE_MS, LARGE_BYTES, MOST_BYTES } from "./copies.js";
 import type { Output } from "./feed.js";
 import { pause } from "./pause.js";
 import { drop } from "./source.js";
@@ -11,7 +11,6 @@ import { unref } from "./workers.js";
 const PAGE_BYTES = 2 ** 12;
 /** Touched without a break: half a millisecond. */
 const SLICE_BYTES = 2 ** 20;
-const IDLE_MS = 1000;
 
 export class Spares {
   /** Sessions whose outputs are copied out of a core's memory; those of a GPU are mapped. */

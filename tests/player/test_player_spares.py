@@ -43,8 +43,9 @@ def test_runs_at_once_and_errors(run: Run) -> None:
       for (let i = 0; i < 4; i++) await step(1024, 1);
       const values = [2, 3, 4, 5];
       const together = await Promise.all(values.map((value) => step(1024, value)));
-      const wrong = await error(session.run({ x: new Tensor("float32", [1], [1]) }));
-      const after = await step(1024, 7);
+      const pick = await create("pick.ponnx");
+      const feeds = { x: new Tensor("float32", [1, 2, 3, 4, 5], [5]), i: new Tensor("int64", [99n], [1]) };
+      const [wrong, after] = await Promise.all([error(pick.run(feeds)), step(1024, 7)]);
       const others = await Promise.all([create("block.ponnx"), create("dense.ponnx")]);
       await session.release();
       await others[0].run({ x: new Tensor("float32", new Float32Array(32768), [1, 4, 1024, 8]) });
@@ -53,7 +54,7 @@ def test_runs_at_once_and_errors(run: Run) -> None:
     )
     assert all(got["all"])
     assert got["after"]
-    assert "1" in got["wrong"]
+    assert "pick_0" in got["wrong"]
     assert got["asked"][-1] == []  # another session's
 
 

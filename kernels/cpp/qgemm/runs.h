@@ -15,8 +15,8 @@ enum class Way { SPLIT, PAIRS, MIXED };
 struct Arranged {
   int8_t *b, *other;  // the panel; the second parts of steps that were split, or steps in pairs: bytes of all of them, or int16 of MIXED
   i32 *at, *other_at;  // which steps these are; the former of MIXED, whose panel has no others
-  i32* norms;         // by segment: the largest sum of squares of the weights that one lane of int16 adds up
-  int16_t* lanes;     // by segment: sums of the weights of each lane before it, modulo 2^16
+  i32* norms;          // by segment: the largest sum of squares of the weights that one lane of int16 adds up
+  int16_t* lanes;      // by segment: sums of the weights of each lane before it, modulo 2^16
   isize n, n_other;
   Way way;
   alignas(64) i32 other_sums[NR];  // of the columns of `other`
@@ -24,7 +24,7 @@ struct Arranged {
 
 #if defined(__wasm_relaxed_simd__)
 constexpr bool MAY_SATURATE = true;
-constexpr isize SAMPLE = 16;  // steps that tell whether to take pairs
+constexpr isize SAMPLE = 16;  // steps that tell how many saturate
 
 // Sums of two products of bytes of -128..127 by bytes of 0..127.
 inline v128_t dot_pairs(v128_t a, v128_t b) { return wasm_i16x8_relaxed_dot_i8x16_i7x16(a, b); }
@@ -56,8 +56,9 @@ inline v128_t ones_kept() {
 
 template <int V> PWX_SMALL Way way_of(const int8_t* from, isize steps, isize rows) {
   if (rows <= ROWS) return Way::PAIRS;
+  const v128_t ones = ones_kept();
   isize many = 0;
-  for (isize s = 0; s < least(steps, SAMPLE); s++, from += V * 16) many += Step<V>(from, ones_kept()).saturates;
+  for (isize s = 0; s < least(steps, SAMPLE); s++, from += V * 16) many += Step<V>(from, ones).saturates;
   return 4 * many > least(steps, SAMPLE) ? Way::MIXED : Way::SPLIT;
 }
 
@@ -66,36 +67,40 @@ inline i32 largest(v128_t v) {
   return wasm_i32x4_extract_lane(wasm_i32x4_max(v, wasm_i32x4_shuffle(v, v, 1, 0, 3, 2)), 0);
 }
 
-template <int V> void arrange(const int8_t* from, isize steps, isize rows, bool may_pair, Arranged& to) {
-  const v128_t ones = ones_kept();
-  to.n = to.n_other = 0;
-  to.way = may_pair ? way_of<V>(from, steps, rows) : Way::SPLIT;
-  if (to.way != Way::SPLIT) {
-    int8_t *d = to.other, *e = to.b;
-    for (isize s = 0; s < steps; s++, from += V * 16) {
-      const Step<V> step(from, ones);
-      const auto& b = step.b;
-      const bool mixed = to.way == Way::MIXED;
-      if (mixed && !step.saturates) {
-        __builtin_memcpy(e, b, sizeof b);
-        e += V * 16, to.at[to.n++] = i32(s);
-        continue;
-      }
-      to.other_at[to.n_other++] = i32(s);
-      for (int v = 0; v < V; v++) {
-        const v128_t both = wasm_i16x8_shuffle(b[v], b[v], 0, 2, 4, 6, 1, 3, 5, 7);
-        if (mixed) {
-          wasm_v128_store(d + v * 16, wasm_i16x8_extend_low_i8x16(both));
-          wasm_v128_store(d + (V + v) * 16, wasm_i16x8_extend_high_i8x16(both));
-        } else {
-          wasm_v128_store64_lane(d + v * 8, both, 0);
-          wasm_v128_store64_lane(d + (V + v) * 8, both, 1);
-        }
-      }
-      d += V * (mixed ? 32 : 16);
+// Rows 0, 1 of a step by columns, then rows 2, 3.
+inline v128_t in_pairs(v128_t b) { return wasm_i16x8_shuffle(b, b, 0, 2, 4, 6, 1, 3, 5, 7); }
+
+template <int V> void arrange_pairs(const int8_t* from, isize steps, Arranged& to) {
+  int8_t* d = to.other;
+  for (isize s = 0; s < steps; s++, d += V * 16)
+    for (int v = 0; v < V; v++, from += 16) {
+      const v128_t both = in_pairs(wasm_v128_load(from));
+      wasm_v128_store64_lane(d + v * 8, both, 0);
+      wasm_v128_store64_lane(d + (V + v) * 8, both, 1);
     }
-    return;
+}
+
+template <int V> void arrange_mixed(const int8_t* from, isize steps, Arranged& to) {
+  const v128_t ones = ones_kept();
+  int8_t *d = to.b, *other = to.other;
+  for (isize s = 0; s < steps; s++) {
+    const Step<V> step(from + s * V * 16, ones);
+    if (!step.saturates) {
+      __builtin_memcpy(d, step.b, sizeof step.b);
+      d += V * 16, to.at[to.n++] = i32(s);
+      continue;
+    }
+    for (int v = 0; v < V; v++) {
+      const v128_t both = in_pairs(step.b[v]);
+      wasm_v128_store(other + v * 16, wasm_i16x8_extend_low_i8x16(both));
+      wasm_v128_store(other + (V + v) * 16, wasm_i16x8_extend_high_i8x16(both));
+    }
+    other += V * 32, to.other_at[to.n_other++] = i32(s);
   }
+}
+
+template <int V> void arrange_split(const int8_t* from, isize steps, Arranged& to) {
+  const v128_t ones = ones_kept();
   v128_t lanes[V]{}, others[V]{}, squares[2]{};
   int8_t* other = to.other;
   for (isize s = 0; s < steps; s++) {
@@ -127,6 +132,14 @@ template <int V> void arrange(const int8_t* from, isize steps, isize rows, bool 
   }
   __builtin_memcpy(to.lanes + segments(steps) * V * 8, lanes, sizeof lanes);
   __builtin_memcpy(to.other_sums, others, sizeof others);
+}
+
+template <int V> void arrange(const int8_t* from, isize steps, isize rows, bool may_pair, Arranged& to) {
+  to.n = to.n_other = 0;
+  to.way = may_pair ? way_of<V>(from, steps, rows) : Way::SPLIT;
+  if (to.way == Way::PAIRS) arrange_pairs<V>(from, steps, to);
+  else if (to.way == Way::MIXED) arrange_mixed<V>(from, steps, to);
+  else arrange_split<V>(from, steps, to);
 }
 
 // By tile of rows and segment: the largest sum of squares, of what one lane adds up, of unsigned bytes less `center`.
