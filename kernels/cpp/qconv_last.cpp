@@ -52,7 +52,7 @@ qgemm::Product product(const Args& args, const Windows& s) {
   q.m = proven(p.n) * s.pixels, q.n = proven(p.m), q.k = s.c * s.taps;
   q.a = b.x.as<uint8_t>(), q.a_rs = q.k, q.a_cs = 1;
   q.a_signed = b.x.dtype == I8, q.b_signed = b.w.dtype == I8;
-  if (p.group == 1) q.packed = b.w.as<int8_t>(), q.packed_sums = b.sums.as<i32>();
+  if (p.group == 1) q.set_packed(b.w.as<int8_t>(), b.sums.as<i32>(), b.sums.count());
   if (b.xzero) q.za = b.xzero.as<uint8_t>();
   if (b.wzero) q.zb = b.wzero.as<uint8_t>(), q.zb_s = proven(p.wzero_ms);
   q.dtype = b.y.dtype, q.y = b.y.data, q.y_rs = q.n;

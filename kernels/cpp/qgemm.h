@@ -30,14 +30,14 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
   i32 *row_sums = reinterpret_cast<i32*>(scratch + s.a_bytes + s.b_bytes), *column_sums = row_sums + s.rows;
   char* more = scratch + s.a_bytes + s.b_bytes + s.sums_bytes;
   Arranged plan{};
-  plan.b = reinterpret_cast<int8_t*>(b), plan.other = reinterpret_cast<int8_t*>(more);
+  plan.memory = reinterpret_cast<int8_t*>(b), plan.other = reinterpret_cast<int8_t*>(more);
   more += 2 * s.b_bytes, plan.at = reinterpret_cast<i32*>(more);
   more += s.runs_bytes, plan.other_at = reinterpret_cast<i32*>(more);
-  more += s.runs_bytes, plan.norms = reinterpret_cast<i32*>(more);
+  more += s.runs_bytes, plan.measured = reinterpret_cast<float*>(more);
   const isize spans = segments(s.depth / s.unit);
-  i32* const norms = plan.norms + spans;
+  float* const norms = plan.measured + measure_count(s.depth / s.unit);
   more += s.norms_bytes, plan.lanes = reinterpret_cast<int16_t*>(more);
-  more += (spans + 1) * NR * 4;
+  more += lanes_bytes(spans);
   uint16_t* wide = reinterpret_cast<uint16_t*>(more);
   char* ones = scratch + s.rows * s.a_rs;
   if (by_quads && !p.packed) __builtin_memset(ones, 1, size_t(s.depth));
@@ -50,6 +50,7 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
     const isize end = least(block + s.rows, i1);
     const Rows packed = operands.rows(p, s, block, end, scratch, row_sums, p.zeros_b(), memory);
     bool widened = false, normed = false;
+    i32 center = 0;  // of the rows, taken off where they are added up in int16
     for (isize j = j0, n; j < j1; j += n) {
       n = panel_columns(least(j1, (j / GROUP + 1) * GROUP) - j);
       const isize width = round_up(n, W), vectors = width / W;
@@ -62,9 +63,10 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
       Rows rows = packed;
       Quads kind = s.kind;
       if (MAY_SATURATE && kind == Quads::SATURATING) {
-        auto arranged = [&]<int V>() { arrange<V>(t.b, t.steps, end - block, p.packed, plan); };
+        const float* measured = p.packed && p.measures ? measures_at(p, j) : nullptr;
+        auto arranged = [&]<int V>() { arrange<V>(t.b, t.steps, end - block, p.packed, measured, plan); };
         vectors == 3 ? arranged.template operator()<3>() : vectors == 2 ? arranged.template operator()<2>() : arranged.template operator()<1>();
-        t.b = plan.b, t.other = plan.other, t.other_at = plan.other_at, t.n_other = plan.n_other, t.norms = plan.norms, t.lanes = plan.lanes;
+        t.b = plan.b, t.other = plan.other, t.other_at = plan.other_at, t.n_other = plan.n_other, t.norms = plan.measure, t.lanes = plan.lanes;
       }
       if (!p.packed && by_quads) {
         Tile ones_by_b = t;
@@ -73,10 +75,13 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
       }
       if (MAY_SATURATE && kind == Quads::SATURATING) {
         bool& done = plan.way == Way::SPLIT ? normed : widened;
-        if (!done && plan.way == Way::SPLIT) row_norms(packed.at, packed.step, end - block, s.depth, zero, norms);
-        else if (!done) widen_rows(packed, end - block, s.depth, wide);
+        if (!done && plan.way == Way::SPLIT) {
+          center = middle(packed.at, packed.step, end - block, s.depth);
+          row_norms(packed.at, packed.step, end - block, s.depth, center, norms);
+        } else if (!done) widen_rows(packed, end - block, s.depth, wide);
         done = true;
       }
+      const bool by_runs = MAY_SATURATE && kind == Quads::SATURATING && plan.way == Way::SPLIT;
       if (plan.way == Way::PAIRS) {
         rows = {reinterpret_cast<const char*>(wide), s.depth * 2};
         kind = Quads::NONE, t.b = plan.other, t.steps = s.depth / 2;
@@ -84,16 +89,18 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
         t.at = plan.at, t.n = plan.n, t.wide_rs = s.depth * 2;
       }
       t.a_rs = rows.step;
-      t.center = zero;
-      if (zero) {
-        const i32* sum = MAY_SATURATE && kind == Quads::SATURATING && plan.way == Way::SPLIT ? plan.other_sums : columns;
-        for (isize c = 0; c < width; c++) start[c] = i32(-uint32_t(zero) * uint32_t(sum[c]));
+      t.center = by_runs ? center : 0;
+      if (zero || t.center) {
+        for (isize c = 0; c < width; c++) {
+          const uint32_t centered = by_runs ? uint32_t(columns[c]) - uint32_t(plan.other_sums[c]) : 0;
+          start[c] = i32(uint32_t(t.center) * centered - uint32_t(zero) * uint32_t(columns[c]));
+        }
         t.start = start;
       }
       if (coded || columnwise) coder.columns(p, j, n, scale, bias);
       t.out = sums;
       for (isize i = block; i < end;) {
-        t.a = rows.at + (i - block) * rows.step, t.a_norms = norms + (i - block) / ROWS * spans;
+        t.a = rows.at + (i - block) * rows.step, t.a_norms = norms + (i - block) / ROWS * norms_count(t.steps);
         if (plan.way == Way::MIXED) t.wide = reinterpret_cast<const char*>(wide + (i - block) * s.depth);
         const isize count = vectors == 3   ? tile_rows<3>(t, kind, end - i)
                             : vectors == 2 ? tile_rows<2>(t, kind, end - i)

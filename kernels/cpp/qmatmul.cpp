@@ -94,7 +94,7 @@ void run(Call& call) {
   // Steps that are never made may be any.
   auto step = [](i64 size, i64 stride, i64 instead) { return size > 1 ? proven(stride) : proven(instead); };
   if (p.k) q.a = b.a.as<uint8_t>() + p.aoff;
-  if (b.sums) q.packed = b.b.as<int8_t>(), q.packed_sums = b.sums.as<int32_t>();
+  if (b.sums) q.set_packed(b.b.as<int8_t>(), b.sums.as<int32_t>(), b.sums.count());
   else if (p.k) q.b = b.b.as<uint8_t>() + p.boff;
   q.a_rs = step(p.k ? p.m : 0, p.a_rs, p.k), q.a_cs = step(p.k, p.a_cs, 1);
   if (!b.sums) q.b_rs = step(p.k, p.b_rs, p.n), q.b_cs = step(p.k ? p.n : 0, p.b_cs, p.b_rs == 1 ? p.k : 1);

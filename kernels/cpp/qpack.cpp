@@ -66,6 +66,8 @@ void run(Call& call) {
   const qgemm::Layout s = qgemm::layout(1, k);
   i32* sums = b.sums.as<i32>();
   uint8_t* panels = b.y.as<uint8_t>();
+  qgemm::Product packed{};
+  packed.n = n, packed.k = k, packed.set_packed(b.y.as<int8_t>(), sums, b.sums.count());
   const isize row_step = n == 1 && rs == 1 ? 1 : rs, column_step = n == 1 ? k : cs;
   const isize groups = (n + qgemm::GROUP - 1) / qgemm::GROUP;
   parallel_for(call.pool, groups, 1, [&](i64 begin, i64 end, int) {
@@ -78,6 +80,8 @@ void run(Call& call) {
       for (isize step = 0; step < s.depth / s.unit; step++)
         for (isize c = 0; c < width; c++)
           for (isize u = 0; u < s.unit; u++) sums[j + c] += int8_t(*panel++);
+      if (packed.measures && s.kind == qgemm::Quads::SATURATING)
+        qgemm::measure(packed.packed + j * s.depth, width / W, s.depth / s.unit, const_cast<float*>(qgemm::measures_at(packed, j)));
     }
   });
 }

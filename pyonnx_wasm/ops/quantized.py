@@ -165,7 +165,7 @@ def _pack_params(node: Node) -> dict[str, Any]:
 
 
 #: Weights [k, n] as the products of the machine that runs this read them, or with ``taps`` as its depthwise convolutions do, which are
-#: int16; and the sums of the columns. Of :func:`packed_size` on any machine.
+#: int16; and the sums of the columns, with what the products want to know of these. Of :func:`packed_size` on any machine.
 QPACK = Kernel("qpack", ">y >sums w zero?", "taps k n off rs cs zero_ns", _pack_params, ("inplace", "strided"))
 
 
@@ -186,9 +186,11 @@ QLOOKUP = Kernel("qlookup", ">y x table", "n", None, ("inplace",))
 
 
 def packed_size(k: int, n: int, taps: bool = False) -> tuple[int, int]:
-    """Elements of packed weights and of their sums."""
+    """Elements of packed weights and of their sums: of products with four words and some for each 64 rows of 12 columns."""
     columns = -(-n // 16) * 16
-    return columns * (-(-k // 2) * 2 if taps else -(-k // 4) * 4), columns
+    if taps:
+        return columns * -(-k // 2) * 2, columns
+    return columns * -(-k // 4) * 4, columns + (-(-columns // 12) + 1) * (-(-k // 256) * 16 + 4)
 
 
 @op()

@@ -27,24 +27,21 @@ def weights(k: int, n: int, share: float) -> np.ndarray:
     return w.astype(np.int8)
 
 
-@pytest.mark.parametrize("type_", ["uint8", "int8"])
-@pytest.mark.parametrize("threads", [1, 2])
-def test_sums_are_exact(player_page: Page, tmp_path: Path, type_: str, threads: int) -> None:
-    (tmp_path / "index.html").write_text('<!doctype html><link rel="icon" href="data:,"><title>bytes</title>')
-    cases = [(k, n, weights(k, n, share)) for k, n in SIZES for share in SHARES]
-    rng, low = np.random.default_rng(1), np.iinfo(type_).min
-    zero = np.array(low + 131, type_)
-    for i, (k, n, w) in enumerate(cases):
+def multiply(page: Page, folder: Path, type_: str, threads: int, cases: list[tuple[np.ndarray, list[np.ndarray]]]) -> None:
+    """Of each case's weights [k, n] and rows [m, k] less 131: the products in a page are exact."""
+    (folder / "index.html").write_text('<!doctype html><link rel="icon" href="data:,"><title>bytes</title>')
+    zero = np.array(np.iinfo(type_).min + 131, type_)
+    for i, (w, _) in enumerate(cases):
+        k, n = w.shape
         text = f'<ir_version: 9, opset_import: ["" : 17]> g ({type_}[M, {k}] x) => (int32[M, {n}] y) {{ y = MatMulInteger(x, w, z) }}'
         made = onnx.parser.parse_model(text)
         made.graph.initializer.extend([numpy_helper.from_array(w, "w"), numpy_helper.from_array(zero, "z")])
-        pyonnx_wasm.save(pyonnx_wasm.compile(made.SerializeToString()), tmp_path / f"{i}.ponnx")
-    with Server({"/": tmp_path, "/player": DIST}, isolated=True) as server:
-        player_page.goto(f"{server.url}index.html")
-        for i, (k, n, w) in enumerate(cases):
-            xs = [rng.integers(low, low + 256, (rows, k)).astype(type_) for rows in ROWS]
-            xs[-1][5:9] = low + 255
-            found = player_page.evaluate(
+        pyonnx_wasm.save(pyonnx_wasm.compile(made.SerializeToString()), folder / f"{i}.ponnx")
+    with Server({"/": folder, "/player": DIST}, isolated=True) as server:
+        page.goto(f"{server.url}index.html")
+        for i, (w, xs) in enumerate(cases):
+            k, n = w.shape
+            found = page.evaluate(
                 f"""async ([url, threads, type, k, feeds]) => {{ {HELPERS}
                   env.wasm.numThreads = threads;
                   const session = await InferenceSession.create(url);
@@ -59,4 +56,35 @@ def test_sums_are_exact(player_page: Page, tmp_path: Path, type_: str, threads: 
             )
             for x, y in zip(xs, json.loads(found), strict=True):
                 want = (x.astype(np.int64) - int(zero)) @ w.astype(np.int64)
-                np.testing.assert_array_equal(np.array(y).reshape(-1, n), want, f"{k} x {n}, {len(x)} rows")
+                np.testing.assert_array_equal(np.array(y).reshape(-1, n), want, f"case {i}: {k} x {n}, {len(x)} rows")
+
+
+@pytest.mark.parametrize("type_", ["uint8", "int8"])
+@pytest.mark.parametrize("threads", [1, 2])
+def test_sums_are_exact(player_page: Page, tmp_path: Path, type_: str, threads: int) -> None:
+    rng, low = np.random.default_rng(1), np.iinfo(type_).min
+    cases = []
+    for k, n in SIZES:
+        for share in SHARES:
+            xs = [rng.integers(low, low + 256, (rows, k)).astype(type_) for rows in ROWS]
+            xs[-1][5:9] = low + 255
+            cases.append((weights(k, n, share), xs))
+    multiply(player_page, tmp_path, type_, threads, cases)
+
+
+@pytest.mark.parametrize("type_", ["uint8", "int8"])
+def test_sums_as_large_as_can_be(player_page: Page, tmp_path: Path, type_: str) -> None:
+    """Rows that are as the columns are, of either sign: no sums of numbers of their norms are larger.
+
+    Sums in int16 are of 32, 16 and 8 products: just inside and just outside of these, and of parts of the depth that are apart.
+    """
+    rng, k, n, rows = np.random.default_rng(2), 332, 43, 13
+    zero = np.iinfo(type_).min + 131
+    sides = [rng.choice([-1, 1], size) for size in (k, n, rows)]
+    cases = []
+    for few, many in ((31, 33), (32, 32), (16, 64), (11, 93), (23, 89), (32, 64), (20, 103), (63, 65), (64, 64), (40, 103), (64, 120)):
+        for part in (None, 16, 32, 64):
+            of = np.ones(k, int) if part is None else rng.choice([0, 1, 1], (k + part - 1) // part).repeat(part)[:k]
+            x = zero + many * np.outer(sides[2], sides[0] * of)
+            cases.append((few * np.outer(sides[0], sides[1]).astype(np.int8), [x.astype(type_)]))
+    multiply(player_page, tmp_path, type_, 1, cases)

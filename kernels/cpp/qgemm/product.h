@@ -12,8 +12,21 @@ constexpr isize A_BYTES = 256 << 10;
 constexpr isize A_BYTES = 192 << 10;
 #endif
 
-constexpr isize SEGMENT = 16;  // steps of four bytes that are added up in int16, or are not, together (runs.h)
+// Steps of four bytes whose products are added up in int16 together, in long runs, and in short ones of half a segment or of a window
+// (runs.h).
+constexpr isize SEGMENT = 16, WINDOW = 4;
+inline isize windows(isize steps) { return (steps + WINDOW - 1) / WINDOW; }
 inline isize segments(isize steps) { return (steps + SEGMENT - 1) / SEGMENT; }
+// Sums of squares of what one lane adds up, by segment: of the whole, the largest of its halves and the largest of its windows; three
+// rows of as many floats, of which those past the last segment are 0. Then the mean of the first.
+constexpr isize SUMMARY = 4;
+inline isize norms_row(isize steps) { return round_up(segments(steps), 4); }
+inline isize norms_count(isize steps) { return 3 * norms_row(steps) + SUMMARY; }
+// What is known of a panel: its norms, and by segment which steps saturate, as bits.
+inline isize measure_count(isize steps) { return norms_count(steps) + norms_row(steps); }
+inline Size whole_columns(i64 n) { return round_up(Size(n), 16); }
+inline isize panel_at(isize column) { return (column + NR - 1) / NR; }
+inline Size measures_count(i64 k, i64 n) { return (ceil_div(whole_columns(n), 12) + 1) * (round_up(ceil_div(k, 64), 4) * 4 + SUMMARY); }
 
 struct Product {
   isize m, n, k;
@@ -32,7 +45,13 @@ struct Product {
   Epilogue e;
   const i32* packed_sums;  // where b was packed before: the sums of its columns, and its panels; else nullptr
   const int8_t* packed;
+  const float* measures;  // of its panels, where they were taken
 
+  void set_packed(const int8_t* panels, const i32* sums, i64 count) {
+    packed = panels, packed_sums = sums;
+    const Size columns = whole_columns(n);
+    if ((columns + measures_count(k, n)).within(count)) measures = reinterpret_cast<const float*>(sums + columns.value());
+  }
   void set_result(const float* to_scale, i32 zero) { y_scale = *to_scale, y_reciprocal = 1 / y_scale, y_zero = zero; }
   // Bytes that follow from a sum by one scale, one bias and a clamp for the whole row.
   bool plain_rows() const {
@@ -54,6 +73,8 @@ struct Product {
   }
 };
 
+inline isize lanes_bytes(isize segments) { return round_up((segments * (SEGMENT / WINDOW) + 1) * NR * 4, 64); }
+
 struct Layout {
   isize unit, depth, rows, a_rs;  // rows of b side by side; k rounded up to them; rows of a block and bytes of one
   isize a_bytes, b_bytes, sums_bytes, runs_bytes, norms_bytes, bytes;
@@ -74,14 +95,14 @@ inline Layout layout(isize m, isize k) {
   // Of products that saturate: steps of a panel apart, as int16 at most, which steps these are, norms and sums by segments (runs.h), and rows as int16.
   if (s.kind == Quads::SATURATING) {
     const isize spans = segments(s.depth / 4);
-    s.runs_bytes = round_up(s.depth + 4, 64), s.norms_bytes = round_up(spans * (s.rows / ROWS + 1) * 4, 64);
-    s.bytes += 2 * (s.b_bytes + s.runs_bytes) + s.norms_bytes + (spans + 1) * NR * 4 + round_up(s.rows * s.depth * 2, 64);
+    s.runs_bytes = round_up(s.depth + 4, 64), s.norms_bytes = round_up((norms_count(s.depth / 4) * (s.rows / ROWS) + measure_count(s.depth / 4)) * 4, 64);
+    s.bytes += 2 * (s.b_bytes + s.runs_bytes) + s.norms_bytes + lanes_bytes(spans) + round_up(s.rows * s.depth * 2, 64);
   }
   return s;
 }
-// Weights that were packed before (qpack.cpp): panels, each at its first column times the depth, and the sums of the columns. No vectors
+// Weights that were packed before (qpack.cpp): panels, each at its first column times the depth, and the sums of the columns
+// and what is known of the panels. No vectors
 // or products of a machine need more room.
-inline Size whole_columns(i64 n) { return round_up(Size(n), 16); }
 inline Size packed_bytes(i64 k, i64 n) { return whole_columns(n) * round_up(Size(k), 4); }
 inline Size scratch_bytes(isize m, isize k, int threads) { return Size(layout(m, k).bytes) * threads; }
 

@@ -1,11 +1,12 @@
 // Products of four bytes where a sum of two saturates to int16 (Quads::SATURATING). Weights of which a step could saturate are split into
-// two steps. The rest is added up in int16, whose sums are exact modulo 2^16, and are the sums themselves as long as these lie within int16:
-// by Cauchy and Schwarz they do where the product of the norms of a row less its zero point and of a column does. Segments of steps whose norms
-// are small enough follow one another in such sums, others are widened step by step. Where many steps would be split, those are multiplied as
-// pairs of int16 instead, apart from the others; and all of them where there are few rows.
+// two steps. The rest is added up in int16, whose sums are exact modulo 2^16, and are the sums themselves as long as these lie within
+// int16: by Cauchy and Schwarz they do where the product of the norms of a column and of a row does, of whose bytes their mean is taken
+// off. Where whole segments of steps are small enough, as many as are follow one another in such sums; else half a segment does, or a
+// window of four steps, or none: these are widened step by step. Where many steps would be split, those are multiplied as pairs of int16
+// instead, apart from the others; and all of them where there are few rows.
 #pragma once
 #include "qgemm/matrices.h"
-#include "qgemm/product.h"
+#include "qgemm/norms.h"
 
 namespace qgemm {
 
@@ -13,60 +14,18 @@ enum class Way { SPLIT, PAIRS, MIXED };
 
 // How a panel is multiplied, and the memory that it takes.
 struct Arranged {
-  int8_t *b, *other;  // the panel; the second parts of steps that were split, or steps in pairs: bytes of all of them, or int16 of MIXED
-  i32 *at, *other_at;  // which steps these are; the former of MIXED, whose panel has no others
-  i32* norms;          // by segment: the largest sum of squares of the weights that one lane of int16 adds up
-  int16_t* lanes;      // by segment: sums of the weights of each lane before it, modulo 2^16
+  int8_t *memory, *other;  // of the panel; second parts of steps that were split, or steps in pairs: bytes of all of them, or int16 of MIXED
+  i32 *at, *other_at;      // which steps these are; the former of MIXED, whose panel has no others
+  float* measured;         // measure_count(steps), where nobody has measured before
+  int16_t* lanes;          // by window: sums of the weights of each lane before it, modulo 2^16
+  const int8_t* b;         // the panel
+  const float* measure;
   isize n, n_other;
   Way way;
   alignas(64) i32 other_sums[NR];  // of the columns of `other`
 };
-
 #if defined(__wasm_relaxed_simd__)
 constexpr bool MAY_SATURATE = true;
-constexpr isize SAMPLE = 16;  // steps that tell how many saturate
-
-// Sums of two products of bytes of -128..127 by bytes of 0..127.
-inline v128_t dot_pairs(v128_t a, v128_t b) { return wasm_i16x8_relaxed_dot_i8x16_i7x16(a, b); }
-// Magnitudes of bytes, of -128 less by one.
-inline v128_t magnitude(v128_t b) { return wasm_i8x16_max(b, wasm_i8x16_sub_sat(wasm_i8x16_splat(0), b)); }
-
-// A step of a panel, and what there is to know of it.
-template <int V> struct Step {
-  v128_t b[V], size[V], sum[V];  // sums of pairs
-  bool saturates;
-
-  Step(const int8_t* from, v128_t ones) {
-    v128_t most = wasm_i16x8_splat(0);
-    for (int v = 0; v < V; v++) {
-      b[v] = wasm_v128_load(from + v * 16);
-      measure(v, ones);
-      most = wasm_i16x8_max(most, wasm_i16x8_add(dot_pairs(ones, size[v]), wasm_i16x8_abs(sum[v])));
-    }
-    // Two products may leave int16 where the weights of either sign add up to more than 128: sizes and sums together to more than twice that.
-    saturates = wasm_v128_any_true(wasm_i16x8_gt(most, wasm_i16x8_splat(256)));
-  }
-  void measure(int v, v128_t ones) { size[v] = magnitude(b[v]), sum[v] = dot_pairs(b[v], ones); }
-};
-inline v128_t ones_kept() {
-  v128_t ones = wasm_i8x16_splat(1);
-  pin(ones);
-  return ones;
-}
-
-template <int V> PWX_SMALL Way way_of(const int8_t* from, isize steps, isize rows) {
-  if (rows <= ROWS) return Way::PAIRS;
-  const v128_t ones = ones_kept();
-  isize many = 0;
-  for (isize s = 0; s < least(steps, SAMPLE); s++, from += V * 16) many += Step<V>(from, ones).saturates;
-  return 4 * many > least(steps, SAMPLE) ? Way::MIXED : Way::SPLIT;
-}
-
-inline i32 largest(v128_t v) {
-  v = wasm_i32x4_max(v, wasm_i32x4_shuffle(v, v, 2, 3, 0, 1));
-  return wasm_i32x4_extract_lane(wasm_i32x4_max(v, wasm_i32x4_shuffle(v, v, 1, 0, 3, 2)), 0);
-}
-
 // Rows 0, 1 of a step by columns, then rows 2, 3.
 inline v128_t in_pairs(v128_t b) { return wasm_i16x8_shuffle(b, b, 0, 2, 4, 6, 1, 3, 5, 7); }
 
@@ -81,161 +40,177 @@ template <int V> void arrange_pairs(const int8_t* from, isize steps, Arranged& t
 }
 
 template <int V> void arrange_mixed(const int8_t* from, isize steps, Arranged& to) {
-  const v128_t ones = ones_kept();
-  int8_t *d = to.b, *other = to.other;
-  for (isize s = 0; s < steps; s++) {
-    const Step<V> step(from + s * V * 16, ones);
-    if (!step.saturates) {
-      __builtin_memcpy(d, step.b, sizeof step.b);
+  int8_t *d = to.memory, *other = to.other;
+  const i32* const apart = saturating(to.measure, steps);
+  for (isize s = 0; s < steps; s++, from += V * 16) {
+    if (!(apart[s / SEGMENT] >> s % SEGMENT & 1)) {
+      __builtin_memcpy(d, from, V * 16);
       d += V * 16, to.at[to.n++] = i32(s);
       continue;
     }
     for (int v = 0; v < V; v++) {
-      const v128_t both = in_pairs(step.b[v]);
+      const v128_t both = in_pairs(wasm_v128_load(from + v * 16));
       wasm_v128_store(other + v * 16, wasm_i16x8_extend_low_i8x16(both));
       wasm_v128_store(other + (V + v) * 16, wasm_i16x8_extend_high_i8x16(both));
     }
     other += V * 32, to.other_at[to.n_other++] = i32(s);
   }
+  to.b = to.memory;
 }
 
 template <int V> void arrange_split(const int8_t* from, isize steps, Arranged& to) {
   const v128_t ones = ones_kept();
-  v128_t lanes[V]{}, others[V]{}, squares[2]{};
-  int8_t* other = to.other;
-  for (isize s = 0; s < steps; s++) {
-    Step<V> step(from + s * V * 16, ones);
-    if (s % SEGMENT == 0) __builtin_memcpy(to.lanes + s / SEGMENT * V * 8, lanes, sizeof lanes);
-    if (step.saturates) {
+  v128_t lanes[V]{}, others[V]{};
+  int8_t *other = to.other, *d = to.memory;
+  const i32* const apart = saturating(to.measure, steps);
+  for (isize s = 0; s < steps; s++, from += V * 16, d += V * 16) {
+    if (s % WINDOW == 0) __builtin_memcpy(to.lanes + s / WINDOW * V * 8, lanes, sizeof lanes);
+    v128_t b[V];
+    for (int v = 0; v < V; v++) b[v] = wasm_v128_load(from + v * 16);
+    if (apart[s / SEGMENT] >> s % SEGMENT & 1) {
       for (int v = 0; v < V; v++, other += 16) {
-        const v128_t half = wasm_i8x16_shr(step.b[v], 1), rest = wasm_i8x16_sub(step.b[v], half);
+        const v128_t rest = wasm_i8x16_sub(b[v], halved(b[v]));
         wasm_v128_store(other, rest);
         others[v] = wasm_i32x4_add(others[v], wasm_i32x4_extadd_pairwise_i16x8(wasm_i16x8_extadd_pairwise_i8x16(rest)));
-        step.b[v] = half;
-        step.measure(v, ones);
+        b[v] = halved(b[v]);
       }
       to.other_at[to.n_other++] = i32(s);
     }
-    v128_t most = wasm_i16x8_splat(0);
     for (int v = 0; v < V; v++) {
-      wasm_v128_store(to.b + (s * V + v) * 16, step.b[v]);
-      lanes[v] = wasm_i16x8_add(lanes[v], step.sum[v]);
-      most = wasm_i16x8_max(most, dot_pairs(step.size[v], step.size[v]));
-    }
-    squares[0] = wasm_i32x4_add(squares[0], wasm_u32x4_extend_low_u16x8(most));
-    squares[1] = wasm_i32x4_add(squares[1], wasm_u32x4_extend_high_u16x8(most));
-    if (s % SEGMENT == SEGMENT - 1 || s == steps - 1) {
-      const i32 norm = largest(wasm_i32x4_max(squares[0], squares[1]));
-      to.norms[s / SEGMENT] = norm + norm / 32 + 1;  // of -128, too, whose square was taken as that of 127
-      squares[0] = squares[1] = wasm_i32x4_splat(0);
+      wasm_v128_store(d + v * 16, b[v]);
+      lanes[v] = wasm_i16x8_add(lanes[v], dot_pairs(b[v], ones));
     }
   }
-  __builtin_memcpy(to.lanes + segments(steps) * V * 8, lanes, sizeof lanes);
+  __builtin_memcpy(to.lanes + windows(steps) * V * 8, lanes, sizeof lanes);
   __builtin_memcpy(to.other_sums, others, sizeof others);
+  to.b = to.memory;
 }
 
-template <int V> void arrange(const int8_t* from, isize steps, isize rows, bool may_pair, Arranged& to) {
+template <int V> void arrange(const int8_t* from, isize steps, isize rows, bool may_pair, const float* measured, Arranged& to) {
   to.n = to.n_other = 0;
-  to.way = may_pair ? way_of<V>(from, steps, rows) : Way::SPLIT;
-  if (to.way == Way::PAIRS) arrange_pairs<V>(from, steps, to);
-  else if (to.way == Way::MIXED) arrange_mixed<V>(from, steps, to);
+  to.way = may_pair && rows <= ROWS ? Way::PAIRS : Way::SPLIT;
+  if (to.way == Way::PAIRS) return arrange_pairs<V>(from, steps, to);
+  to.measure = measured;
+  if (!measured) {
+    measure(from, V, steps, to.measured);
+    to.measure = to.measured;
+  }
+  isize many = 0;
+  for (isize s = 0; s < segments(steps); s++) many += __builtin_popcount(uint32_t(saturating(to.measure, steps)[s]));
+  if (may_pair && 4 * many > steps) to.way = Way::MIXED;
+  if (to.way == Way::MIXED) arrange_mixed<V>(from, steps, to);
   else arrange_split<V>(from, steps, to);
-}
-
-// By tile of rows and segment: the largest sum of squares, of what one lane adds up, of unsigned bytes less `center`.
-[[gnu::noinline]] inline void row_norms(const char* at, isize step, isize count, isize depth, i32 center, i32* out) {
-  const v128_t c = wasm_i16x8_splat(int16_t(center)), c4 = wasm_i64x2_shuffle(c, wasm_i64x2_splat(0), 0, 2);
-  for (isize i = 0; i < count; i += ROWS)
-    for (isize begin = 0; begin < depth; begin += 4 * SEGMENT) {
-      const isize end = least(begin + 4 * SEGMENT, depth);
-      v128_t most = wasm_i32x4_splat(0);
-      for (isize r = i; r < least(i + ROWS, count); r++) {
-        v128_t sum = wasm_i32x4_splat(0);
-        const char* from = at + r * step;
-        isize k = begin;
-        for (; k + 16 <= end; k += 16) {
-          const v128_t bytes = wasm_v128_load(from + k), low = wasm_i16x8_sub(wasm_u16x8_extend_low_u8x16(bytes), c);
-          const v128_t high = wasm_i16x8_sub(wasm_u16x8_extend_high_u8x16(bytes), c);
-          sum = wasm_i32x4_add(sum, wasm_i32x4_add(wasm_i32x4_dot_i16x8(low, low), wasm_i32x4_dot_i16x8(high, high)));
-        }
-        for (; k < end; k += 4) {
-          const v128_t low = wasm_i16x8_sub(wasm_u16x8_extend_low_u8x16(wasm_v128_load32_zero(from + k)), c4);
-          sum = wasm_i32x4_add(sum, wasm_i32x4_dot_i16x8(low, low));
-        }
-        most = wasm_i32x4_max(most, wasm_i32x4_add(sum, wasm_i32x4_shuffle(sum, sum, 2, 3, 0, 1)));
-      }
-      *out++ = largest(most);
-    }
 }
 
 // V8 makes the vector of ones anew in every sum of four products: two instructions with one that is kept are faster.
 inline VI add_wide(VI sum, v128_t products) { return sum + (VI)wasm_i32x4_dot_i16x8(products, wasm_i16x8_splat(1)); }
 
+// How many steps follow one another in all of a tile's sums of int16, so that a processor predicts them: 0 where these differ, as they do
+// where most segments fit as a whole.
+[[gnu::noinline]] inline isize even_runs(const Tile& t) {
+  const isize row = norms_row(t.steps);
+  if (fits(t.a_norms[3 * row], t.norms[3 * row])) return 0;
+  for (isize n = 1; n < 3; n++) {
+    v128_t most = wasm_f32x4_splat(0);
+    for (isize s = n * row; s < (n + 1) * row; s += 4)
+      most = wasm_f32x4_max(most, wasm_f32x4_mul(wasm_v128_load(t.a_norms + s), wasm_v128_load(t.norms + s)));
+    if (!wasm_v128_any_true(wasm_f32x4_gt(most, wasm_f32x4_splat(MOST)))) return SEGMENT >> n;
+  }
+  return 0;
+}
+
+// Of the segments from `at` on, which is where the next ones begin then: how many steps follow one another, 0: none.
+inline isize next_runs(const Tile& t, isize count, isize& at) {
+  const isize from = at, row = norms_row(t.steps);
+  float x = 0, y = 0;
+  for (; t.a_norms && at < count; at++) {
+    x += t.a_norms[at], y += t.norms[at];
+    if (!fits(x, y)) break;
+  }
+  if (at > from) return (at - from) * SEGMENT;
+  at++;
+  for (isize n = 1; t.a_norms && n < 3; n++)
+    if (fits(t.a_norms[n * row + from], t.norms[n * row + from])) return SEGMENT >> n;
+  return 0;
+}
+
 template <int M, int V> [[gnu::noinline]] void tile_runs(const Tile& t) {
-  constexpr i64 MOST = i64(32767) * 32767;
   VI acc[M][V];
   const char* a[M];
-  auto step = [&](const int8_t* b, isize at, auto add) __attribute__((always_inline)) {
+  const int8_t* b;
+  auto step = [&](int at, auto add) __attribute__((always_inline)) {
     v128_t bv[V];
-    for (int v = 0; v < V; v++) bv[v] = wasm_v128_load(b + v * 16);
+    for (int v = 0; v < V; v++) bv[v] = wasm_v128_load(b + (at * V + v) * 16);
     for (int i = 0; i < M; i++) {
-      const v128_t quad = wasm_v128_load32_splat(a[i] + at);
+      const v128_t quad = wasm_v128_load32_splat(a[i] + at * 4);
       for (int v = 0; v < V; v++) acc[i][v] = add(acc[i][v], wasm_i16x8_relaxed_dot_i8x16_i7x16(bv[v], quad));
       for (int v = 0; v < V; v++) pin(acc[i][v]);
     }
   };
+  auto steps = [&](isize count, auto add) __attribute__((always_inline)) {
+    auto on = [&](int steps) {
+      b += steps * V * 16;
+      pin(b);
+      for (int i = 0; i < M; i++) {
+        a[i] += steps * 4;
+        pin(a[i]);
+      }
+    };
+    for (; count >= WINDOW; count -= WINDOW) {
+      step(0, add), step(1, add), step(2, add), step(3, add);
+      on(WINDOW);
+    }
+    for (; count > 0; count--) {
+      step(0, add);
+      on(1);
+    }
+  };
   for (int i = 0; i < M; i++)
     for (int v = 0; v < V; v++) acc[i][v] = t.start ? load_i(t.start + v * W) : splat_i(0);
-  for (int i = 0; i < M; i++) a[i] = t.a + i * t.a_rs;
-  const int8_t* b = t.other;
-  for (isize r = 0; r < t.n_other; r++, b += V * 16) step(b, t.other_at[r] * 4, add_wide);
+  b = t.other;
+  for (isize r = 0; r < t.n_other; r++, b += V * 16) {
+    for (int i = 0; i < M; i++) a[i] = t.a + i * t.a_rs + t.other_at[r] * 4;
+    step(0, add_wide);
+  }
   for (int i = 0; i < M; i++)
     for (int v = 0; v < V; v++) store_i(t.out + (i * V + v) * W, acc[i][v]);
+  b = t.b;
+  for (int i = 0; i < M; i++) a[i] = t.a + i * t.a_rs;
+  const v128_t center = wasm_i16x8_splat(int16_t(t.center));
+  i32* const out = t.out;
+  const int16_t* lanes = t.lanes;
+  // What the center of a row is multiplied by in `count` windows.
+  auto less = [&](isize count, v128_t (&to)[V]) __attribute__((always_inline)) {
+    for (int v = 0; v < V; v++) to[v] = wasm_i16x8_sub(wasm_v128_load(lanes + v * 8), wasm_v128_load(lanes + (count * V + v) * 8));
+    lanes += count * V * 8;
+  };
   const isize count = segments(t.steps);
+  const isize even = t.a_norms ? even_runs(t) : 0;
+  isize left = t.steps;
   for (isize done = 0; done < count;) {
-    const isize from = done;
-    i64 x = 0, y = 0;
-    for (; t.a_norms && done < count; done++) {
-      x += t.a_norms[done], y += t.norms[done];
-      if (x * y > MOST) break;
+    const isize from = done, run = even ? even : next_runs(t, count, done);
+    if (even) done = count;
+    isize all = least(done * SEGMENT - from * SEGMENT, left);
+    left -= all;
+    v128_t centers[V];
+    if (!run) {
+      less(windows(all), centers);
+      for (int i = 0; i < M; i++)
+        for (int v = 0; v < V; v++) acc[i][v] = load_i(out + (i * V + v) * W) + (VI)wasm_i32x4_dot_i16x8(centers[v], center);
+      steps(all, add_wide);
+      for (int i = 0; i < M; i++)
+        for (int v = 0; v < V; v++) store_i(out + (i * V + v) * W, acc[i][v]);
     }
-    const bool wide = done == from;
-    done += wide;
-    isize steps = least(done * SEGMENT, t.steps) - from * SEGMENT;
-    b = t.b + from * SEGMENT * V * 16;
-    for (int i = 0; i < M; i++) a[i] = t.a + i * t.a_rs + from * SEGMENT * 4;
-    auto each = [&](auto add) __attribute__((always_inline)) {
-      for (; steps >= 2; steps -= 2) {
-        step(b, 0, add);
-        step(b + V * 16, 4, add);
-        b += 2 * V * 16;
-        pin(b);
-        for (int i = 0; i < M; i++) {
-          a[i] += 8;
-          pin(a[i]);
-        }
-      }
-      if (steps) step(b, 0, add);
-    };
-    const v128_t center = wasm_i16x8_splat(int16_t(t.center));
-    v128_t less[V];  // what the center of a row is multiplied by, and then its products
-    for (int v = 0; v < V; v++) less[v] = wasm_i16x8_sub(wasm_v128_load(t.lanes + (from * V + v) * 8), wasm_v128_load(t.lanes + (done * V + v) * 8));
-    if (wide) {
-      for (int v = 0; v < V; v++) less[v] = wasm_i32x4_dot_i16x8(less[v], center);
+    for (; run && all > 0; all -= run) {
+      const isize some = least(run, all);
+      less(windows(some), centers);
       for (int i = 0; i < M; i++)
-        for (int v = 0; v < V; v++) acc[i][v] = load_i(t.out + (i * V + v) * W) + (VI)less[v];
-      each(add_wide);
-      for (int i = 0; i < M; i++)
-        for (int v = 0; v < V; v++) store_i(t.out + (i * V + v) * W, acc[i][v]);
-    } else {
-      for (int v = 0; v < V; v++) less[v] = wasm_i16x8_mul(less[v], center);
-      for (int i = 0; i < M; i++)
-        for (int v = 0; v < V; v++) acc[i][v] = (VI)less[v];
-      each([](VI sum, v128_t products) { return (VI)wasm_i16x8_add((v128_t)sum, products); });
+        for (int v = 0; v < V; v++) acc[i][v] = (VI)wasm_i16x8_mul(centers[v], center);
+      steps(some, [](VI sum, v128_t products) { return (VI)wasm_i16x8_add((v128_t)sum, products); });
       for (int i = 0; i < M; i++)
         for (int v = 0; v < V; v++) {
-          i32* out = t.out + (i * V + v) * W;
-          store_i(out, load_i(out) + (VI)wasm_i32x4_extadd_pairwise_i16x8((v128_t)acc[i][v]));
+          i32* to = out + (i * V + v) * W;
+          store_i(to, load_i(to) + (VI)wasm_i32x4_extadd_pairwise_i16x8((v128_t)acc[i][v]));
         }
     }
   }
@@ -286,8 +261,7 @@ template <int M, int V> [[gnu::noinline]] void tile_mixed(const Tile& t) {
 }
 #else
 constexpr bool MAY_SATURATE = false;
-template <int V> void arrange(const int8_t*, isize, isize, bool, Arranged&) {}
-inline void row_norms(const char*, isize, isize, isize, i32, i32*) {}
+template <int V> void arrange(const int8_t*, isize, isize, bool, const float*, Arranged&) {}
 template <int M, int V> void tile_runs(const Tile&) {}
 template <int M, int V> void tile_mixed(const Tile&) {}
 #endif

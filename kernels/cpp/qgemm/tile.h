@@ -85,7 +85,8 @@ struct Tile {
   const i32* start;  // what each column's sum begins with; nullptr: 0
   // Where sums of two products would saturate (Arranged): and the norms of the rows; nullptr: none are known.
   const int8_t* other;
-  const i32 *at, *other_at, *norms, *a_norms;
+  const i32 *at, *other_at;
+  const float *norms, *a_norms;
   const int16_t* lanes;
   isize n, n_other;
   const char* wide;  // the rows as int16 where steps are mixed, else nullptr
