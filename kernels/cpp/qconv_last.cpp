@@ -84,17 +84,17 @@ struct Gathered : qgemm::Operands {
   const Windows& s;
   Gathered(const qgemm::Product& q, const Windows& s) : Operands(q), s(s) {}
 
-  qgemm::Rows rows(const qgemm::Product& p, const qgemm::Layout& l, isize i0, isize i1, char* out, i32* sums, bool sum, char* memory) const override {
+  qgemm::Rows rows(const qgemm::Product& p, const qgemm::Layout& l, isize i0, isize i1, char* out, char* memory) const override {
     uint8_t* row = reinterpret_cast<uint8_t*>(memory);
     qgemm::Product one = p;
     one.a = row, one.a_rs = 0;
-    const bool as_it_is = l.unit == 4 && !sum && p.a_signed == (l.kind == qgemm::Quads::SIGNED);
+    const bool as_it_is = l.unit == 4 && p.a_signed == (l.kind == qgemm::Quads::SIGNED);
     Place place(s, i0);
     for (isize i = i0; i < i1; i++, place.next(s)) {
       char* to = out + (i - i0) * l.a_rs;
       gather(p, place, as_it_is ? reinterpret_cast<uint8_t*>(to) : row);
       if (as_it_is) for (isize k = p.k; k < l.depth; k++) to[k] = 0;
-      else qgemm::pack_rows(one, l, 0, 1, to, sums + (i - i0), sum);
+      else qgemm::pack_rows(one, l, 0, 1, to);
     }
     return {out, l.a_rs};
   }
@@ -193,7 +193,7 @@ struct Depthwise {
     if (taps.pairs == 5) qgemm::sum_taps<5>(at, 5, flip, w, taps.columns, start + c, sums);
     else qgemm::sum_taps<0>(at, taps.pairs, flip, w, taps.columns, start + c, sums);
     if (coder.fits) coder.rows<qgemm::LANES / W>(sums, 1, scale + c, bias + c, n, static_cast<uint8_t*>(q.y) + i * q.y_rs + c, 0);
-    else qgemm::finish(q, i, c, n, sums, 0, qgemm::Quads::NONE, nullptr);
+    else qgemm::finish(q, i, c, n, sums, qgemm::Quads::NONE, nullptr);
   }
 };
 

@@ -43,12 +43,13 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
   if (by_quads && !p.packed) __builtin_memset(ones, 1, size_t(s.depth));
   const Coder coder(p);
   const i32 zero = started ? p.zero_a(0) + p.shift_a(s.kind) : 0;
-  alignas(64) i32 sums[ROWS * NR], start[NR];
+  alignas(64) i32 sums[ROWS * NR], start[NR], zeros[NR];
   alignas(64) float scale[NR], bias[NR];
-  const bool complete = !p.zeros_b() && (started || !by_quads), coded = complete && coder.fits, columnwise = complete && by_columns(p);
+  const bool with_zeros = p.zeros_b(), complete = started || !by_quads, coded = complete && coder.fits, columnwise = complete && by_columns(p);
   for (isize block = i0; block < i1; block += s.rows) {
     const isize end = least(block + s.rows, i1);
-    const Rows packed = operands.rows(p, s, block, end, scratch, row_sums, p.zeros_b(), memory);
+    const Rows packed = operands.rows(p, s, block, end, scratch, memory);
+    if (with_zeros) sum_rows(p, s, packed, block, end, row_sums);
     bool widened = false, normed = false;
     i32 center = 0;  // of the rows, taken off where they are added up in int16
     for (isize j = j0, n; j < j1; j += n) {
@@ -97,6 +98,7 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
         }
         t.start = start;
       }
+      for (isize c = 0; with_zeros && c < width; c++) zeros[c] = c < n ? p.zero_b(j + c) : 0;
       if (coded || columnwise) coder.columns(p, j, n, scale, bias);
       t.out = sums;
       for (isize i = block; i < end;) {
@@ -105,6 +107,7 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
         const isize count = vectors == 3   ? tile_rows<3>(t, kind, end - i)
                             : vectors == 2 ? tile_rows<2>(t, kind, end - i)
                                            : tile_rows<1>(t, kind, end - i);
+        if (with_zeros) take_zeros(sums, count, width, row_sums + (i - block), zeros);
         if (coded) {
           uint8_t* y = static_cast<uint8_t*>(p.y) + i * p.y_rs + j;
           vectors == 3   ? coder.rows<3>(sums, count, scale, bias, n, y, p.y_rs)
@@ -114,7 +117,7 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
           finish_columns(p, i, j, count, sums, scale, bias);
         } else {
           for (isize r = 0; r < count; r++)
-            finish(p, i + r, j, n, sums + r * width, p.zeros_b() ? row_sums[i + r - block] : 0, started ? Quads::NONE : s.kind, columns);
+            finish(p, i + r, j, n, sums + r * width, started ? Quads::NONE : s.kind, columns);
         }
         i += count;
       }
@@ -136,8 +139,7 @@ inline void run(Call& call, i64 batches, isize extra, const Operands& operands) 
     char* scratch = call.scratch + thread * (s.bytes + extra);
     for (i64 i = begin; i < end;) {
       const isize g = proven(i % groups), run = proven(std::min<i64>(end - i, groups - g)), row = proven(i / groups % splits * part);
-      Product p = operands.at(i / groups / splits);
-      p.drop_zeros();
+      const Product p = operands.at(i / groups / splits);
       range(p, operands, s, row, least(row + part, p.m), g * GROUP, least((g + run) * GROUP, p.n), scratch);
       i += run;
     }

@@ -176,16 +176,18 @@ template <class Sums> inline void finish_sums(const Product& p, isize i, isize j
   }
 }
 
-// n results of row i from column j: takes the zero points off and does the rest.
-inline void finish(const Product& p, isize i, isize j, isize n, const i32* sum, i32 row, Quads kind, const i32* columns) {
+// Takes the zero points of b, of a panel's columns, off `count` rows of which `rows` are the sums.
+inline void take_zeros(i32* sums, isize count, isize width, const i32* rows, const i32* zeros) {
+  for (isize r = 0; r < count; r++, sums += width)
+    for (isize c = 0; c < width; c += W) store_i(sums + c, load_i(sums + c) - load_i(zeros + c) * splat_i(rows[r]));
+}
+
+// n results of row i from column j: takes the zero points of a off and does the rest.
+inline void finish(const Product& p, isize i, isize j, isize n, const i32* sum, Quads kind, const i32* columns) {
   const i32 za = kind == Quads::NONE ? 0 : p.zero_a(i) + p.shift_a(kind);
-  const bool each = p.zb_s && row;  // the zero point of b differs from column to column
-  const VI same = splat_i(p.zeros_b() && !each ? p.zero_b(0) * row : 0), by = splat_i(za);
   auto exact = [&](isize c) {
-    VI v = load_i(sum + c) - same;
-    if (za) v -= by * load_i(columns + c);
-    if (each)
-      for (isize l = 0; l < least(W, n - c); l++) v[l] -= p.zero_b(j + c + l) * row;
+    VI v = load_i(sum + c);
+    if (za) v -= splat_i(za) * load_i(columns + c);
     return v;
   };
   if (p.dtype != I32) return finish_sums(p, i, j, n, [&](isize c) { return __builtin_convertvector(exact(c), VF); });

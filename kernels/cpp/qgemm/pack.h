@@ -4,11 +4,10 @@
 
 namespace qgemm {
 
-// Packs rows [i0, i1) of a; sums[i - i0] becomes the sum of a row less its zero point, where `sum` asks for it.
-inline void pack_rows(const Product& p, const Layout& s, isize i0, isize i1, char* out, i32* sums, bool sum) {
+// Packs rows [i0, i1) of a.
+inline void pack_rows(const Product& p, const Layout& s, isize i0, isize i1, char* out) {
   for (isize i = i0; i < i1; i++, out += s.a_rs) {
     const uint8_t* a = p.a + i * p.a_rs;
-    const i32 zero = p.zero_a(i);
     if (s.unit == 4) {
       const uint8_t flip = p.a_signed == (s.kind == Quads::SIGNED) ? 0 : 0x80;
       uint8_t* d = reinterpret_cast<uint8_t*>(out);
@@ -17,18 +16,10 @@ inline void pack_rows(const Product& p, const Layout& s, isize i0, isize i1, cha
       else
         for (isize k = 0; k < p.k; k++) d[k] = a[k * p.a_cs] ^ flip;
       for (isize k = p.k; k < s.depth; k++) d[k] = 0;
-      if (sum) {
-        i32 total = 0;
-        if (s.kind == Quads::SIGNED)
-          for (isize k = 0; k < p.k; k++) total += int8_t(d[k]);
-        else
-          for (isize k = 0; k < p.k; k++) total += d[k];
-        sums[i - i0] = total - i32(p.k) * (zero + p.shift_a(s.kind));
-      }
       continue;
     }
     int16_t* d = reinterpret_cast<int16_t*>(out);
-    const int16_t z = int16_t(zero);
+    const int16_t z = int16_t(p.zero_a(i));
     auto widen = [&]<class T>(const T* from) {
       if (p.a_cs == 1)
         for (isize k = 0; k < p.k; k++) d[k] = int16_t(from[k] - z);
@@ -38,11 +29,6 @@ inline void pack_rows(const Product& p, const Layout& s, isize i0, isize i1, cha
     if (p.a_signed) widen(reinterpret_cast<const int8_t*>(a));
     else widen(a);
     for (isize k = p.k; k < s.depth; k++) d[k] = 0;
-    if (sum) {
-      i32 total = 0;
-      for (isize k = 0; k < p.k; k++) total += d[k];
-      sums[i - i0] = total;
-    }
   }
 }
 
@@ -50,6 +36,23 @@ struct Rows {
   const char* at;
   isize step;
 };
+
+// Sums of packed rows [i0, i1) less their zero points.
+[[gnu::noinline]] inline void sum_rows(const Product& p, const Layout& s, const Rows& rows, isize i0, isize i1, i32* sums) {
+  auto sum = [&]<class T>(const T* row) {
+    i32 total = 0;
+    for (isize k = 0; k < s.depth; k++) total += row[k];
+    return total;
+  };
+  for (isize i = i0; i < i1; i++) {
+    const char* row = rows.at + (i - i0) * rows.step;
+    const i32 zeros = s.unit == 4 ? i32(p.k) * (p.zero_a(i) + p.shift_a(s.kind)) : 0;
+    *sums++ = (s.unit == 2                ? sum(reinterpret_cast<const int16_t*>(row))
+               : s.kind == Quads::SIGNED ? sum(reinterpret_cast<const int8_t*>(row))
+                                         : sum(reinterpret_cast<const uint8_t*>(row))) -
+              zeros;
+  }
+}
 
 typedef uint8_t B4 __attribute__((ext_vector_type(4)));
 typedef uint8_t B8 __attribute__((ext_vector_type(8)));
@@ -128,10 +131,10 @@ struct Operands {
 
   virtual Product at(i64) const { return size; }
   // Packs rows of `a`, or has them read where they lie if that is how the machine multiplies them.
-  virtual Rows rows(const Product& p, const Layout& s, isize i0, isize i1, char* out, i32* sums, bool sum, char*) const {
+  virtual Rows rows(const Product& p, const Layout& s, isize i0, isize i1, char* out, char*) const {
     const bool as_it_is = s.unit == 4 && p.k % 4 == 0 && p.a_cs == 1 && p.a_signed == (s.kind == Quads::SIGNED);
-    if (as_it_is && !sum) return {reinterpret_cast<const char*>(p.a + i0 * p.a_rs), p.a_rs};
-    pack_rows(p, s, i0, i1, out, sums, sum);
+    if (as_it_is) return {reinterpret_cast<const char*>(p.a + i0 * p.a_rs), p.a_rs};
+    pack_rows(p, s, i0, i1, out);
     return {out, s.a_rs};
   }
   // Packs columns of `b` that were not packed before.

@@ -61,15 +61,12 @@ struct Product {
   i32 zero_a(isize i) const { return !za ? 0 : a_signed ? int8_t(za[i * za_s]) : za[i * za_s]; }
   // What packing adds to a, so that its bytes have the sign that the machine multiplies.
   i32 shift_a(Quads kind) const { return kind == Quads::SIGNED ? (a_signed ? 0 : -128) : a_signed ? 128 : 0; }
-  // Panels hold b as int8: an unsigned b less 128, and its zero point likewise.
+  // Panels hold b as int8: an unsigned b less 128, and its zero point likewise; where all are 0, there is nothing to take off.
   i32 zero_b(isize j) const { return (!zb ? 0 : b_signed ? int8_t(zb[j * zb_s]) : zb[j * zb_s]) - (b_signed ? 0 : 128); }
-  bool zeros_b() const { return zb || !b_signed; }
-  // Zero points of b that are all 0, as weights have them, are none.
-  void drop_zeros() {
-    if (!zb || !b_signed) return;
-    for (isize j = 0; j < (zb_s ? n : 1); j++)
-      if (zb[j * zb_s]) return;
-    zb = nullptr;
+  bool zeros_b() const {
+    for (isize j = 0; j < (zb_s ? n : least(n, 1)); j++)
+      if (zero_b(j)) return true;
+    return false;
   }
 };
 
