@@ -18,6 +18,7 @@ from ..ir import Graph, Node
 from .attention import fuse_attention
 from .bands import pack_products
 from .byte_chains import read_bytes
+from .byte_moves import move_bytes
 from .bytes import combine_bytes
 from .channels_last import channels_last
 from .concat import write_through
@@ -71,6 +72,7 @@ PIPELINE: list[Pass] = [
     multiply_bytes,
     remove_dead_code,
     fuse_maps,  # of dequantised bytes that products no longer read
+    move_bytes,
     read_bytes,
     remove_dead_code,
     merge_equals,

@@ -30,8 +30,18 @@ class Bytes:
         m = self.m
         scale = power(m, low, high)
         point = np.array(m.integer(0, 255) - (128 if self.dtype == INT8 else 0), self.dtype)
-        given = [m.const(scale), m.const(point)]
-        return m.node("DequantizeLinear", m.node("QuantizeLinear", x, *given), *given), scale
+        self.last = [m.const(scale), m.const(point)]
+        return self.again(x), scale
+
+    def again(self, x: str) -> str:
+        """By the scale and the zero point of the last time."""
+        return self.m.node("DequantizeLinear", self.m.node("QuantizeLinear", x, *self.last), *self.last)
+
+    def pooled(self, x: str) -> str:
+        m = self.m
+        side, pads = m.choice(((2, [1, 1, 0, 0]), (2, [0, 0, 0, 0]), (3, [1, 1, 1, 1])))
+        how = {"strides": m.choice((None, [2, 2], [1, 2])), "dilations": m.choice((None, None, [2, 1])), "ceil_mode": m.choice((0, 0, 1))}
+        return m.node("MaxPool", x, kernel_shape=[side, side], pads=pads, **how)
 
     def convolved(self, x: str, scale: Array, channels: int) -> tuple[str, int]:
         """Of all kinds: dense, depthwise and grouped, with weights by tensor or by channel, biases and activations."""
@@ -72,7 +82,7 @@ def quantised_networks(m: Sketch) -> None:
     for _ in range(m.integer(1, 3)):
         y, channels = b.convolved(x, scale, channels)
         y, scale = b.quantised(y)
-        kind = m.choice(("none", "none", "add", "mul", "concat", "pool", "shape", "sum"))
+        kind = m.choice(("none", "none", "add", "mul", "concat", "pool", "skip", "shape", "sum"))
         if kind in ("add", "mul"):
             other, _ = b.quantised(m.node("Relu", y))
             y, scale = b.quantised(m.node("Add" if kind == "add" else "Mul", y, other))
@@ -81,7 +91,18 @@ def quantised_networks(m: Sketch) -> None:
             y, scale = b.quantised(m.node("Concat", y, other, axis=1))
             channels *= 2
         elif kind == "pool":
-            y, scale = b.quantised(m.node("MaxPool", y, kernel_shape=[2, 2], pads=[1, 1, 0, 0]))
+            largest = b.pooled(y)
+            if m.chance(0.3):
+                m.result(y)
+            if m.chance(0.5):
+                y = b.again(largest)
+            else:
+                y, scale = b.quantised(largest)
+        elif kind == "skip":
+            largest = m.node("MaxPool", y, kernel_shape=[3, 3], pads=[1, 1, 1, 1])
+            other = b.again(largest) if m.chance(0.5) else b.quantised(largest)[0]
+            y, scale = b.quantised(m.node("Concat", *((y, other) if m.chance(0.5) else (other, y)), axis=1))
+            channels *= 2
         elif kind == "sum":
             m.result(m.node("ReduceMax", y, keepdims=0))
         elif kind == "shape":
