@@ -11,6 +11,7 @@ from player_site import DIST, HELPERS
 from playwright.sync_api import Page
 
 import pyonnx_wasm
+from pyonnx_wasm.passes import pack
 from pyonnx_wasm.server import Server
 
 pytestmark = pytest.mark.browser
@@ -88,3 +89,11 @@ def test_sums_as_large_as_can_be(player_page: Page, tmp_path: Path, type_: str) 
             x = zero + many * np.outer(sides[2], sides[0] * of)
             cases.append((few * np.outer(sides[0], sides[1]).astype(np.int8), [x.astype(type_)]))
     multiply(player_page, tmp_path, type_, 1, cases)
+
+
+def test_programs_without_room_for_measures(player_page: Page, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Programs that were made before there was any: panels are measured in every run."""
+    monkeypatch.setattr(pack, "packed_size", lambda k, n, taps: (-(-k // 4) * 4 * -(-n // 16) * 16, -(-n // 16) * 16))
+    rng = np.random.default_rng(3)
+    cases = [(weights(576, 43, share), [rng.integers(0, 256, (29, 576)).astype(np.uint8)]) for share in SHARES]
+    multiply(player_page, tmp_path, "uint8", 1, cases)
