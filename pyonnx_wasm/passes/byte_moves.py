@@ -27,9 +27,11 @@ def _pool(rewriter: Rewriter, node: Node) -> None:
     x, dequantise = node.ins["x"], node.ins["x"].producer
     if node.params["op"] != "max" or "indices" in node.outs or dequantise is None or dequantise.kernel is not MAP or not x.whole:
         return
-    (first, *others) = dequantise.ins["x"]
-    alone = not others and first.dtype in BYTES and first.whole and first.shape == x.shape == dequantise.out.shape
-    if not alone or not _rising(expression.of(dequantise)) or not _inside(node):
+    if len(dequantise.ins["x"]) != 1:
+        return
+    first = dequantise.ins["x"][0]
+    alike = first.dtype in BYTES and first.whole and first.shape == x.shape == dequantise.out.shape
+    if not alike or not _rising(expression.of(dequantise)) or not _inside(node):
         return
     pool = Node(POOL, {"x": first}, node.params, node.origin)
     y, quantise = node.out, rewriter.only_reader(node.out)
@@ -71,7 +73,7 @@ def _restores(dequantise: Node, quantise: Node) -> bool:
     if names not in (["in", "cast", "cast", "const", "mul"], ["in", "cast", "const", "sub", "cast", "const", "mul"]):
         return False
     less, scale = real.args[0].args[0], real.args[1]
-    if scale.number is None or not moderate(scale.number):
+    if scale.number is None or not moderate(scale.number) or not less.dtype.is_int:
         return False
 
     def number(value: float) -> Expression:

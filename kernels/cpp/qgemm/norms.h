@@ -1,9 +1,6 @@
 // How large the numbers are that products of bytes add up (runs.h): of panels of weights, and of rows.
 #pragma once
 #include "qgemm/product.h"
-#if defined(__wasm_relaxed_simd__)
-#include <wasm_simd128.h>
-#endif
 
 namespace qgemm {
 

@@ -37,3 +37,25 @@ def elements(m: Sketch) -> None:
     if m.chance(0.4):
         x = m.node("Cast", x, to=code_of(m.choice(INTEGERS)))
     m.result(m.node("Cast", x, to=code_of(m.choice(TARGETS))))
+
+
+@bait
+def generated_numbers(m: Sketch) -> None:
+    """What is made of no tensor but its size goes into pools, concatenations and sums, and is quantised, or not."""
+    m.opset = max(m.opset, 13)
+    x = m.input(m.array(np.dtype(np.float32), (m.size(2, 4), m.size(2, 5)), "plain"))
+    ends = [m.const(np.asarray(n, np.int64)) for n in (m.integer(-3, 0), 1)]
+    y = m.node("Cast", m.node("Range", ends[0], m.node("Size", x), ends[1]), to=code_of(np.dtype(np.float32)))
+    y = m.node("Reshape", y, m.const(np.asarray([1, 1, -1])))
+    pair = [m.const(np.asarray(0.5, np.float32)), m.const(np.asarray(m.integer(0, 9), np.uint8))]
+    for _ in range(m.integer(1, 3)):
+        kind = m.choice(("pool", "concat", "quantised", "sum"))
+        if kind == "pool":
+            y = m.node("MaxPool", y, kernel_shape=[2])
+        elif kind == "concat":
+            y = m.node("Concat", y, y, axis=m.choice((0, 1, 2)))
+        elif kind == "quantised":
+            y = m.node("DequantizeLinear", m.node("QuantizeLinear", y, *pair), *pair)
+        else:
+            m.result(m.node("ReduceSum", y, keepdims=0))
+    m.result(y)
