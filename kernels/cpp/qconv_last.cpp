@@ -3,6 +3,7 @@
 #include "params.h"
 #include "qgemm.h"
 #include "qgemm/taps.h"
+#include "qgemm/winograd.h"
 #include "window.h"
 
 namespace {
@@ -133,6 +134,13 @@ struct Gathered : qgemm::Operands {
 
 bool gathers(const QconvLastParams& p, const Windows& s) { return p.group == 1 && !s.pointwise(); }
 
+// What Winograd's convolution is of; nothing to do for any other.
+qgemm::winograd::Shape winograd_of(const QconvLastParams& p, const Windows& s) {
+  for (int d = 1; d < 3; d++)
+    if (s.kernel[d] != 3 || s.stride[d] != 1 || s.dilation[d] != 1) return {};
+  return {proven(p.n), s.c, s.m, s.in[1], s.in[2], s.out[1], s.out[2], s.pad[1], s.pad[2]};
+}
+
 isize blank_bytes(isize c) { return round_up(c, 64) + 64; }
 
 PWX_SMALL Size scratch(const Call& call, int threads) {
@@ -141,7 +149,9 @@ PWX_SMALL Size scratch(const Call& call, int threads) {
   if (!p.n || !p.m || !s.pixels) return 0;
   if (p.group != 1) return qgemm::whole_columns(p.m) * 12 + blank_bytes(proven(p.m));
   const isize depth = s.c * s.taps;
-  return qgemm::scratch_bytes(proven(p.n) * s.pixels, depth, threads) + Size(gathers(p, s) ? round_up(depth, 64) : 0) * threads;
+  const Size direct = qgemm::scratch_bytes(proven(p.n) * s.pixels, depth, threads) + Size(gathers(p, s) ? round_up(depth, 64) : 0) * threads;
+  const qgemm::winograd::Shape w = winograd_of(p, s);
+  return qgemm::winograd::worthwhile(w) ? std::max(direct.value(), qgemm::winograd::scratch_bytes(w, threads).value()) : direct;
 }
 
 // Output pixels one by one: all their channels, 16 at a time.
@@ -227,6 +237,8 @@ void run(Call& call) {
   if (!p.n || !p.m || !s.pixels) return;
   const qgemm::Product q = product(args, s);
   if (p.group != 1) return run_depthwise(call, s, q, qgemm::Taps(s.taps, q.n, args.b.w, args.b.sums));
+  const qgemm::winograd::Shape w = winograd_of(p, s);
+  if (qgemm::winograd::worthwhile(w) && qgemm::winograd::exact(q)) return qgemm::winograd::run(call, q, w);
   if (gathers(p, s)) qgemm::run(call, 1, round_up(q.k, 64), Gathered(q, s));
   else qgemm::run(call, 1, 0, qgemm::Operands(q));
 }

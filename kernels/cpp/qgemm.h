@@ -41,11 +41,10 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
   uint16_t* wide = reinterpret_cast<uint16_t*>(more);
   char* ones = scratch + s.rows * s.a_rs;
   if (by_quads && !p.packed) __builtin_memset(ones, 1, size_t(s.depth));
-  const Coder coder(p);
+  Finisher finisher(p, started || !by_quads ? Quads::NONE : s.kind);
   const i32 zero = started ? p.zero_a(0) + p.shift_a(s.kind) : 0;
   alignas(64) i32 sums[ROWS * NR], start[NR], zeros[NR];
-  alignas(64) float scale[NR], bias[NR];
-  const bool with_zeros = p.zeros_b(), complete = started || !by_quads, coded = complete && coder.fits, columnwise = complete && by_columns(p);
+  const bool with_zeros = p.zeros_b();
   for (isize block = i0; block < i1; block += s.rows) {
     const isize end = least(block + s.rows, i1);
     const Rows packed = operands.rows(p, s, block, end, scratch, memory);
@@ -99,7 +98,7 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
         t.start = start;
       }
       for (isize c = 0; with_zeros && c < width; c++) zeros[c] = c < n ? p.zero_b(j + c) : 0;
-      if (coded || columnwise) coder.columns(p, j, n, scale, bias);
+      finisher.columns(j, n);
       t.out = sums;
       for (isize i = block; i < end;) {
         t.a = rows.at + (i - block) * rows.step, t.a_norms = norms + (i - block) / ROWS * norms_count(t.steps);
@@ -108,17 +107,7 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
                             : vectors == 2 ? tile_rows<2>(t, kind, end - i)
                                            : tile_rows<1>(t, kind, end - i);
         if (with_zeros) take_zeros(sums, count, width, row_sums + (i - block), zeros);
-        if (coded) {
-          uint8_t* y = static_cast<uint8_t*>(p.y) + i * p.y_rs + j;
-          vectors == 3   ? coder.rows<3>(sums, count, scale, bias, n, y, p.y_rs)
-          : vectors == 2 ? coder.rows<2>(sums, count, scale, bias, n, y, p.y_rs)
-                         : coder.rows<1>(sums, count, scale, bias, n, y, p.y_rs);
-        } else if (columnwise && n == NR) {
-          finish_columns(p, i, j, count, sums, scale, bias);
-        } else {
-          for (isize r = 0; r < count; r++)
-            finish(p, i + r, j, n, sums + r * width, started ? Quads::NONE : s.kind, columns);
-        }
+        finisher.rows(i, j, n, count, sums, columns);
         i += count;
       }
     }

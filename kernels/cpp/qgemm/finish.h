@@ -195,4 +195,38 @@ inline void finish(const Product& p, isize i, isize j, isize n, const i32* sum, 
   for (isize c = 0; c < n; c += W) store_part(reinterpret_cast<float*>(y + c), as_f(exact(c)), least(W, n - c));
 }
 
+// The way that sums of a panel's columns are finished: as bytes or float32 a few rows at a time where one scale and one bias hold for a
+// column. `kind`: of the products, whose zero points of a are still to be taken off; NONE: they are not.
+class Finisher {
+  const Product& p;
+  const Coder coder;
+  const Quads kind;
+  const bool coded, columnwise;
+  alignas(64) float scale[NR], bias[NR];
+
+ public:
+  Finisher(const Product& p, Quads kind)
+      : p(p), coder(p), kind(kind), coded(kind == Quads::NONE && coder.fits), columnwise(kind == Quads::NONE && by_columns(p)) {}
+
+  // The columns [j, j + n) of the rows that follow.
+  void columns(isize j, isize n) {
+    if (coded || columnwise) coder.columns(p, j, n, scale, bias);
+  }
+
+  // `count` rows from i, whose sums lie as many whole vectors apart as n columns take; `column_sums`: of b.
+  void rows(isize i, isize j, isize n, isize count, const i32* sums, const i32* column_sums) const {
+    const isize width = round_up(n, W);
+    if (coded) {
+      uint8_t* y = static_cast<uint8_t*>(p.y) + i * p.y_rs + j;
+      width == 3 * W   ? coder.rows<3>(sums, count, scale, bias, n, y, p.y_rs)
+      : width == 2 * W ? coder.rows<2>(sums, count, scale, bias, n, y, p.y_rs)
+                       : coder.rows<1>(sums, count, scale, bias, n, y, p.y_rs);
+    } else if (columnwise && n == NR) {
+      finish_columns(p, i, j, count, sums, scale, bias);
+    } else {
+      for (isize r = 0; r < count; r++) finish(p, i + r, j, n, sums + r * width, kind, column_sums);
+    }
+  }
+};
+
 }  // namespace qgemm

@@ -37,28 +37,27 @@ constexpr int NV = 3, ROWS = 3;
 constexpr int NR = NV * W;  // columns of a panel
 inline isize panel_columns(isize left) { return gemm::panel_columns<NV>(left); }
 
-// Two rows of b, W columns, side by side as int16; a step that adds a[0] * b[0][j] + a[1] * b[1][j], the pair of `a` given as one word;
-// and one of which each column has a pair of its own.
+// Two rows of b, W columns, side by side as int16; one pair for all columns; the sums of two products; a step that adds these, modulo 2^32.
 #if defined(__wasm__)
 using Pairs = v128_t;
 inline Pairs widen(const int8_t* b) { return wasm_i16x8_load8x8(b); }
-inline VI dot(VI acc, i32 a, Pairs b) { return acc + (VI)wasm_i32x4_dot_i16x8(wasm_i32x4_splat(a), b); }
-inline VI dot(VI acc, Pairs a, Pairs b) { return acc + (VI)wasm_i32x4_dot_i16x8(a, b); }
+inline Pairs pair(i32 a) { return wasm_i32x4_splat(a); }
+inline VI multiply(Pairs a, Pairs b) { return (VI)wasm_i32x4_dot_i16x8(a, b); }
 #elif defined(__AVX512F__)
 using Pairs = __m512i;
 inline Pairs widen(const int8_t* b) { return _mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i*)b)); }
-inline VI dot(VI acc, i32 a, Pairs b) { return acc + (VI)_mm512_madd_epi16(_mm512_set1_epi32(a), b); }
-inline VI dot(VI acc, Pairs a, Pairs b) { return acc + (VI)_mm512_madd_epi16(a, b); }
+inline Pairs pair(i32 a) { return _mm512_set1_epi32(a); }
+inline VI multiply(Pairs a, Pairs b) { return (VI)_mm512_madd_epi16(a, b); }
 #elif defined(__AVX2__)
 using Pairs = __m256i;
 inline Pairs widen(const int8_t* b) { return _mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i*)b)); }
-inline VI dot(VI acc, i32 a, Pairs b) { return acc + (VI)_mm256_madd_epi16(_mm256_set1_epi32(a), b); }
-inline VI dot(VI acc, Pairs a, Pairs b) { return acc + (VI)_mm256_madd_epi16(a, b); }
+inline Pairs pair(i32 a) { return _mm256_set1_epi32(a); }
+inline VI multiply(Pairs a, Pairs b) { return (VI)_mm256_madd_epi16(a, b); }
 #elif defined(__x86_64__)
 using Pairs = __m128i;
 inline Pairs widen(const int8_t* b) { return _mm_cvtepi8_epi16(_mm_loadl_epi64((const __m128i*)b)); }
-inline VI dot(VI acc, i32 a, Pairs b) { return acc + (VI)_mm_madd_epi16(_mm_set1_epi32(a), b); }
-inline VI dot(VI acc, Pairs a, Pairs b) { return acc + (VI)_mm_madd_epi16(a, b); }
+inline Pairs pair(i32 a) { return _mm_set1_epi32(a); }
+inline VI multiply(Pairs a, Pairs b) { return (VI)_mm_madd_epi16(a, b); }
 #else
 typedef int16_t Pairs __attribute__((ext_vector_type(2 * W)));
 typedef int8_t PairBytes __attribute__((ext_vector_type(2 * W)));
@@ -67,14 +66,20 @@ inline Pairs widen(const int8_t* b) {
   __builtin_memcpy(&v, b, sizeof v);
   return __builtin_convertvector(v, Pairs);
 }
-inline VI dot(VI acc, i32 a, Pairs b) {
-  return acc + splat_i(int16_t(a)) * __builtin_convertvector(b.even, VI) + splat_i(a >> 16) * __builtin_convertvector(b.odd, VI);
-}
-inline VI dot(VI acc, Pairs a, Pairs b) {
-  return acc + __builtin_convertvector(a.even, VI) * __builtin_convertvector(b.even, VI) +
+inline Pairs pair(i32 a) { return __builtin_bit_cast(Pairs, splat_i(a)); }
+inline VI multiply(Pairs a, Pairs b) {
+  return __builtin_convertvector(a.even, VI) * __builtin_convertvector(b.even, VI) +
          __builtin_convertvector(a.odd, VI) * __builtin_convertvector(b.odd, VI);
 }
 #endif
+inline Pairs widen(const int16_t* b) {
+  Pairs v;
+  __builtin_memcpy(&v, b, sizeof v);
+  return v;
+}
+typedef uint32_t VU __attribute__((ext_vector_type(W)));
+inline VI dot(VI acc, Pairs a, Pairs b) { return (VI)((VU)acc + (VU)multiply(a, b)); }
+inline VI dot(VI acc, i32 a, Pairs b) { return dot(acc, pair(a), b); }
 
 struct Tile {
   const char* a;  // packed rows, a_rs bytes apart
@@ -94,11 +99,12 @@ struct Tile {
   i32 center;  // what is taken off the rows before their norms
 };
 
-template <int M, int V> [[gnu::noinline]] void tile_pairs(const Tile& t) {
+// Of rows of int16 by panels of bytes or int16.
+template <int M, int V, class B = int8_t> [[gnu::noinline]] void tile_pairs(const Tile& t) {
   VI acc[M][V];
   for (int i = 0; i < M; i++)
     for (int v = 0; v < V; v++) acc[i][v] = t.start ? load_i(t.start + v * W) : splat_i(0);
-  const int8_t* b = t.b;
+  const B* b = reinterpret_cast<const B*>(t.b);
   const char* a[M];
   for (int i = 0; i < M; i++) a[i] = t.a + i * t.a_rs;
   auto step = [&](int u) {

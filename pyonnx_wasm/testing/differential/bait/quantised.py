@@ -156,3 +156,33 @@ def integer_products(m: Sketch) -> None:
     if m.chance(0.3):
         y = m.node("Add", y, m.input(m.array(FLOAT, (rows, columns), "plain")))
     m.result(y)
+
+
+@bait
+def integer_windows(m: Sketch) -> None:
+    """QLinearConv of 3 x 3 windows of many channels, whose images and weights may be at the ends of their range; once or twice."""
+    m.special = False
+    c, dtype = m.choice((4, 8, 12, 16, 20, 32, 36, 64, 128, 228, 232, 260)), m.choice((UINT8, INT8))
+    low, size = -128 if dtype == INT8 else 0, (m.choice((1, 1, 2)), m.integer(1, 14), m.integer(1, 14))
+    shape = (size[0], c, *size[1:])
+    kind = m.choice(("ends", "all", "any"))
+    if kind == "any":
+        codes = m.whole_numbers(low, low + 255, shape, dtype)
+    else:
+        codes = (np.zeros(shape) + 255 * m.whole_numbers(0, 2, shape if kind == "ends" else (1, c, 1, 1)) + low).astype(dtype)
+    y, zero = m.input(codes), m.const(np.array(m.integer(low, low + 255), dtype))
+    scale, least = m.const(np.float32(0.5)), m.choice(((1, 1, 2, 2), (0, 0, 2, 2), (2, 1, 1, 0)))
+    for _ in range(m.integer(1, 2)):
+        made = m.choice((1, 4, 7, 12, 13, 29, c))
+        most = m.choice((3, 40, 127))
+        w = m.whole_numbers(-most, most + 1, (made, c, 3, 3), np.int64, True)
+        far = m.whole_numbers(0, m.choice((1, 2, 60, 1000)), w.shape if m.chance(0.5) else (made, c, 1, 1), np.int64, True) == 0
+        w = np.where(far, np.where(w < 0, -128, 127), w).astype(np.int8)
+        wide: tuple[int, ...] = m.choice(((), (made,)))
+        given = [m.const(w), m.const(power(m, -9, -6, wide)), m.const(np.zeros(wide, np.int8))]
+        result = [m.const(power(m, -3, 7)), m.const(np.array(m.integer(low, low + 255), dtype))]
+        bias = [m.const(m.whole_numbers(-(2**20), 2**20, (made,), np.int32, True))] if m.chance(0.4) else []
+        pads = [m.choice((1, 1, 2, n)) for n in least] if m.chance(0.7) else [1] * 4
+        y = m.node("QLinearConv", y, scale, zero, *given, *result, *bias, pads=pads)
+        c, (scale, zero) = made, result
+    m.result(y if m.chance(0.7) else m.node("DequantizeLinear", y, scale, zero))
