@@ -50,7 +50,8 @@ def test_sums_as_large_as_can_be(player_page: Page, tmp_path: Path, simd: str, t
     ):
         for zero in (0, 128, 255):
             w = weights(rng, c, sign, total)
-            text = f'<ir_version: 9, opset_import: ["" : 17]> g (uint8[1, {c}, {HEIGHT}, {WIDTH}] x) => (uint8[1, {MADE}, {HEIGHT}, {WIDTH}] y)'
+            sides = f"(uint8[1, {c}, {HEIGHT}, {WIDTH}] x) => (uint8[1, {MADE}, {HEIGHT}, {WIDTH}] y)"
+            text = f'<ir_version: 9, opset_import: ["" : 17]> g {sides}'
             made = onnx.parser.parse_model(f"{text} {{ y = QLinearConv <pads = [1, 1, 1, 1]> (x, one, zero, w, one, none, step, middle) }}")
             constants = {
                 "one": np.float32(1),
