@@ -77,11 +77,18 @@ void run(Call& call) {
       const isize width = gemm::round_up(count, W);
       uint8_t* panel = panels + j * s.depth;
       qgemm::pack_panel(w + j * column_step, row_step, column_step, k, count, width, s.unit, is_signed ? 0 : 0x80, panel);
+      uint32_t absolute[qgemm::NR]{}, most = 0;
       for (isize step = 0; step < s.depth / s.unit; step++)
         for (isize c = 0; c < width; c++)
-          for (isize u = 0; u < s.unit; u++) sums[j + c] += int8_t(*panel++);
-      if (packed.measures && s.kind == qgemm::Quads::SATURATING)
-        qgemm::measure(packed.packed + j * s.depth, width / W, s.depth / s.unit, const_cast<float*>(qgemm::measures_at(packed, j)));
+          for (isize u = 0; u < s.unit; u++, panel++) {
+            const i32 v = int8_t(*panel);
+            sums[j + c] += v, absolute[c] += uint32_t(v < 0 ? -v : v);
+          }
+      if (!packed.measures) continue;
+      float* measure = const_cast<float*>(qgemm::measures_at(packed, j));
+      if (s.kind == qgemm::Quads::SATURATING) qgemm::measure(packed.packed + j * s.depth, width / W, s.depth / s.unit, measure);
+      for (isize c = 0; c < width; c++) most = std::max(most, absolute[c]);
+      qgemm::absolute(measure, k) = float(most);
     }
   });
 }

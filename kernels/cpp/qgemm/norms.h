@@ -5,6 +5,8 @@
 namespace qgemm {
 
 inline const float* measures_at(const Product& p, isize column) { return p.measures + panel_at(column) * measure_count(round_up(p.k, 4) / 4); }
+inline float& absolute(float* measure, isize k) { return measure[3 * norms_row(round_up(k, 4) / 4) + 1]; }
+inline float absolute(const float* measure, isize k) { return measure[3 * norms_row(round_up(k, 4) / 4) + 1]; }
 // Of a segment: which of its steps saturate.
 inline i32* saturating(float* measure, isize steps) { return reinterpret_cast<i32*>(measure) + norms_count(steps); }
 inline const i32* saturating(const float* measure, isize steps) { return reinterpret_cast<const i32*>(measure) + norms_count(steps); }

@@ -18,7 +18,8 @@ constexpr isize SEGMENT = 16, WINDOW = 4;
 inline isize windows(isize steps) { return (steps + WINDOW - 1) / WINDOW; }
 inline isize segments(isize steps) { return (steps + SEGMENT - 1) / SEGMENT; }
 // Sums of squares of what one lane adds up, by segment: of the whole, the largest of its halves and the largest of its windows; three
-// rows of as many floats, of which those past the last segment are 0. Then the mean of the first.
+// rows of as many floats, of which those past the last segment are 0. Then the mean of the first, and of a panel what the absolute numbers
+// of a column add up to at most.
 constexpr isize SUMMARY = 4;
 inline isize norms_row(isize steps) { return round_up(segments(steps), 4); }
 inline isize norms_count(isize steps) { return 3 * norms_row(steps) + SUMMARY; }

@@ -99,21 +99,23 @@ struct Tile {
   i32 center;  // what is taken off the rows before their norms
 };
 
-// Of rows of int16 by panels of bytes or int16.
-template <int M, int V, class B = int8_t> [[gnu::noinline]] void tile_pairs(const Tile& t) {
+// Rows of int16 by panels of bytes or int16; `add` is a step of a pair of two rows.
+template <int M, int V, class B> [[gnu::always_inline]] inline void add_pairs(const Tile& t, auto add) {
   VI acc[M][V];
   for (int i = 0; i < M; i++)
     for (int v = 0; v < V; v++) acc[i][v] = t.start ? load_i(t.start + v * W) : splat_i(0);
   const B* b = reinterpret_cast<const B*>(t.b);
   const char* a[M];
   for (int i = 0; i < M; i++) a[i] = t.a + i * t.a_rs;
-  auto step = [&](int u) {
+  auto step = [&](int u) __attribute__((always_inline)) {
     Pairs bv[V];
     for (int v = 0; v < V; v++) bv[v] = widen(b + (u * V + v) * W * 2);
+#pragma unroll
     for (int i = 0; i < M; i++) {
       i32 pair;
       __builtin_memcpy(&pair, a[i] + 4 * u, 4);
-      for (int v = 0; v < V; v++) acc[i][v] = dot(acc[i][v], pair, bv[v]);
+#pragma unroll
+      for (int v = 0; v < V; v++) acc[i][v] = add(acc[i][v], pair, bv[v]);
       for (int v = 0; v < V; v++) pin(acc[i][v]);  // row by row: more splats at a time would be spilled
     }
   };
@@ -131,6 +133,9 @@ template <int M, int V, class B = int8_t> [[gnu::noinline]] void tile_pairs(cons
   if (k) step(0);
   for (int i = 0; i < M; i++)
     for (int v = 0; v < V; v++) store_i(t.out + (i * V + v) * W, acc[i][v]);
+}
+template <int M, int V, class B = int8_t> [[gnu::noinline]] void tile_pairs(const Tile& t) {
+  add_pairs<M, V, B>(t, [](VI acc, i32 a, Pairs b) __attribute__((always_inline)) { return dot(acc, a, b); });
 }
 
 // Which products of four bytes the machine adds up, a byte of `a` with one of `b`, the latter signed.
@@ -236,6 +241,24 @@ template <int M, int V> [[gnu::noinline]] PWX_QUADS void tile_quads(const Tile& 
 }
 #else
 template <int M, int V> void tile_quads(const Tile&) {}
+#endif
+
+// Rows and panels of int16 where quads() is UNSIGNED: one instruction multiplies and adds, which LLVM would take apart again.
+#if defined(__AVX2__)
+constexpr bool ADDS_PAIRS = true;
+template <int M, int V> [[gnu::noinline]] PWX_QUADS void tile_words(const Tile& t) {
+  add_pairs<M, V, int16_t>(t, [](VI acc, i32 a, Pairs b) __attribute__((always_inline)) {
+#if defined(__AVX512F__)
+    asm("vpdpwssd %2, %1, %0" : "+v"(acc) : "v"(b), "v"(pair(a)));
+#else
+    asm("%{vex%} vpdpwssd %2, %1, %0" : "+x"(acc) : "x"(b), "x"(pair(a)));
+#endif
+    return acc;
+  });
+}
+#else
+constexpr bool ADDS_PAIRS = false;
+template <int M, int V> void tile_words(const Tile&) {}
 #endif
 
 }  // namespace qgemm

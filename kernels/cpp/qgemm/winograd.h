@@ -25,12 +25,13 @@ struct Shape {
 
 // Whether this is less work than adding up all taps, by cycles on vectors of four: of transforms, of the 36 products of a tile, of a byte.
 inline bool worthwhile(const Shape& s) {
-  constexpr double WEIGHT = 14, TILE = 40, PRODUCTS = 3.4, PAIR = 0.18, SATURATING = 0.1;
+  constexpr double WEIGHT = 16, TILE = 40;
   const Quads kind = quads();
-  if ((kind != Quads::NONE && kind != Quads::SATURATING) || s.c < 2 * W || s.c % 4) return false;
+  const bool words = ADDS_PAIRS && kind == Quads::UNSIGNED;
+  if ((kind != Quads::NONE && kind != Quads::SATURATING && !words) || s.c < 2 * W || s.c % 4) return false;
+  const double products = words ? 5 : 3.4, byte = words ? 0.07 : kind == Quads::NONE ? 0.18 : 0.1;
   const double c = double(s.c), m = double(s.m), tiles = double(round_up(s.tiles(), ROWS));
-  return WEIGHT * m * c + TILE * (m + c) * tiles + PRODUCTS * m * c * tiles <
-         (kind == Quads::NONE ? PAIR : SATURATING) * 9 * m * c * double(s.n * s.oh * s.ow);
+  return WEIGHT * m * c + TILE * (m + c) * tiles + products * m * c * tiles < byte * 9 * m * c * double(s.n * s.oh * s.ow);
 }
 
 // An odd number of cache lines: planes a power of two apart would drive each other out of the cache.
@@ -59,9 +60,15 @@ inline Size scratch_bytes(const Shape& s, int threads) {
 // Calls use(pairs, half) for W columns of a step of a packed panel: pairs of its rows side by side, of two or of four of them.
 inline void pairs_of(const int8_t* b, isize unit, auto use) {
   if (unit == 2) return use(__builtin_bit_cast(VS, widen(b)), 0);
+#if defined(__wasm_relaxed_simd__)
+  const v128_t both = in_pairs(wasm_v128_load(b));
+  use((VS)wasm_i16x8_extend_low_i8x16(both), 0);
+  use((VS)wasm_i16x8_extend_high_i8x16(both), 1);
+#else
   VU quads;
   __builtin_memcpy(&quads, b, sizeof quads);
   for (int half = 0; half < 2; half++, quads >>= 16) use(__builtin_bit_cast(VS, (quads & 0xffu) << 8 | (quads & 0xff00u) << 16) >> 8, half);
+#endif
 }
 
 // Whether outputs have at most 26 bits, whatever the image.
@@ -71,6 +78,10 @@ inline void pairs_of(const int8_t* b, isize unit, auto use) {
   const isize unit = layout(1, p.k).unit;
   for (isize j = 0, n; j < p.n; j += n) {
     n = panel_columns(least(p.n, (j / GROUP + 1) * GROUP) - j);
+    if (p.measures) {
+      if (absolute(measures_at(p, j), p.k) > MOST_WEIGHTS) return false;
+      continue;
+    }
     const isize width = round_up(n, W);
     for (isize c = 0; c < width; c += W) {
       VI sum{};
@@ -202,6 +213,11 @@ struct Panel {
   const char* u;
   const i32* start;
 
+  template <int V> static void tile(const Tile& t) {
+    if (ADDS_PAIRS && quads() == Quads::UNSIGNED) tile_words<ROWS, V>(t);
+    else tile_pairs<ROWS, V, int16_t>(t);
+  }
+
   // Of tiles [t0, t0 + n) of a chunk that begins with tile `first`.
   void block(const char* v, isize first, isize t0, isize n, char* points) const {
     Tile t{};
@@ -210,7 +226,7 @@ struct Panel {
       t.a = v + k * r.inputs + t0 * t.a_rs, t.b = reinterpret_cast<const int8_t*>(u + k * r.weights);
       t.out = reinterpret_cast<i32*>(points + k * r.sums);
       for (isize i = 0; i < n; i += ROWS, t.a += ROWS * t.a_rs, t.out += ROWS * width)
-        width == 3 * W ? tile_pairs<ROWS, 3, int16_t>(t) : width == 2 * W ? tile_pairs<ROWS, 2, int16_t>(t) : tile_pairs<ROWS, 1, int16_t>(t);
+        width == 3 * W ? tile<3>(t) : width == 2 * W ? tile<2>(t) : tile<1>(t);
     }
     alignas(64) i32 sums[16 * NR];
     for (isize i = 0; i < n; i++) {
