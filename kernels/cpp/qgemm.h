@@ -44,7 +44,7 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
   Finisher finisher(p, started || !by_quads ? Quads::NONE : s.kind);
   const i32 zero = started ? p.zero_a(0) + p.shift_a(s.kind) : 0;
   alignas(64) i32 sums[ROWS * NR], start[NR], zeros[NR];
-  const bool with_zeros = p.zeros_b();
+  const bool with_zeros = p.zeros_b(), saturates = MAY_SATURATE && s.kind == Quads::SATURATING;
   for (isize block = i0; block < i1; block += s.rows) {
     const isize end = least(block + s.rows, i1);
     const Rows packed = operands.rows(p, s, block, end, scratch, memory);
@@ -60,9 +60,7 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
       const i32* columns = column_sums;
       if (p.packed) columns = p.packed_sums + j, t.b = p.packed + j * s.depth;
       else operands.panel(p, j, n, width, s.unit, b, memory);
-      Rows rows = packed;
-      Quads kind = s.kind;
-      if (MAY_SATURATE && kind == Quads::SATURATING) {
+      if (saturates) {
         const float* measured = p.packed && p.measures ? measures_at(p, j) : nullptr;
         auto arranged = [&]<int V>() { arrange<V>(t.b, t.steps, end - block, p.packed, measured, plan); };
         vectors == 3 ? arranged.template operator()<3>() : vectors == 2 ? arranged.template operator()<2>() : arranged.template operator()<1>();
@@ -71,9 +69,9 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
       if (!p.packed && by_quads) {
         Tile ones_by_b = t;
         ones_by_b.a = ones, ones_by_b.out = column_sums;
-        vectors == 3 ? tile_rows<3>(ones_by_b, kind, 1) : vectors == 2 ? tile_rows<2>(ones_by_b, kind, 1) : tile_rows<1>(ones_by_b, kind, 1);
+        vectors == 3 ? tile_rows<3>(ones_by_b, s.kind, 1) : vectors == 2 ? tile_rows<2>(ones_by_b, s.kind, 1) : tile_rows<1>(ones_by_b, s.kind, 1);
       }
-      if (MAY_SATURATE && kind == Quads::SATURATING) {
+      if (saturates) {
         bool& done = plan.way == Way::SPLIT ? normed : widened;
         if (!done && plan.way == Way::SPLIT) {
           center = middle(packed.at, packed.step, end - block, s.depth);
@@ -81,14 +79,9 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
         } else if (!done) widen_rows(packed, end - block, s.depth, wide);
         done = true;
       }
-      const bool by_runs = MAY_SATURATE && kind == Quads::SATURATING && plan.way == Way::SPLIT;
-      if (plan.way == Way::PAIRS) {
-        rows = {reinterpret_cast<const char*>(wide), s.depth * 2};
-        kind = Quads::NONE, t.b = plan.other, t.steps = s.depth / 2;
-      } else if (plan.way == Way::MIXED) {
-        t.at = plan.at, t.n = plan.n, t.wide_rs = s.depth * 2;
-      }
-      t.a_rs = rows.step;
+      const bool by_runs = saturates && plan.way == Way::SPLIT;
+      t.way = plan.way, t.at = plan.at, t.n = plan.n, t.wide_rs = s.depth * 2;
+      t.a_rs = packed.step;
       t.center = by_runs ? center : 0;
       if (zero || t.center) {
         for (isize c = 0; c < width; c++) {
@@ -101,11 +94,11 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
       finisher.columns(j, n);
       t.out = sums;
       for (isize i = block; i < end;) {
-        t.a = rows.at + (i - block) * rows.step, t.a_norms = norms + (i - block) / ROWS * norms_count(t.steps);
-        if (plan.way == Way::MIXED) t.wide = reinterpret_cast<const char*>(wide + (i - block) * s.depth);
-        const isize count = vectors == 3   ? tile_rows<3>(t, kind, end - i)
-                            : vectors == 2 ? tile_rows<2>(t, kind, end - i)
-                                           : tile_rows<1>(t, kind, end - i);
+        t.a = packed.at + (i - block) * packed.step, t.a_norms = norms + (i - block) / ROWS * norms_count(t.steps);
+        t.wide = reinterpret_cast<const char*>(wide + (i - block) * s.depth);
+        const isize count = vectors == 3   ? tile_rows<3>(t, s.kind, end - i)
+                            : vectors == 2 ? tile_rows<2>(t, s.kind, end - i)
+                                           : tile_rows<1>(t, s.kind, end - i);
         if (with_zeros) take_zeros(sums, count, width, row_sums + (i - block), zeros);
         finisher.rows(i, j, n, count, sums, columns);
         i += count;

@@ -17,7 +17,7 @@ from pyonnx_wasm.server import Server
 pytestmark = pytest.mark.browser
 SHARES = (0.0, 0.02, 0.3, 0.6, 1.0)  # of the steps that have large weights
 SIZES = ((4, 1), (36, 20), (129, 8), (576, 16), (1153, 43))
-ROWS = (1, 3, 4, 29, 200)
+ROWS = (1, 2, 3, 4, 29, 200)
 
 
 def weights(k: int, n: int, share: float) -> np.ndarray:

@@ -3,18 +3,16 @@
 // int16: by Cauchy and Schwarz they do where the product of the norms of a column and of a row does, of whose bytes their mean is taken
 // off. Where whole segments of steps are small enough, as many as are follow one another in such sums; else half a segment does, or a
 // window of four steps, or none: these are widened step by step. Where many steps would be split, those are multiplied as pairs of int16
-// instead, apart from the others; and all of them where there are few rows.
+// instead, apart from the others; and all of them, where they lie, where there are few rows.
 #pragma once
 #include "qgemm/matrices.h"
 #include "qgemm/norms.h"
 
 namespace qgemm {
 
-enum class Way { SPLIT, PAIRS, MIXED };
-
 // How a panel is multiplied, and the memory that it takes.
 struct Arranged {
-  int8_t *memory, *other;  // of the panel; second parts of steps that were split, or steps in pairs: bytes of all of them, or int16 of MIXED
+  int8_t *memory, *other;  // of the panel; second parts of steps that were split, or those of MIXED as int16
   i32 *at, *other_at;      // which steps these are; the former of MIXED, whose panel has no others
   float* measured;         // measure_count(steps), where nobody has measured before
   int16_t* lanes;          // by window: sums of the weights of each lane before it, modulo 2^16
@@ -28,16 +26,6 @@ struct Arranged {
 constexpr bool MAY_SATURATE = true;
 // Rows 0, 1 of a step by columns, then rows 2, 3.
 inline v128_t in_pairs(v128_t b) { return wasm_i16x8_shuffle(b, b, 0, 2, 4, 6, 1, 3, 5, 7); }
-
-template <int V> void arrange_pairs(const int8_t* from, isize steps, Arranged& to) {
-  int8_t* d = to.other;
-  for (isize s = 0; s < steps; s++, d += V * 16)
-    for (int v = 0; v < V; v++, from += 16) {
-      const v128_t both = in_pairs(wasm_v128_load(from));
-      wasm_v128_store64_lane(d + v * 8, both, 0);
-      wasm_v128_store64_lane(d + (V + v) * 8, both, 1);
-    }
-}
 
 template <int V> void arrange_mixed(const int8_t* from, isize steps, Arranged& to) {
   int8_t *d = to.memory, *other = to.other;
@@ -88,8 +76,9 @@ template <int V> void arrange_split(const int8_t* from, isize steps, Arranged& t
 
 template <int V> void arrange(const int8_t* from, isize steps, isize rows, bool may_pair, const float* measured, Arranged& to) {
   to.n = to.n_other = 0;
-  to.way = may_pair && rows <= ROWS ? Way::PAIRS : Way::SPLIT;
-  if (to.way == Way::PAIRS) return arrange_pairs<V>(from, steps, to);
+  to.way = may_pair && rows <= ROWS ? Way::WIDE : Way::SPLIT;
+  to.b = from;
+  if (to.way == Way::WIDE) return;
   to.measure = measured;
   if (!measured) {
     measure(from, V, steps, to.measured);
@@ -216,6 +205,36 @@ template <int M, int V> [[gnu::noinline]] void tile_runs(const Tile& t) {
   }
 }
 
+// Few rows, as int16, by a panel as it lies: two sums for each column, of rows 0, 1 and of rows 2, 3 of a step.
+template <int M, int V> [[gnu::noinline]] void tile_wide(const Tile& t) {
+  if constexpr (M > 2) {
+    Tile rest = t;
+    tile_wide<2, V>(t);
+    rest.wide += 2 * t.wide_rs, rest.out += 2 * V * W;
+    return tile_wide<M - 2, V>(rest);
+  } else {
+    VI acc[M][V][2]{};
+    const int8_t* b = t.b;
+    const char* a = t.wide;
+    for (isize s = 0; s < t.steps; s++, b += V * 16, a += 8) {
+      v128_t rows[M];
+      for (int i = 0; i < M; i++) rows[i] = wasm_v128_load64_splat(a + i * t.wide_rs);
+      for (int v = 0; v < V; v++)
+        for (int half = 0; half < 2; half++) {
+          const v128_t weights = wasm_i16x8_load8x8(b + v * 16 + half * 8);
+          for (int i = 0; i < M; i++) acc[i][v][half] += (VI)wasm_i32x4_dot_i16x8(weights, rows[i]);
+          for (int i = 0; i < M; i++) pin(acc[i][v][half]);
+        }
+    }
+    for (int i = 0; i < M; i++)
+      for (int v = 0; v < V; v++) {
+        const VI low = acc[i][v][0], high = acc[i][v][1];
+        const VI sum = __builtin_shufflevector(low, high, 0, 2, 4, 6) + __builtin_shufflevector(low, high, 1, 3, 5, 7);
+        store_i(t.out + (i * V + v) * W, t.start ? sum + load_i(t.start + v * W) : sum);
+      }
+  }
+}
+
 // Steps without saturation as bytes, the others as pairs of int16.
 template <int M, int V> [[gnu::noinline]] void tile_mixed(const Tile& t) {
   VI acc[M][V];
@@ -264,13 +283,15 @@ constexpr bool MAY_SATURATE = false;
 template <int V> void arrange(const int8_t*, isize, isize, bool, const float*, Arranged&) {}
 template <int M, int V> void tile_runs(const Tile&) {}
 template <int M, int V> void tile_mixed(const Tile&) {}
+template <int M, int V> void tile_wide(const Tile&) {}
 #endif
 
 template <int V> inline isize tile_rows(const Tile& t, Quads kind, isize rows) {
   auto one = [&]<int M>() -> isize {
     if constexpr (M % 2 == 0)
       if (by_matrices() && kind == Quads::SIGNED) return tile_matrices<M, V>(t), M;
-    if (kind == Quads::SATURATING && t.wide) tile_mixed<M, V>(t);
+    if (kind == Quads::SATURATING && t.way == Way::WIDE) tile_wide<M, V>(t);
+    else if (kind == Quads::SATURATING && t.way == Way::MIXED) tile_mixed<M, V>(t);
     else if (kind == Quads::SATURATING) tile_runs<M, V>(t);
     else if (kind != Quads::NONE) tile_quads<M, V>(t);
     else tile_pairs<M, V>(t);

@@ -81,6 +81,9 @@ typedef uint32_t VU __attribute__((ext_vector_type(W)));
 inline VI dot(VI acc, Pairs a, Pairs b) { return (VI)((VU)acc + (VU)multiply(a, b)); }
 inline VI dot(VI acc, i32 a, Pairs b) { return dot(acc, pair(a), b); }
 
+// How products are added up that saturate (runs.h): as bytes, all rows as int16, or those steps alone.
+enum class Way { SPLIT, WIDE, MIXED };
+
 struct Tile {
   const char* a;  // packed rows, a_rs bytes apart
   isize a_rs;
@@ -94,7 +97,8 @@ struct Tile {
   const float *norms, *a_norms;
   const int16_t* lanes;
   isize n, n_other;
-  const char* wide;  // the rows as int16 where steps are mixed, else nullptr
+  Way way;
+  const char* wide;  // the rows as int16
   isize wide_rs;
   i32 center;  // what is taken off the rows before their norms
 };
