@@ -68,7 +68,7 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
       }
       if (!p.packed && by_quads) {
         Tile ones_by_b = t;
-        ones_by_b.a = ones, ones_by_b.out = column_sums;
+        ones_by_b.a = ones, ones_by_b.rows = 1, ones_by_b.out = column_sums;
         vectors == 3 ? tile_rows<3>(ones_by_b, s.kind, 1) : vectors == 2 ? tile_rows<2>(ones_by_b, s.kind, 1) : tile_rows<1>(ones_by_b, s.kind, 1);
       }
       if (saturates) {
@@ -95,7 +95,7 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
       t.out = sums;
       for (isize i = block; i < end;) {
         t.a = packed.at + (i - block) * packed.step, t.a_norms = norms + (i - block) / ROWS * norms_count(t.steps);
-        t.wide = reinterpret_cast<const char*>(wide + (i - block) * s.depth);
+        t.rows = least(ROWS, end - i), t.wide = reinterpret_cast<const char*>(wide + (i - block) * s.depth);
         const isize count = vectors == 3   ? tile_rows<3>(t, s.kind, end - i)
                             : vectors == 2 ? tile_rows<2>(t, s.kind, end - i)
                                            : tile_rows<1>(t, s.kind, end - i);

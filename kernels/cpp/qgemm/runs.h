@@ -46,6 +46,21 @@ template <int V> void arrange_mixed(const int8_t* from, isize steps, Arranged& t
   to.b = to.memory;
 }
 
+// Where no step saturates, the panel is multiplied as it lies.
+template <int V> void keep_panel(const int8_t* from, isize steps, Arranged& to) {
+  const v128_t ones = ones_kept();
+  v128_t lanes[V]{};
+  int16_t* out = to.lanes;
+  to.b = from;
+  for (isize left = steps; left > 0; left -= WINDOW, out += V * 8) {
+    __builtin_memcpy(out, lanes, sizeof lanes);
+    for (isize s = least(WINDOW, left); s > 0; s--)
+      for (int v = 0; v < V; v++, from += 16) lanes[v] = wasm_i16x8_add(lanes[v], dot_pairs(wasm_v128_load(from), ones));
+  }
+  __builtin_memcpy(out, lanes, sizeof lanes);
+  __builtin_memset(to.other_sums, 0, sizeof to.other_sums);
+}
+
 template <int V> void arrange_split(const int8_t* from, isize steps, Arranged& to) {
   const v128_t ones = ones_kept();
   v128_t lanes[V]{}, others[V]{};
@@ -86,8 +101,11 @@ template <int V> void arrange(const int8_t* from, isize steps, isize rows, bool 
   }
   isize many = 0;
   for (isize s = 0; s < segments(steps); s++) many += __builtin_popcount(uint32_t(saturating(to.measure, steps)[s]));
-  if (may_pair && 4 * many > steps) to.way = Way::MIXED;
-  if (to.way == Way::MIXED) arrange_mixed<V>(from, steps, to);
+  constexpr isize FEW = 12;  // rows, of which it is less work to widen weights again and again than to move them
+  if (may_pair && 4 * many > steps) to.way = rows <= FEW ? Way::WIDE : Way::MIXED;
+  if (to.way == Way::WIDE) return;
+  if (!many) keep_panel<V>(from, steps, to);
+  else if (to.way == Way::MIXED) arrange_mixed<V>(from, steps, to);
   else arrange_split<V>(from, steps, to);
 }
 
@@ -156,15 +174,17 @@ template <int M, int V> [[gnu::noinline]] void tile_runs(const Tile& t) {
   };
   for (int i = 0; i < M; i++)
     for (int v = 0; v < V; v++) acc[i][v] = t.start ? load_i(t.start + v * W) : splat_i(0);
+  const char* from[M];
+  for (int i = 0; i < M; i++) from[i] = t.a + t.row(i) * t.a_rs;
   b = t.other;
   for (isize r = 0; r < t.n_other; r++, b += V * 16) {
-    for (int i = 0; i < M; i++) a[i] = t.a + i * t.a_rs + t.other_at[r] * 4;
+    for (int i = 0; i < M; i++) a[i] = from[i] + t.other_at[r] * 4;
     step(0, add_wide);
   }
   for (int i = 0; i < M; i++)
     for (int v = 0; v < V; v++) store_i(t.out + (i * V + v) * W, acc[i][v]);
   b = t.b;
-  for (int i = 0; i < M; i++) a[i] = t.a + i * t.a_rs;
+  for (int i = 0; i < M; i++) a[i] = from[i];
   const v128_t center = wasm_i16x8_splat(int16_t(t.center));
   i32* const out = t.out;
   const int16_t* lanes = t.lanes;
@@ -205,34 +225,42 @@ template <int M, int V> [[gnu::noinline]] void tile_runs(const Tile& t) {
   }
 }
 
-// Few rows, as int16, by a panel as it lies: two sums for each column, of rows 0, 1 and of rows 2, 3 of a step.
+// Rows of int16 by a panel as it lies: of each column, rows 0, 1 and rows 2, 3 of all steps are added up apart; of more than one row, two
+// columns of a vector after the other two, whose sums take all registers.
 template <int M, int V> [[gnu::noinline]] void tile_wide(const Tile& t) {
-  if constexpr (M > 2) {
-    Tile rest = t;
-    tile_wide<2, V>(t);
-    rest.wide += 2 * t.wide_rs, rest.out += 2 * V * W;
-    return tile_wide<M - 2, V>(rest);
-  } else {
-    VI acc[M][V][2]{};
-    const int8_t* b = t.b;
-    const char* a = t.wide;
-    for (isize s = 0; s < t.steps; s++, b += V * 16, a += 8) {
+  constexpr int HALVES = M == 1 ? 2 : 1;
+  VI sums[2][M][V];
+  for (int first = 0; first < 2; first += HALVES) {
+    VI acc[HALVES][M][V]{};
+    const int8_t* b = t.b + first * 8;
+    const char* a[M];
+    for (int i = 0; i < M; i++) a[i] = t.wide + t.row(i) * t.wide_rs;
+    for (isize s = t.steps; s > 0; s--) {
       v128_t rows[M];
-      for (int i = 0; i < M; i++) rows[i] = wasm_v128_load64_splat(a + i * t.wide_rs);
+      for (int i = 0; i < M; i++) rows[i] = wasm_v128_load64_splat(a[i]);
+#pragma unroll
       for (int v = 0; v < V; v++)
-        for (int half = 0; half < 2; half++) {
+#pragma unroll
+        for (int half = 0; half < HALVES; half++) {
           const v128_t weights = wasm_i16x8_load8x8(b + v * 16 + half * 8);
-          for (int i = 0; i < M; i++) acc[i][v][half] += (VI)wasm_i32x4_dot_i16x8(weights, rows[i]);
-          for (int i = 0; i < M; i++) pin(acc[i][v][half]);
+          for (int i = 0; i < M; i++) acc[half][i][v] += (VI)wasm_i32x4_dot_i16x8(weights, rows[i]);
+          for (int i = 0; i < M; i++) pin(acc[half][i][v]);
         }
-    }
-    for (int i = 0; i < M; i++)
-      for (int v = 0; v < V; v++) {
-        const VI low = acc[i][v][0], high = acc[i][v][1];
-        const VI sum = __builtin_shufflevector(low, high, 0, 2, 4, 6) + __builtin_shufflevector(low, high, 1, 3, 5, 7);
-        store_i(t.out + (i * V + v) * W, t.start ? sum + load_i(t.start + v * W) : sum);
+      b += V * 16;
+      pin(b);
+      for (int i = 0; i < M; i++) {
+        a[i] += 8;
+        pin(a[i]);
       }
+    }
+    __builtin_memcpy(sums[first], acc, sizeof acc);
   }
+  for (int i = 0; i < M; i++)
+    for (int v = 0; v < V; v++) {
+      const VI low = sums[0][i][v], high = sums[1][i][v];
+      const VI sum = __builtin_shufflevector(low, high, 0, 2, 4, 6) + __builtin_shufflevector(low, high, 1, 3, 5, 7);
+      store_i(t.out + (i * V + v) * W, t.start ? sum + load_i(t.start + v * W) : sum);
+    }
 }
 
 // Steps without saturation as bytes, the others as pairs of int16.
@@ -252,18 +280,19 @@ template <int M, int V> [[gnu::noinline]] void tile_mixed(const Tile& t) {
     b += steps * V * 16;
     pin(b);
   };
-  auto rows = [](const char* at, isize step, const char* (&a)[M]) {
+  const char *a[M], *bytes[M], *wide[M];
+  for (int i = 0; i < M; i++) bytes[i] = t.a + t.row(i) * t.a_rs, wide[i] = t.wide + t.row(i) * t.wide_rs;
+  auto rows = [&](const char* const (&from)[M], isize at) {
     for (int i = 0; i < M; i++) {
-      a[i] = at + i * step;
+      a[i] = from[i] + at;
       pin(a[i]);
     }
   };
   for (int i = 0; i < M; i++)
     for (int v = 0; v < V; v++) acc[i][v] = t.start ? load_i(t.start + v * W) : splat_i(0);
-  const char* a[M];
   auto pairs = [](VI sum, v128_t b, v128_t a) { return sum + (VI)wasm_i32x4_dot_i16x8(a, b); };
   for (isize s = 0; s < t.n_other; s++) {
-    rows(t.wide + t.other_at[s] * 8, t.wide_rs, a);
+    rows(wide, t.other_at[s] * 8);
     step(b, a, 0, pairs);
     step(b + V * 16, a, 4, pairs);
     on(2);
@@ -271,7 +300,7 @@ template <int M, int V> [[gnu::noinline]] void tile_mixed(const Tile& t) {
   b = t.b;
   auto quads = [](VI sum, v128_t b, v128_t a) { return add_wide(sum, wasm_i16x8_relaxed_dot_i8x16_i7x16(b, a)); };
   for (isize s = 0; s < t.n; s++) {
-    rows(t.a + t.at[s] * 4, t.a_rs, a);
+    rows(bytes, t.at[s] * 4);
     step(b, a, 0, quads);
     on(1);
   }
@@ -286,14 +315,19 @@ template <int M, int V> void tile_mixed(const Tile&) {}
 template <int M, int V> void tile_wide(const Tile&) {}
 #endif
 
+template <int V> inline isize tile_saturating(const Tile& t) {
+  if (t.way == Way::WIDE) t.rows > 1 ? tile_wide<ROWS, V>(t) : tile_wide<1, V>(t);
+  else if (t.way == Way::MIXED) t.rows > 1 ? tile_mixed<ROWS, V>(t) : tile_mixed<1, V>(t);
+  else t.rows > 1 ? tile_runs<ROWS, V>(t) : tile_runs<1, V>(t);
+  return t.rows;
+}
+
 template <int V> inline isize tile_rows(const Tile& t, Quads kind, isize rows) {
+  if (MAY_SATURATE && kind == Quads::SATURATING) return tile_saturating<V>(t);
   auto one = [&]<int M>() -> isize {
     if constexpr (M % 2 == 0)
       if (by_matrices() && kind == Quads::SIGNED) return tile_matrices<M, V>(t), M;
-    if (kind == Quads::SATURATING && t.way == Way::WIDE) tile_wide<M, V>(t);
-    else if (kind == Quads::SATURATING && t.way == Way::MIXED) tile_mixed<M, V>(t);
-    else if (kind == Quads::SATURATING) tile_runs<M, V>(t);
-    else if (kind != Quads::NONE) tile_quads<M, V>(t);
+    if (kind != Quads::NONE) tile_quads<M, V>(t);
     else tile_pairs<M, V>(t);
     return M;
   };

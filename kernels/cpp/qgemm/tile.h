@@ -98,9 +98,12 @@ struct Tile {
   const int16_t* lanes;
   isize n, n_other;
   Way way;
+  isize rows;  // that there are; others may repeat the last
   const char* wide;  // the rows as int16
   isize wide_rs;
   i32 center;  // what is taken off the rows before their norms
+
+  isize row(isize i) const { return i < rows ? i : rows - 1; }
 };
 
 // Rows of int16 by panels of bytes or int16; `add` is a step of a pair of two rows.
