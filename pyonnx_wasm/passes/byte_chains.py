@@ -1,5 +1,5 @@
 """Maps that make bytes read bytes: what is made of one tensor of them, through other maps, is a function of that tensor alone, and what is
-made of several that were dequantised dequantises them itself."""
+made of several that were dequantised, or of views of such, dequantises them itself."""
 
 from __future__ import annotations
 
@@ -69,11 +69,11 @@ def _dequantising(node: Node, chains: dict[Storage, Chain]) -> tuple[expression.
 
     operands, origins = [], [node.origin]
     for x in node.ins["x"]:
-        chain = chains.get(x.storage) if x.dtype not in BYTES and x.whole and x.shape == node.out.shape else None
+        chain = chains.get(x.storage) if x.dtype is x.storage.dtype and x.dtype not in BYTES and x.shape == node.out.shape else None
         if chain is None or any(n.name not in CHEAP for n in expression.nodes(chain.expression)):
             operands.append(leaf(x))
             continue
-        operands.append(_over(chain.expression, leaf(_whole(chain.bytes, node))))
+        operands.append(_over(chain.expression, leaf(Value(chain.bytes.storage, chain.bytes.dtype, x.shape, x.offset, x.strides))))
         origins = chain.origins + origins
     xs = [v for _, v in inputs.values()]
     if len(origins) == 1 or any(v.dtype not in BYTES for v in xs):

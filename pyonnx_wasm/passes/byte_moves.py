@@ -1,12 +1,15 @@
 """What moves or compares numbers does so to the bytes that were dequantised, or that are made of it: a maximum is dequantised behind its
-windows, and parts of a concatenation are quantised before it."""
+windows, what is repeated by a change of size behind that, and parts of a concatenation are quantised before it."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from ..dtypes import DType
 from ..ir import Graph, Node, Storage, Value
 from ..ops.pool import POOL
 from ..ops.quantized import BYTES
+from ..ops.resize import COORDINATES, MODES, RESIZE
 from ..tensor import CONCAT, MAP, expression
 from ..tensor.expression import Expression, Pool
 from .rewrite import Rewriter, derived, joined, moderate
@@ -18,31 +21,39 @@ def move_bytes(graph: Graph) -> None:
     with Rewriter(graph) as rewriter:
         for node in rewriter.nodes():
             if node.kernel is POOL:
-                _pool(rewriter, node)
+                if node.params["op"] == "max" and "indices" not in node.outs and _inside(node):
+                    _of_bytes(rewriter, node, _rising)
+            elif node.kernel is RESIZE:
+                if node.params["mode"] == MODES.index("nearest") and node.params["coord"] != COORDINATES.index("tf_crop_and_resize"):
+                    _of_bytes(rewriter, node, _of_each)
             elif node.kernel is CONCAT:
                 _concat(rewriter, node)
 
 
-def _pool(rewriter: Rewriter, node: Node) -> None:
+def _of_bytes(rewriter: Rewriter, node: Node, may_follow: Callable[[Expression], bool]) -> None:
+    """Has a node that reads dequantised bytes read these; what it gives is dequantised, or already what it would be quantised to."""
     x, dequantise = node.ins["x"], node.ins["x"].producer
-    if node.params["op"] != "max" or "indices" in node.outs or dequantise is None or dequantise.kernel is not MAP or not x.whole:
-        return
-    if len(dequantise.ins["x"]) != 1:
+    if dequantise is None or dequantise.kernel is not MAP or not x.whole or len(dequantise.ins["x"]) != 1:
         return
     first = dequantise.ins["x"][0]
     alike = first.dtype in BYTES and first.whole and first.shape == x.shape == dequantise.out.shape
-    if not alike or not _rising(expression.of(dequantise)) or not _inside(node):
+    if not alike or x.dtype in BYTES or not may_follow(expression.of(dequantise)):
         return
-    pool = Node(POOL, {"x": first}, node.params, node.origin)
+    moved = Node(node.kernel, {**node.ins, "x": first}, node.params, node.origin)
     y, quantise = node.out, rewriter.only_reader(node.out)
     if quantise is not None and _restores(dequantise, quantise):
-        pool.outs["y"] = quantise.out
-        rewriter.replace([node, quantise], [pool])
+        moved.outs["y"] = quantise.out
+        rewriter.replace([node, quantise], [moved])
         return
-    pool.outs["y"] = Value(Storage(first.dtype, y.size, "temp", producer=pool), first.dtype, y.shape)
-    after = Node(MAP, {"x": [pool.outs["y"]]}, dequantise.params, dequantise.origin)
+    moved.outs["y"] = Value(Storage(first.dtype, y.size, "temp", producer=moved), first.dtype, y.shape)
+    after = Node(MAP, {"x": [moved.outs["y"]]}, dequantise.params, dequantise.origin)
     after.outs = dict(node.outs)
-    rewriter.replace([node], [pool, after])
+    rewriter.replace([node], [moved, after])
+
+
+def _of_each(e: Expression) -> bool:
+    """What is made of each byte does not depend on where that lies."""
+    return all(n.name != "index" for n in expression.nodes(e))
 
 
 def _rising(e: Expression) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from ..dtypes import DType
 from ..ir import Node, Storage, Value
 from ..ops.quantized import BYTE_OPERATIONS, BYTES, QBINARY, QLOOKUP
-from ..tensor import MAP, expression
+from ..tensor import COPY, MAP, expression
 from ..tensor.expression import Expression
 from .integers import codes_of, requantised
 
@@ -18,15 +18,21 @@ ENOUGH = 4 * CODES  # elements that are worth a table
 
 def combine_bytes(nodes: Sequence[Node], init: list[Node]) -> list[Node]:
     """The nodes, with others in place of maps over one or two whole tensors of bytes; what makes their tables joins ``init``."""
-    return [_combined(node) or _tabulated(node, init) or node for node in nodes]
+    made: list[Node] = []
+    for node in nodes:
+        one = _combined(node)
+        made += [one] if one else _tabulated(node, init) or [node]
+    return made
 
 
-def _tabulated(node: Node, init: list[Node]) -> Node | None:
-    """A look-up in a table, which the same instructions make of all bytes, where some of them are of floats."""
+def _tabulated(node: Node, init: list[Node]) -> list[Node] | None:
+    """A look-up in a table, which the same instructions make of all bytes, where some of them are of floats; of a view, behind a copy."""
     if node.kernel is not MAP or node.const or len(node.ins["x"]) != 1:
         return None
     (x,), y = node.ins["x"], node.out
-    if any(not v.whole or v.dtype not in BYTES for v in (x, y)) or x.shape != y.shape or (isinstance(y.size, int) and y.size < ENOUGH):
+    if any(v.dtype not in BYTES for v in (x, y)) or x.dtype is not x.storage.dtype or x.shape != y.shape or not y.whole:
+        return None
+    if isinstance(y.size, int) and y.size < ENOUGH:
         return None
     e = expression.of(node)
     instructions = expression.nodes(e)
@@ -39,9 +45,14 @@ def _tabulated(node: Node, init: list[Node]) -> Node | None:
     table = made.outs["y"] = Value(Storage(y.dtype, CODES, "temp", producer=made), y.dtype, (CODES,))
     made.const = True
     init.append(made)
+    nodes = []
+    if not x.whole:
+        copy = Node(COPY, {"x": x}, {}, node.origin)
+        x = copy.outs["y"] = Value(Storage(x.dtype, y.size, "temp", producer=copy), x.dtype, y.shape)
+        nodes.append(copy)
     found = Node(QLOOKUP, {"x": x, "table": table}, {"n": y.size}, node.origin)
     found.outs = node.outs
-    return found
+    return [*nodes, found]
 
 
 def _combined(node: Node) -> Node | None:

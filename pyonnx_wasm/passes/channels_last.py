@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Sequence
 
 from ..dtypes import DType
@@ -145,6 +146,8 @@ class Layouts:
             strides = whole.strides if v.shape == shape else split_strides(whole, v.shape)
             if strides is not None:
                 return Value(v.storage, v.dtype, v.shape, 0, strides)
+        if strided and (part := _part(v, whole)) is not None:
+            return part
         key = v.storage, False
         if key not in self.copies:
             self.copies[key] = self._copied(whole, origin, self.out)
@@ -166,6 +169,20 @@ def _movable(node: Node) -> bool:
     if node.out.rank != 4 or not node.out.whole or node.out.dtype.bits < 8:
         return False
     return node.kernel is CONCAT or not any(name == "index" for name, *_ in node.params["code"])
+
+
+def _part(v: Value, whole: Value) -> Value | None:
+    """A part [n, c, h, w] of what lies in that order, where it lies with its channels side by side; None for views of other kinds."""
+    sizes = [n for n in (*v.shape, *whole.shape, v.offset) if not isinstance(n, int)]
+    if sizes or v.rank != 4 or v.dtype is not whole.dtype or any(n == 0 for n in v.shape):
+        return None
+    steps = [math.prod(whole.shape[axis + 1 :]) for axis in range(4)]
+    begins = [v.offset // step % n for step, n in zip(steps, whole.shape, strict=True)]
+    natural = all(n == 1 or stride == step for n, stride, step in zip(v.shape, v.strides, steps, strict=True))
+    inside = all(begin + n <= size for begin, n, size in zip(begins, v.shape, whole.shape, strict=True))
+    if not natural or not inside:
+        return None
+    return Value(v.storage, v.dtype, v.shape, sum(b * s for b, s in zip(begins, whole.strides, strict=True)), whole.strides)
 
 
 def last(storage: Storage, dtype: DType, shape: Sequence[dims.DimLike]) -> Value:

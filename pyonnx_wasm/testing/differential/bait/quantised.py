@@ -73,7 +73,7 @@ class Bytes:
 
 @bait
 def quantised_networks(m: Sketch) -> None:
-    """One to three convolutions, with sums, products, joins and pools of what they give between them."""
+    """One to three convolutions, with sums, products, joins, pools, parts and repetitions of what they give between them."""
     m.opset = max(m.opset, 13)
     m.special = False
     b = Bytes(m)
@@ -82,7 +82,7 @@ def quantised_networks(m: Sketch) -> None:
     for _ in range(m.integer(1, 3)):
         y, channels = b.convolved(x, scale, channels)
         y, scale = b.quantised(y)
-        kind = m.choice(("none", "none", "add", "mul", "concat", "pool", "skip", "shape", "sum"))
+        kind = m.choice(("none", "none", "add", "mul", "concat", "pool", "skip", "shape", "sum", "split", "part", "resize"))
         if kind in ("add", "mul"):
             other, _ = b.quantised(m.node("Relu", y))
             y, scale = b.quantised(m.node("Add" if kind == "add" else "Mul", y, other))
@@ -105,6 +105,24 @@ def quantised_networks(m: Sketch) -> None:
             channels *= 2
         elif kind == "sum":
             m.result(m.node("ReduceMax", y, keepdims=0))
+        elif kind == "split" and channels > 1:
+            at = m.integer(1, channels - 1)
+            parts = [m.node("Slice", y, *(m.const(np.array([n], np.int64)) for n in (*ends, 1))) for ends in ((0, at), (at, channels))]
+            few = [b.again(part) if m.chance(0.4) else b.quantised(part)[0] for part in parts]
+            both = m.chance(0.5)
+            y, scale = b.quantised(m.node("Concat", few[1], *(few if both else few[:1]), axis=1))
+            channels += channels - at if both else 0
+        elif kind == "part":
+            if m.chance(0.2):
+                m.result(y)
+            ends = [[m.integer(0, 1), m.integer(0, 1)], [m.choice((-1, 99)), m.choice((-1, 99))], [2, 3], [m.choice((1, 1, 2)), 1]]
+            y, scale = b.quantised(m.node("Slice", y, *(m.const(np.array(n, np.int64)) for n in ends)))
+        elif kind == "resize":
+            how = {"coordinate_transformation_mode": m.choice(("asymmetric", "half_pixel")), "nearest_mode": m.choice(("floor", "ceil"))}
+            y = m.node(
+                "Resize", y, "", m.const(np.array([1, 1, *m.choice(((2, 2), (1, 2), (1.5, 0.5)))], np.float32)), mode="nearest", **how
+            )
+            y = b.again(y) if m.chance(0.5) else y
         elif kind == "shape":
             y = m.node("Reshape", y, m.const(np.array([0, 0, 0, -1])))
         x = y
