@@ -82,6 +82,25 @@ def test_integers_are_multiplied_by_what_there_is(cpu: str, has: set[int]) -> No
 
 
 @pytest.mark.parametrize("cpu", ["max", OLD])
+def test_windows_of_bytes(cpu: str) -> None:
+    """Which an old processor transforms before it multiplies, as pairs of int16."""
+    rng = np.random.default_rng(4)
+    x, w = rng.choice([0, 255], (1, 16, 10, 9)).astype(np.uint8), rng.choice([-128, 127, 3], (13, 16, 3, 3)).astype(np.int8)
+    values = [helper.make_tensor_value_info(n, TensorProto.UINT8, [1, c, 10, 9]) for n, c in (("x", 16), ("y", 13))]
+    constants = {"one": np.float32(1), "zero": np.uint8(200), "w": w, "none": np.int8(0), "step": np.float32(8192), "middle": np.uint8(128)}
+    weights = [numpy_helper.from_array(np.asarray(v), k) for k, v in constants.items()]
+    node = helper.make_node("QLinearConv", ["x", "one", "zero", "w", "one", "none", "step", "middle"], ["y"], pads=[1, 1, 1, 1])
+    graph = helper.make_graph([node], "g", values[:1], values[1:], weights)
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10).SerializeToString()
+    with emulated.arm(cpu):
+        [got] = InferenceSession(model, providers=["wasmtime"]).run(None, {"x": x})
+    padded = np.pad(x.astype(np.int64) - 200, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+    sums = np.einsum("nchwij,mcij->nmhw", windows, w.astype(np.int64))
+    np.testing.assert_array_equal(got, np.clip(np.rint(sums / 8192) + 128, 0, 255))
+
+
+@pytest.mark.parametrize("cpu", ["max", OLD])
 @pytest.mark.parametrize("level", [0, 4])
 @pytest.mark.parametrize("rows", [1, 3, 8])
 @pytest.mark.parametrize("bits", [4, 8])
