@@ -30,7 +30,14 @@ def convolved(x: Array, w: Array, zero: int, pads: tuple[int, int, int, int]) ->
 
 
 def check(
-    x: Array, w: Array, zero: int, pads: tuple[int, int, int, int], threads: int = 1, bias: Array | None = None, room: bool = True
+    x: Array,
+    w: Array,
+    zero: int,
+    pads: tuple[int, int, int, int],
+    threads: int = 1,
+    bias: Array | None = None,
+    room: bool = True,
+    wzero: Array | None = None,
 ) -> None:
     n, height, width, c = x.shape
     m = w.shape[3]
@@ -39,11 +46,12 @@ def check(
     if not room:  # as in Programs that were made before there was any for what is known of the weights
         sizes = sizes[0], -(-m // 16) * 16
     k = 9 * c
-    panels, sums = run("qpack", [("int8", (sizes[0],)), ("int32", (sizes[1],))], [w.reshape(k, m), None], threads, k=k, n=m, rs=m, cs=1)
+    panels, sums = run("qpack", [(w.dtype, (sizes[0],)), ("int32", (sizes[1],))], [w.reshape(k, m), None], threads, k=k, n=m, rs=m, cs=1)
     call = {"n": n, "c": c, "m": m, "group": 1, "in": [1, height, width], "kernel": [1, 3, 3], "stride": [1, 1, 1], "dilation": [1, 1, 1]}
-    ins = [x, panels, sums, np.array([zero], x.dtype), None, np.ones(1, np.float32), bias]
+    call["wzero_ms"] = int(wzero is not None and wzero.size > 1)
+    ins = [x, panels, sums, np.array([zero], x.dtype), wzero, np.ones(1, np.float32), bias]
     y = run("qconv_last", [("float32", (n, *out[1:], m))], ins, threads, pad=[0, *pads[:2]], out=out, **call)
-    want = convolved(x, w, zero, pads).astype(np.float32)
+    want = convolved(x, w.astype(np.int64) - (0 if wzero is None else wzero.astype(np.int64)), zero, pads).astype(np.float32)
     np.testing.assert_array_equal(y, want if bias is None else want + bias)
 
 
@@ -83,6 +91,37 @@ def test_sums_as_large_as_can_be(isa: str, dtype: str, sign: int, c: int, room: 
         for zero in (low, low + 128, low + 255):
             for fill in (low, low + 255):
                 check(np.full((1, 9, 10, c), fill, dtype), w.astype(np.int8).reshape(3, 3, c, 14), zero, (1, 1, 1, 1), room=room)
+
+
+@pytest.mark.parametrize("dtype", ["uint8", "int8"])
+@pytest.mark.parametrize("seed", range(6))
+def test_zero_points_of_weights(isa: str, dtype: str, seed: int) -> None:
+    """Of all channels or of each, anywhere in their range; of as many channels as are exact, and of too many."""
+    rng, info = np.random.default_rng(seed), np.iinfo(dtype)
+    c, m = int(rng.choice([16, 32, 64, 112, 116, 256])), int(rng.choice([5, 13, 31]))
+    for most in (30, 255):
+        w = rng.integers(info.min, info.max, (3, 3, c, m), dtype, endpoint=True)
+        w[..., 1], w[..., 2] = info.min, info.max
+        middle = 128 + info.min
+        wzero = rng.integers(max(middle - most, info.min), min(middle + most, info.max) + 1, m if seed % 2 else 1).astype(dtype)
+        x = np.full((1, 9, 8, c), rng.choice([0, 255])) if seed % 3 else rng.integers(0, 256, (1, 9, 8, c))
+        check(x.astype(np.uint8), w, int(rng.integers(0, 256)), (1, 1, 1, 1), 1 + seed % 2, None, seed < 4, wzero)
+
+
+@pytest.mark.parametrize("over", [0, 1])
+def test_sums_as_large_as_zero_points_leave(isa: str, over: int) -> None:
+    c, zero = 120, 5
+    w = np.zeros((9 * c, 14), np.int64)
+    left, taps = divmod(MOST + over - 9 * c * zero, 9 * c)
+    w[:, 3] = -left - (np.arange(9 * c) < taps)  # and zero points take as much away again
+    for fill in (0, 255):
+        check(
+            np.full((1, 9, 10, c), fill, np.uint8),
+            w.astype(np.int8).reshape(3, 3, c, 14),
+            128,
+            (1, 1, 1, 1),
+            wzero=np.array([zero], np.int8),
+        )
 
 
 def test_weights_of_either_end(isa: str) -> None:

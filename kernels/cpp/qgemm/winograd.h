@@ -73,13 +73,14 @@ inline void pairs_of(const int8_t* b, isize unit, auto use) {
 
 // Whether outputs have at most 26 bits, whatever the image.
 [[gnu::noinline]] inline bool exact(const Product& p) {
-  if (p.zeros_b()) return false;
-  if (p.k * 128 <= MOST_WEIGHTS) return true;
-  const isize unit = layout(1, p.k).unit;
+  i32 zero = 0;  // of the weights, the furthest
+  for (isize j = 0; j < (p.zb_s ? p.n : least(p.n, 1)); j++) zero = std::max(zero, p.zero_b(j) < 0 ? -p.zero_b(j) : p.zero_b(j));
+  if (p.k * (128 + zero) <= MOST_WEIGHTS) return true;
+  const isize unit = layout(1, p.k).unit, most = MOST_WEIGHTS - p.k * zero;
   for (isize j = 0, n; j < p.n; j += n) {
     n = panel_columns(least(p.n, (j / GROUP + 1) * GROUP) - j);
     if (p.measures) {
-      if (absolute(measures_at(p, j), p.k) > MOST_WEIGHTS) return false;
+      if (absolute(measures_at(p, j), p.k) > float(most)) return false;
       continue;
     }
     const isize width = round_up(n, W);
@@ -89,7 +90,8 @@ inline void pairs_of(const int8_t* b, isize unit, auto use) {
         pairs_of(p.packed + j * p.k + k * width + c * unit, unit, [&](VS w, int) {
           sum += multiply(__builtin_bit_cast(Pairs, __builtin_elementwise_abs(w)), pair(0x10001));
         });
-      if (any((VI)(sum > splat_i(MOST_WEIGHTS)))) return false;
+      for (int l = 0; l < W; l++)
+        if (sum[l] > most) return false;
     }
   }
   return true;
@@ -105,12 +107,14 @@ inline void weight_points(VS a, VS b, VS c, VS* out, int step) {
   out[5 * step] = c;
 }
 
-// u[point, c / 2, width, 2] of a packed panel of whole vectors, whose rows are [9, c].
-[[gnu::noinline]] inline void weights(const int8_t* panel, isize width, isize unit, isize c, char* u, isize plane) {
+// u[point, c / 2, width, 2] of a packed panel of whole vectors, whose rows are [9, c], less the zero points of its columns.
+[[gnu::noinline]] inline void weights(const int8_t* panel, const i32* zeros, isize width, isize unit, isize c, char* u, isize plane) {
   for (isize k = 0; k < c; k += unit)
     for (isize j = 0; j < width; j += W) {
       VS taps[2][9], rows[18], out[6];
-      for (int t = 0; t < 9; t++) pairs_of(panel + (t * c + k) * width + j * unit, unit, [&](VS w, int half) { taps[half][t] = w; });
+      const VU z = (VU)load_i(zeros + j);
+      const VS zero = __builtin_bit_cast(VS, (z & 0xffffu) | z << 16);
+      for (int t = 0; t < 9; t++) pairs_of(panel + (t * c + k) * width + j * unit, unit, [&](VS w, int half) { taps[half][t] = w - zero; });
       for (int half = 0; 2 * half < unit; half++) {
         const VS* g = taps[half];
         char* to = u + ((k / 2 + half) * width + j) * 4;
@@ -264,9 +268,12 @@ inline void run(Call& call, const Product& p, const Shape& s) {
         if (from >= to) continue;
         const isize width = round_up(n, W);
         finisher.columns(j, n);
-        alignas(64) i32 start[NR];
-        for (isize c = 0; c < width; c++) start[c] = i32(-zero * uint32_t(p.packed_sums[j + c]));
-        weights(p.packed + j * p.k, width, unit, s.c, u, r.weights);
+        alignas(64) i32 start[NR], zeros[NR];
+        for (isize c = 0; c < width; c++) {
+          zeros[c] = c < n ? p.zero_b(j + c) : 0;
+          start[c] = i32(-zero * (uint32_t(p.packed_sums[j + c]) - uint32_t(p.k) * uint32_t(zeros[c])));
+        }
+        weights(p.packed + j * p.k, zeros, width, unit, s.c, u, r.weights);
         const Panel panel{s, r, finisher, j, n, width, u, start};
         for (isize t = from * part; t < least(to * part, count); t += BLOCK) panel.block(v, first, t, least(BLOCK, count - t), points);
       }

@@ -195,9 +195,16 @@ def integer_windows(m: Sketch) -> None:
         most = m.choice((3, 40, 127))
         w = m.whole_numbers(-most, most + 1, (made, c, 3, 3), np.int64, True)
         far = m.whole_numbers(0, m.choice((1, 2, 60, 1000)), w.shape if m.chance(0.5) else (made, c, 1, 1), np.int64, True) == 0
-        w = np.where(far, np.where(w < 0, -128, 127), w).astype(np.int8)
+        w = np.where(far, np.where(w < 0, -128, 127), w)
         wide: tuple[int, ...] = m.choice(((), (made,)))
-        given = [m.const(w), m.const(power(m, -9, -6, wide)), m.const(np.zeros(wide, np.int8))]
+        second, point = np.dtype(INT8), np.zeros(wide, np.int8)
+        if dtype == UINT8 and m.chance(0.6):  # int8 by uint8 has the reference evaluator alone, which rounds ties behind the zero point
+            wide, second = (), np.dtype(UINT8)
+            point = np.array(128 + m.choice((0, 0, m.integer(-20, 20), m.integer(-128, 127))), np.uint8)
+        given = [m.const((w + (0 if second == INT8 else 128)).astype(second)), m.const(power(m, -9, -6, wide)), m.const(point)]
+        if m.chance(0.2):
+            y = m.node("ConvInteger", y, given[0], zero, given[2], pads=[m.choice((0, 1)), 1, m.choice((1, 2)), 1])
+            return m.result(m.node("Mul", m.node("Cast", y, to=1), m.const(power(m, -9, -6))))
         result = [m.const(power(m, -3, 7)), m.const(np.array(m.integer(low, low + 255), dtype))]
         bias = [m.const(m.whole_numbers(-(2**20), 2**20, (made,), np.int32, True))] if m.chance(0.4) else []
         pads = [m.choice((1, 1, 2, n)) for n in least] if m.chance(0.7) else [1] * 4
