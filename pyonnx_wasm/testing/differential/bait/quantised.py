@@ -6,6 +6,8 @@ whoever computes them, ties included.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from ..sketch import FLOAT, Sketch
@@ -197,7 +199,8 @@ def integer_windows(m: Sketch) -> None:
         far = m.whole_numbers(0, m.choice((1, 2, 60, 1000)), w.shape if m.chance(0.5) else (made, c, 1, 1), np.int64, True) == 0
         w = np.where(far, np.where(w < 0, -128, 127), w)
         wide: tuple[int, ...] = m.choice(((), (made,)))
-        second, point = np.dtype(INT8), np.zeros(wide, np.int8)
+        second: np.dtype[Any] = np.dtype(INT8)
+        point: Array = np.zeros(wide, np.int8)
         if dtype == UINT8 and m.chance(0.6):  # int8 by uint8 has the reference evaluator alone, which rounds ties behind the zero point
             wide, second = (), np.dtype(UINT8)
             point = np.array(128 + m.choice((0, 0, m.integer(-20, 20), m.integer(-128, 127))), np.uint8)
