@@ -45,12 +45,73 @@ struct Operand {
   VF zero, scale;
   Operand(const Buf& x, i64 point, double by)
       : flip(x.dtype == I8 ? 0x80 : 0), zero(splat(float(point + flip))), scale(splat(float(by))) {}
-  void read(const uint8_t* x, VF* out) const {
+  void bytes(const uint8_t* x, VF* out) const {
     VB16 bytes;
     __builtin_memcpy(&bytes, x, sizeof bytes);
     const VF16 wide = floats(bytes ^ (VB16)flip);
     __builtin_memcpy(out, &wide, sizeof wide);
+  }
+  void read(const uint8_t* x, VF* out) const {
+    bytes(x, out);
     for (int v = 0; v < 16 / W; v++) out[v] = rounded((out[v] - zero) * scale);
+  }
+};
+
+// Sixteen codes at a time from one factor for each operand, or for the product: what comes is off by less than `error` from what operations
+// give that round one by one, so it has the same code unless it lies so close to a tie.
+struct Quick {
+  bool possible = false, sum;
+  VF a, b, offset, azero, bzero, low, high, near;
+  i32 less;
+  uint8_t flip;
+
+  Quick(const QbinaryParams& p, const Operand& first, const Operand& second, const Buf& y) : sum(p.op == ByteOperation::ADD) {
+    auto moderate = [](double x) { return x >= 0x1p-40 && x <= 0x1p40; };
+    if (!moderate(p.ascale) || !moderate(p.bscale) || !moderate(p.yscale)) return;
+    constexpr double MOST = 16;  // quantisation steps of the result in one of both operands: of more, errors are too large
+    const double factor_a = sum ? p.ascale / p.yscale : p.ascale / p.yscale * p.bscale, factor_b = sum ? p.bscale / p.yscale : 0;
+    const double error = sum ? (factor_a + factor_b + 1) * 0x1p-12 : 0x1p-11;
+    if (sum && factor_a + factor_b > MOST) return;
+    possible = true;
+    a = splat(float(factor_a)), b = splat(float(factor_b)), azero = first.zero, bzero = second.zero;
+    offset = splat(float(-double(first.zero[0]) * factor_a - double(second.zero[0]) * factor_b));
+    near = splat(float(0.5 - error));
+    flip = y.dtype == I8 ? 0x80 : 0;
+    const float by = float(p.yscale), least = float((y.dtype == I8 ? -128 : 0) - i32(p.yzero));
+    auto code = [&](double bound) {
+      return splat(__builtin_fminf(__builtin_fmaxf(__builtin_roundevenf(float(bound) / by), least), least + 255));
+    };
+    low = code(p.low), high = code(p.high);
+    less = __builtin_bit_cast(i32, ONES) - i32(p.yzero) - flip;
+  }
+
+  // False where one of them has to be made step by step.
+  bool block(const VF* xa, const VF* xb, uint8_t* y) const {
+    VI codes[16 / W];
+    VF most = splat(0);
+    for (int v = 0; v < 16 / W; v++) {
+      const VF value = sum ? xa[v] * a + (xb[v] * b + offset) : (xa[v] - azero) * (xb[v] - bzero) * a;
+      const VF t = vmin(vmax(value, low), high), s = t + splat(ONES);
+      most = vmax(__builtin_elementwise_abs(t - (s - splat(ONES))), most);
+      codes[v] = as_i(s) - splat_i(less);
+    }
+    store(codes, y);
+    return !qgemm::any((VI)(most > near));
+  }
+
+ private:
+  static constexpr float ONES = 0x1.8p23f;  // so large that adding it rounds to integers, ties to even
+
+  void store(const VI* codes, uint8_t* y) const {
+#if defined(__wasm__)
+    const v128_t low = wasm_i16x8_narrow_i32x4((v128_t)codes[0], (v128_t)codes[1]), high = wasm_i16x8_narrow_i32x4((v128_t)codes[2], (v128_t)codes[3]);
+    wasm_v128_store(y, wasm_v128_xor(wasm_u8x16_narrow_i16x8(low, high), wasm_i8x16_splat(int8_t(flip))));
+#else
+    for (int v = 0; v < 16 / W; v++) {
+      const qgemm::BW bytes = __builtin_convertvector(codes[v], qgemm::BW) ^ (qgemm::BW)flip;
+      __builtin_memcpy(y + v * W, &bytes, W);
+    }
+#endif
   }
 };
 
@@ -64,8 +125,14 @@ void run(Call& call) {
   const i32 zero = i32(p.yzero);
   const float least = float((b.y.dtype == I8 ? -128 : 0) - zero);
   const VF low = splat(float(p.low)), high = splat(float(p.high)), reciprocal = splat(1 / by);
+  const Quick quick(p, first, second, b.y);
   auto block = [&](const uint8_t* a, const uint8_t* b, uint8_t* to) {
     VF va[16 / W], vb[16 / W];
+    if (quick.possible) {
+      uint8_t made[16];
+      first.bytes(a, va), second.bytes(b, vb);
+      if (quick.block(va, vb, made)) return void(__builtin_memcpy(to, made, sizeof made));
+    }
     first.read(a, va), second.read(b, vb);
     for (int v = 0; v < 16 / W; v++) {
       const VF wide = rounded(sum ? va[v] + vb[v] : va[v] * vb[v]);

@@ -1,0 +1,75 @@
+"""Sums and products of dequantised bytes, quantised again, on every build that runs here: all pairs of codes, steps rounded one by one."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import kernel_call
+import numpy as np
+import onnx.parser
+import pytest
+from kernel_call import run
+from onnx import numpy_helper
+
+from pyonnx_wasm import InferenceSession
+from pyonnx_wasm.ops.quantized import BYTE_OPERATIONS
+from pyonnx_wasm.runtimes import core
+
+Array = np.ndarray[Any, Any]
+RUNS = core.ISAS.get(core._machine(), ())[: core.load().pwx_isa()]
+
+
+def stepwise(a: Array, b: Array, w: dict[str, Any], dtype: str) -> Array:
+    info = np.iinfo(dtype)
+    left = (a.astype(np.float32) - np.float32(w["azero"])) * np.float32(w["ascale"])
+    right = (b.astype(np.float32) - np.float32(w["bzero"])) * np.float32(w["bscale"])
+    made = left + right if w["op"] == BYTE_OPERATIONS.index("add") else left * right
+    made = np.minimum(np.maximum(made, np.float32(w["low"])), np.float32(w["high"]))
+    return np.clip(np.rint(made / np.float32(w["yscale"])) + w["yzero"], info.min, info.max).astype(dtype)
+
+
+@pytest.mark.parametrize("isa", [isa for isa in core.available() if isa in RUNS])
+@pytest.mark.parametrize("op", ["add", "mul"])
+@pytest.mark.parametrize(
+    ("first", "second", "result"), [("uint8", "uint8", "uint8"), ("int8", "uint8", "int8"), ("uint8", "int8", "uint8")]
+)
+def test_all_pairs(isa: str, op: str, first: str, second: str, result: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel_call, "Core", partial(core.Core, library=core.load(isa)))
+    rng = np.random.default_rng(len(first) + len(op))
+    a, b = (grid.reshape(-1).view(t) for grid, t in zip(np.meshgrid(*[np.arange(256, dtype=np.uint8)] * 2), (first, second), strict=True))
+    for seed in range(24):
+        scales = np.exp2(rng.uniform(-9, 3, 3)).astype(np.float32)
+        if seed % 3 == 0:
+            scales[:] = np.exp2(np.round(np.log2(scales)))  # powers of two: many ties
+        elif seed % 3 == 1:
+            scales[1:] = scales[0] * rng.uniform(0.7, 1.5, 2)
+        if seed == 5:
+            scales[:2] *= np.float32(1e-30)
+        zeros = [int(rng.integers(np.iinfo(t).min, np.iinfo(t).max + 1)) for t in (first, second, result)]
+        w = {f"{n}zero": z for n, z in zip("aby", zeros, strict=True)} | {f"{n}scale": float(s) for n, s in zip("aby", scales, strict=True)}
+        w |= {"low": (-np.inf, 0.0, 1.3)[seed % 3], "high": (np.inf, 6.0)[seed % 2], "op": BYTE_OPERATIONS.index(op)}
+        n = a.size - seed
+        y = run("qbinary", [(result, (n,))], [a[:n], b[:n]], 1 + seed % 2, n=n, **w)
+        np.testing.assert_array_equal(y, stepwise(a[:n], b[:n], w, result), f"{w}")
+
+
+@pytest.mark.parametrize("op", ["Add", "Mul"])
+def test_all_pairs_in_webassembly(op: str) -> None:
+    rng = np.random.default_rng(3)
+    a, b = (grid.reshape(-1) for grid in np.meshgrid(*[np.arange(256, dtype=np.uint8)] * 2))
+    for _ in range(4):
+        scales, zeros = np.exp2(rng.uniform(-3, 1, 3)).astype(np.float32), rng.integers(0, 256, 3)
+        text = f"""<ir_version: 9, opset_import: ["" : 19]> g (uint8[65536] a, uint8[65536] b) => (uint8[65536] y) {{
+            c = DequantizeLinear(a, s0, z0)
+            d = DequantizeLinear(b, s1, z1)
+            e = {op}(c, d)
+            y = QuantizeLinear(e, s2, z2)
+          }}"""
+        made = onnx.parser.parse_model(text)
+        made.graph.initializer.extend(numpy_helper.from_array(scales[i], f"s{i}") for i in range(3))
+        made.graph.initializer.extend(numpy_helper.from_array(np.uint8(zeros[i]), f"z{i}") for i in range(3))
+        [y] = InferenceSession(made.SerializeToString(), providers=["wasmtime"]).run(None, {"a": a, "b": b})
+        w = {f"{n}zero": int(z) for n, z in zip("aby", zeros, strict=True)} | {f"{n}scale": s for n, s in zip("aby", scales, strict=True)}
+        w |= {"low": -np.inf, "high": np.inf, "op": BYTE_OPERATIONS.index(op.lower())}
+        np.testing.assert_array_equal(y, stepwise(a, b, w, "uint8"))
