@@ -124,6 +124,13 @@ def test_sums_as_large_as_zero_points_leave(isa: str, over: int) -> None:
         )
 
 
+@pytest.mark.parametrize("c", [2048, 2052])
+def test_more_channels_than_are_transformed(isa: str, c: int) -> None:
+    rng = np.random.default_rng(c)
+    x, w = rng.integers(0, 256, (1, 12, 9, c)).astype(np.uint8), rng.integers(-9, 10, (3, 3, c, 5)).astype(np.int8)
+    check(x, w, 100, (1, 1, 1, 1))
+
+
 def test_weights_of_either_end(isa: str) -> None:
     """The largest numbers that transforms can give, and the smallest."""
     rng, c, m = np.random.default_rng(5), 32, 13

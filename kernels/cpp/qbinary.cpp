@@ -67,7 +67,7 @@ struct Quick {
 
   Quick(const QbinaryParams& p, const Operand& first, const Operand& second, const Buf& y) : sum(p.op == ByteOperation::ADD) {
     auto moderate = [](double x) { return x >= 0x1p-40 && x <= 0x1p40; };
-    if (!moderate(p.ascale) || !moderate(p.bscale) || !moderate(p.yscale)) return;
+    if (!moderate(p.ascale) || !moderate(p.bscale) || !moderate(p.yscale) || p.low != p.low || p.high != p.high) return;
     constexpr double MOST = 16;  // quantisation steps of the result in one of both operands: of more, errors are too large
     const double factor_a = sum ? p.ascale / p.yscale : p.ascale / p.yscale * p.bscale, factor_b = sum ? p.bscale / p.yscale : 0;
     const double error = sum ? (factor_a + factor_b + 1) * 0x1p-12 : 0x1p-11;

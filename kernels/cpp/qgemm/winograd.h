@@ -12,6 +12,7 @@ constexpr int POINTS = 36;
 constexpr isize MOST_WEIGHTS = (1 << 25) / 128 - 1;  // absolute ones of a column, added up
 constexpr isize V_BYTES = 768 << 10;                 // of transformed tiles at a time
 constexpr isize BLOCK = 24;                          // tiles whose products are kept; a multiple of ROWS
+constexpr isize MOST_CHANNELS = 2048;                // so that sizes of scratch memory have 32 bits
 
 typedef int16_t VS __attribute__((ext_vector_type(2 * W)));
 typedef int8_t VS8 __attribute__((ext_vector_type(2 * W)));
@@ -28,7 +29,7 @@ inline bool worthwhile(const Shape& s) {
   constexpr double WEIGHT = 16, TILE = 40;
   const Quads kind = quads();
   const bool words = ADDS_PAIRS && kind == Quads::UNSIGNED;
-  if ((kind != Quads::NONE && kind != Quads::SATURATING && !words) || s.c < 2 * W || s.c % 4) return false;
+  if ((kind != Quads::NONE && kind != Quads::SATURATING && !words) || s.c < 2 * W || s.c > MOST_CHANNELS || s.c % 4) return false;
   const double products = words ? 5 : 3.4, byte = words ? 0.07 : kind == Quads::NONE ? 0.18 : 0.1;
   const double c = double(s.c), m = double(s.m), tiles = double(round_up(s.tiles(), ROWS));
   return WEIGHT * m * c + TILE * (m + c) * tiles + products * m * c * tiles < byte * 9 * m * c * double(s.n * s.oh * s.ow);
