@@ -111,6 +111,13 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
             "wd": ("i1", (4, 1, 3, 3)),
             "packed": ("u1", (6, 1, 8)), "per_block": ("f4", (6,))},
     ),
+    "byte_windows": (
+        20,
+        """(uint8[N,16,9,7] x) => (uint8[N,13,9,7] y, float[N,5,7,5] z) {
+        xf = DequantizeLinear(x, sc, az) wf = DequantizeLinear(w, sc) c = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(xf, wf)
+        y = QuantizeLinear(c, sc, az) vf = DequantizeLinear(v, sc, az) z = Conv<kernel_shape=[3,3]>(xf, vf) }""",
+        {"az": ("u1", ()), "sc": ("scale", ()), "w": ("i1", (13, 16, 3, 3)), "v": ("u1", (5, 16, 3, 3))},
+    ),
     "codes": (
         21,
         """(float[M,64] x, float[6,40] many, float[M,40] odd, int64[M] i, uint8[6,1,16] c2) => (float[M,6] two, float[M,6] four,
