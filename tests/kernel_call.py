@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -20,6 +22,8 @@ FLOATS = ["float16", "float32", "float64"]
 INTS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"]
 NUMBERS = FLOATS + INTS
 BY_SIZE = ["bool", "float16", "float32", "int64"]
+#: Builds of the core that run here.
+BUILDS = [isa for isa in core.available() if isa in core.ISAS.get(core._machine(), ())[: core.load().pwx_isa()]]
 SENTINEL = 0xA5
 GAP = 128
 
@@ -39,6 +43,11 @@ def from_bf16(x: Array) -> Array:
 
 def dtype_of(x: Array) -> DType:
     return DType.bfloat16 if isinstance(x, BF16) else from_numpy(x.dtype)
+
+
+def use(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Has calls run on one of the builds."""
+    monkeypatch.setattr(sys.modules[__name__], "Core", partial(core.Core, library=core.load(isa)))
 
 
 def words(kernel: str, params: dict[str, Any]) -> list[int]:

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-import kernel_call
 import numpy as np
 import onnx.parser
 import pytest
-from kernel_call import run
+from kernel_call import BUILDS, run, use
 from onnx import numpy_helper
 
 from pyonnx_wasm import InferenceSession
 from pyonnx_wasm.ops.quantized import BYTE_OPERATIONS
-from pyonnx_wasm.runtimes import core
 
 Array = np.ndarray[Any, Any]
-RUNS = core.ISAS.get(core._machine(), ())[: core.load().pwx_isa()]
 
 
 def stepwise(a: Array, b: Array, w: dict[str, Any], dtype: str) -> Array:
@@ -29,13 +25,13 @@ def stepwise(a: Array, b: Array, w: dict[str, Any], dtype: str) -> Array:
     return np.clip(np.rint(made / np.float32(w["yscale"])) + w["yzero"], info.min, info.max).astype(dtype)
 
 
-@pytest.mark.parametrize("isa", [isa for isa in core.available() if isa in RUNS])
+@pytest.mark.parametrize("isa", BUILDS)
 @pytest.mark.parametrize("op", ["add", "mul"])
 @pytest.mark.parametrize(
     ("first", "second", "result"), [("uint8", "uint8", "uint8"), ("int8", "uint8", "int8"), ("uint8", "int8", "uint8")]
 )
 def test_all_pairs(isa: str, op: str, first: str, second: str, result: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_call, "Core", partial(core.Core, library=core.load(isa)))
+    use(isa, monkeypatch)
     rng = np.random.default_rng(len(first) + len(op))
     a, b = (grid.reshape(-1).view(t) for grid, t in zip(np.meshgrid(*[np.arange(256, dtype=np.uint8)] * 2), (first, second), strict=True))
     for seed in range(24):

@@ -5,15 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
-import kernel_call
 import numpy as np
 import pytest
-from kernel_call import FLOATS, Array, assert_close, refused, run, sample
-
-from pyonnx_wasm.runtimes import core
+from kernel_call import BUILDS, FLOATS, Array, assert_close, refused, run, sample, use
 
 # ---- pool ----
 
@@ -83,14 +79,11 @@ def test_pool(op: int, dtype: str, seed: int) -> None:
         np.testing.assert_array_equal(indices, places)
 
 
-RUNS = core.ISAS.get(core._machine(), ())[: core.load().pwx_isa()]
-
-
-@pytest.mark.parametrize("isa", [isa for isa in core.available() if isa in RUNS])
+@pytest.mark.parametrize("isa", BUILDS)
 @pytest.mark.parametrize(("kernel", "stride"), [(2, 2), (3, 1), (3, 2), (5, 1)])
 def test_pool_widths(kernel: int, stride: int, isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Maxima of square windows, by every number of outputs in a row around one vector and two, and by where a NaN lies."""
-    monkeypatch.setattr(kernel_call, "Core", partial(core.Core, library=core.load(isa)))
+    use(isa, monkeypatch)
     rng = np.random.default_rng(kernel + stride)
     for width in range(1, 36):
         out = [1, int(rng.integers(1, 7)), width]

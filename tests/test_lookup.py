@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-import kernel_call
 import numpy as np
 import onnx.parser
 import pytest
-from kernel_call import run, sample
+from kernel_call import BUILDS, run, sample, use
 
 from pyonnx_wasm import InferenceSession
-from pyonnx_wasm.runtimes import core
 from pyonnx_wasm.testing import emulated
 
-RUNS = core.ISAS.get(core._machine(), ())[: core.load().pwx_isa()]
 SIZES = [*range(200), 1000, 70_001]
 
 
-@pytest.mark.parametrize("isa", [isa for isa in core.available() if isa in RUNS])
+@pytest.mark.parametrize("isa", BUILDS)
 @pytest.mark.parametrize(("first", "second"), [("uint8", "uint8"), ("int8", "uint8"), ("uint8", "int8")])
 def test_codes(isa: str, first: str, second: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(kernel_call, "Core", partial(core.Core, library=core.load(isa)))
+    use(isa, monkeypatch)
     rng = np.random.default_rng(1)
     for n in SIZES:
         x, table = sample(rng, first, (n,)), sample(rng, second, (256,))

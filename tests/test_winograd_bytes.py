@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any
 
-import kernel_call
 import numpy as np
 import pytest
-from kernel_call import run
+from kernel_call import BUILDS, run, use
 
 from pyonnx_wasm.ops.quantized import packed_size
-from pyonnx_wasm.runtimes import core
 
 Array = np.ndarray[Any, Any]
-RUNS = core.ISAS.get(core._machine(), ())[: core.load().pwx_isa()]
 MOST = 2**18 - 1  # absolute weights of an output channel, added up: more is added up tap by tap
 
 
@@ -55,9 +51,9 @@ def check(
     np.testing.assert_array_equal(y, want if bias is None else want + bias)
 
 
-@pytest.fixture(params=[isa for isa in core.available() if isa in RUNS])
+@pytest.fixture(params=BUILDS)
 def isa(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(kernel_call, "Core", partial(core.Core, library=core.load(request.param)))
+    use(request.param, monkeypatch)
     return str(request.param)
 
 

@@ -12,6 +12,8 @@
 namespace qgemm {
 
 constexpr isize GROUP = 8 * NR;       // columns of one item of work
+// How many columns the panel from column j takes of those before `end`: none reaches over into the next item.
+inline isize columns_from(isize j, isize end) { return panel_columns(least(end, (j / GROUP + 1) * GROUP) - j); }
 constexpr i64 MAX_DEPTH = i64(1) << 24;  // terms of a sum, so that packed panels have an index of 32 bits
 
 // Rows of unsigned bytes as int16.
@@ -52,7 +54,7 @@ inline void range(const Product& p, const Operands& operands, const Layout& s, i
     bool widened = false, normed = false;
     i32 center = 0;  // of the rows, taken off where they are added up in int16
     for (isize j = j0, n; j < j1; j += n) {
-      n = panel_columns(least(j1, (j / GROUP + 1) * GROUP) - j);
+      n = columns_from(j, j1);
       const isize width = round_up(n, W), vectors = width / W;
       Tile t{};
       t.steps = s.depth / s.unit;

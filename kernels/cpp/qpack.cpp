@@ -73,7 +73,7 @@ void run(Call& call) {
   parallel_for(call.pool, groups, 1, [&](i64 begin, i64 end, int) {
     const isize last = qgemm::least(proven(end) * qgemm::GROUP, n);
     for (isize j = proven(begin) * qgemm::GROUP, count; j < last; j += count) {
-      count = qgemm::panel_columns(qgemm::least(last, (j / qgemm::GROUP + 1) * qgemm::GROUP) - j);
+      count = qgemm::columns_from(j, last);
       const isize width = gemm::round_up(count, W);
       uint8_t* panel = panels + j * s.depth;
       qgemm::pack_panel(w + j * column_step, row_step, column_step, k, count, width, s.unit, is_signed ? 0 : 0x80, panel);

@@ -2,7 +2,6 @@
 // outputs (Lavin and Gray, arXiv:1509.09308), and exact. Transforms are scaled up to integers, so that products add up to 576 times the
 // outputs, modulo 2^32: its 9 is divided out by the inverse modulo 2^32, its 64 by a shift, which leaves outputs of 26 bits. Those are in
 // range where the absolute weights of a column, times the 128 of bytes less their middle, are.
-// For machines whose products of int16 are not much slower than those of bytes.
 #pragma once
 #include "qgemm.h"
 
@@ -39,9 +38,9 @@ inline bool worthwhile(const Shape& s) {
 inline isize plane(isize bytes) { return ((bytes + 63) / 64 | 1) * 64; }
 
 struct Cut {
-  isize chunk;                   // tiles that are transformed together
-  isize inputs, weights, sums;   // bytes of a point's plane: of a chunk, of a panel, and of a block's products
-  isize blank;                   // bytes that padding reads
+  isize chunk;                  // tiles that are transformed together
+  isize inputs, weights, sums;  // bytes of a point's plane: of a chunk, of a panel, and of a block's products
+  isize blank;                  // bytes that padding reads
   isize of_thread() const { return POINTS * (weights + sums); }
   isize of_all() const { return POINTS * inputs + blank; }
 };
@@ -79,7 +78,7 @@ inline void pairs_of(const int8_t* b, isize unit, auto use) {
   if (p.k * (128 + zero) <= MOST_WEIGHTS) return true;
   const isize unit = layout(1, p.k).unit, most = MOST_WEIGHTS - p.k * zero;
   for (isize j = 0, n; j < p.n; j += n) {
-    n = panel_columns(least(p.n, (j / GROUP + 1) * GROUP) - j);
+    n = columns_from(j, p.n);
     if (p.measures) {
       if (absolute(measures_at(p, j), p.k) > float(most)) return false;
       continue;
@@ -250,7 +249,7 @@ inline void run(Call& call, const Product& p, const Shape& s) {
   uint8_t* blank = reinterpret_cast<uint8_t*>(v + POINTS * r.inputs);
   __builtin_memset(blank, p.za ? *p.za : 0, size_t(r.blank));
   isize panels = 0;
-  for (isize j = 0; j < p.n; j += panel_columns(least(p.n, (j / GROUP + 1) * GROUP) - j)) panels++;
+  for (isize j = 0; j < p.n; j += columns_from(j, p.n)) panels++;
   const uint32_t zero = uint32_t(p.zero_a(0) + p.shift_a(Quads::SIGNED));
   for (isize first = 0; first < tiles; first += r.chunk) {
     const isize count = least(r.chunk, tiles - first);
@@ -264,7 +263,7 @@ inline void run(Call& call, const Product& p, const Shape& s) {
       Finisher finisher(p, Quads::NONE);
       isize item = 0;
       for (isize j = 0, n; j < p.n && item < end; j += n, item += splits) {
-        n = panel_columns(least(p.n, (j / GROUP + 1) * GROUP) - j);
+        n = columns_from(j, p.n);
         const isize from = most(proven(begin) - item, 0), to = least(proven(end) - item, splits);
         if (from >= to) continue;
         const isize width = round_up(n, W);
