@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_call import Array, assert_close, refused, run, sample
+from kernel_call import BUILDS, Array, assert_close, refused, run, sample, use
 from numpy.lib.stride_tricks import as_strided
 
 SIZES = [1, 2, 3, 4, 5, 7, 8, 11, 12, 13, 15, 16, 17, 23, 24, 25, 31, 33, 47, 48, 49, 97]
@@ -318,13 +318,23 @@ def test_conv_large(c: int, m: int, height: int, width: int) -> None:
         conv_case(np.random.default_rng(seed), "float32", False, 1, c, m, same(3, height, width))
 
 
+@pytest.fixture(params=BUILDS)
+def build(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(request.param, monkeypatch)
+
+
+@pytest.mark.usefixtures("build")
+@pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize("seed", range(24))
-def test_conv_three_by_three(seed: int) -> None:
+def test_conv_three_by_three(seed: int, stride: int) -> None:
     """Winograd's method with any padding; where there are many channels, weights are transformed a part at a time."""
     rng = np.random.default_rng(seed)
     c, m, height, width = (int(rng.choice(q)) for q in ([8, 17, 48, 72, 130], [8, 24, 50, 90], [9, 13, 14, 28, 31], [8, 13, 16, 27, 40]))
-    pads = [0, *(int(rng.choice([-1, 0, 1, 1, 2])) for _ in range(2))]
-    v = {**same(3, height, width), "pad": pads, "out": [1, height + 2 * pads[1] - 2, width + 2 * pads[2] - 2]}
+    image = [height * stride - int(rng.integers(stride)), width * stride - int(rng.integers(stride))]
+    pads = [int(rng.choice([-1, 0, 1, 1, 2])) for _ in range(2)]
+    after = [pad + int(rng.integers(-1, 2)) for pad in pads]
+    out = [(size + before + more - 3) // stride + 1 for size, before, more in zip(image, pads, after, strict=True)]
+    v = {**same(3, *image), "stride": [1, stride, stride], "pad": [0, *pads], "out": [1, *out]}
     conv_case(rng, "float32", False, 1, c, m, v)
 
 
@@ -344,8 +354,10 @@ def test_conv_few_channels(seed: int) -> None:
     conv_case(rng, "float32", False, 1, int(rng.integers(0, 5)), int(rng.integers(8, 40)), v)
 
 
+@pytest.mark.usefixtures("build")
+@pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize(("channels", "group"), [(6, 1), (6, 6), (24, 1), (72, 1)])
-def test_conv_not_finite(channels: int, group: int) -> None:
+def test_conv_not_finite(channels: int, group: int, stride: int) -> None:
     """A NaN or an infinity reaches the outputs whose windows hold it, and no other."""
     x = np.ones((channels, 29, 31), np.float32)
     x[2, 4, 17], x[3, 0, 30], x[5, 28, 0] = np.nan, np.inf, -np.inf
@@ -354,8 +366,9 @@ def test_conv_not_finite(channels: int, group: int) -> None:
     want = np.sum([padded[:, i : i + 29, j : j + 31] for i in range(3) for j in range(3)], 0)
     if group == 1:
         want = np.broadcast_to(want.sum(0), x.shape)
-    given: dict[str, Any] = {"n": 1, "c": channels, "m": channels, "group": group, "act": 1, **same(3, 29, 31)}
-    y = run("conv", [("float32", x.shape)], [x, w, None, None], **given)
+    want = want[:, ::stride, ::stride]
+    v = {**same(3, 29, 31), "stride": [1, stride, stride], "out": [1, *want.shape[1:]]}
+    y = run("conv", [("float32", want.shape)], [x, w, None, None], n=1, c=channels, m=channels, group=group, act=1, **v)
     np.testing.assert_allclose(y, np.maximum(want, 0), 1e-5)
 
 

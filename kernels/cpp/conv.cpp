@@ -144,12 +144,21 @@ winograd::Shape image(const ConvParams& p, const Shape& s) {
   return {proven(p.n), s.c, s.m, s.in[1], s.in[2], s.out[1], s.out[2], s.pad[1], s.pad[2]};
 }
 
-// 3 x 3 in two dimensions with unit stride, and large enough.
-bool by_winograd(const ConvParams& p, const Shape& s) {
-  const bool flat = s.in[0] == 1 && s.kernel[0] == 1 && s.out[0] == 1 && s.pad[0] == 0 && p.group == 1;
-  bool square = true;
-  for (int d = 1; d < 3; d++) square = square && s.kernel[d] == 3 && s.stride[d] == 1 && s.dilation[d] == 1;
-  return flat && square && winograd::worthwhile(image(p, s));
+// Calls run.operator()<F>() of the way of Winograd's method that suits: 3 x 3 in two dimensions, with one stride, and large enough.
+bool by_winograd(const ConvParams& p, const Shape& s, auto run) {
+  if (s.in[0] != 1 || s.kernel[0] != 1 || s.out[0] != 1 || s.pad[0] != 0 || p.group != 1) return false;
+  for (int d = 1; d < 3; d++)
+    if (s.kernel[d] != 3 || s.dilation[d] != 1 || s.stride[d] != s.stride[1]) return false;
+  auto suits = [&]<class F>() {
+    if (s.stride[1] != F::STRIDE || !winograd::worthwhile<F>(image(p, s))) return false;
+    run.template operator()<F>();
+    return true;
+  };
+#if defined(__AVX__)
+  return suits.template operator()<winograd::Unit>();
+#else
+  return suits.template operator()<winograd::Unit>() || suits.template operator()<winograd::Strided>();
+#endif
 }
 
 #if defined(__AVX__)
@@ -172,7 +181,8 @@ PWX_SMALL Size scratch(const Call& call, int threads) {
   if (by_eights(p, s)) return Size(dw::eight::scratch_floats(plane(s))) * 4 * threads;
 #endif
   if (depthwise(p, s)) return Size(dw::scratch_floats(plane(s))) * 4 * threads;
-  if (by_winograd(p, s)) return winograd::scratch_bytes(image(p, s), threads);
+  Size wanted = 0;
+  if (by_winograd(p, s, [&]<class F>() { wanted = winograd::scratch_bytes<F>(image(p, s), threads); })) return wanted;
 #if defined(__AVX__)
   if (shallow_suits(p, s)) return Size(shallow::scratch_floats(few_channels(p, s))) * 4 * threads;
 #endif
@@ -236,7 +246,7 @@ void run(Call& call) {
   if (by_eights(p, s)) return dw::eight::run(call, plane(s), proven(p.n), proven(p.c), q.b, q.a, q.y, q.e);
 #endif
   if (depthwise(p, s)) return dw::run(call, plane(s), proven(p.n), proven(p.c), s.m, q.b, q.a, q.y, q.e);
-  if (by_winograd(p, s)) return winograd::run(call, image(p, s), q.b, q.a, q.y, q.e);
+  if (by_winograd(p, s, [&]<class F>() { winograd::run<F>(call, image(p, s), q.b, q.a, q.y, q.e); })) return;
 #if defined(__AVX__)
   if (shallow_suits(p, s)) return shallow::run(call, few_channels(p, s), q.b, q.a, q.y, q.e);
 #endif

@@ -1,6 +1,6 @@
 // Transforms of whole matrices on vectors of four: a vector is four tiles, or four channels of weights.
 #pragma once
-#include "winograd/points.h"
+#include "winograd/strided.h"
 
 namespace winograd {
 
@@ -16,24 +16,29 @@ inline void taps(const float* w, VF* g) {
   g[8] = VF{w[8], w[17], w[26], w[35]};
 }
 
-// u[point, m, c] for output channels [m0, m1), points `plane` floats apart.
-inline void weights(const Shape& s, const float* w, isize m0, isize m1, float* u, isize plane) {
-  for (isize m = m0; m < m1; m++)
-    for (isize c = 0; c < s.c; c += W) {
-      const isize n = least(W, s.c - c);
-      VF g[9], rows[18], out[6];
-      const float* from = w + (m * s.c + c) * 9;
-      if (n == W) taps(from, g);
-      else
-        for (int k = 0; k < 9; k++)
-          for (int l = 0; l < W; l++) g[k][l] = l < n ? from[l * 9 + k] : 0;
-      for (int j = 0; j < 3; j++) weight_points(g[j], g[3 + j], g[6 + j], rows + j, 3);
-      float* to = u + m * s.c + c;
-      for (int i = 0; i < 6; i++) {
-        weight_points(rows[3 * i], rows[3 * i + 1], rows[3 * i + 2], out, 1);
-        for (int k = 0; k < 6; k++, to += plane) store_part(to, out[k], n);
-      }
+// All values of the transforms of nine taps, as put(spot, value).
+inline void spread(Unit, const VF* g, auto put) {
+  VF rows[18], out[6];
+  for (int j = 0; j < 3; j++) weight_points(g[j], g[3 + j], g[6 + j], rows + j, 3);
+  for (int i = 0; i < 6; i++) {
+    weight_points(rows[3 * i], rows[3 * i + 1], rows[3 * i + 2], out, 1);
+    for (int k = 0; k < 6; k++) put(Point{6 * i + k}, out[k]);
+  }
+}
+
+// Output channels [m0, m1) of `of` that lie in u[plane][m, block, c].
+template <class F> void weights(const Shape& s, const float* w, isize m0, isize m1, isize of, float* u) {
+  float* planes[F::PLANES];
+  for (isize k = 0; k < F::PLANES; k++) planes[k] = u + F::before(k, of * s.c) + m0 * F::blocks(k) * s.c;
+  for (isize m = m0; m < m1; m++) {
+    for (isize next = 0; next < s.c; next += W) {
+      const isize c = least(next, s.c - W);  // the last vector takes channels again
+      VF g[9];
+      taps(w + (m * s.c + c) * 9, g);
+      spread(F{}, g, [&](auto at, VF v) { store(planes[at.plane] + at.block * s.c + c, v); });
     }
+    for (isize k = 0; k < F::PLANES; k++) planes[k] += F::blocks(k) * s.c;
+  }
 }
 
 // Six neighbours in each of four rows, as columns.
@@ -48,46 +53,69 @@ inline void six(const float* const* p, isize at, VF* d) {
   d[4] = last[2], d[5] = last[3];
 }
 
-// Transforms tiles [t0, t0 + n) of channels [c0, c1); v[point] holds panels as gemm packs them. `image`: r.plane floats and r.places int32, for
+// Of six rows `pitch` apart, of four tiles, as put(spot, value).
+inline void tile_points(Unit, const float* const* p, isize pitch, auto put) {
+  VF d[6], rows[36], out[6];
+  for (int i = 0; i < 6; i++) {
+    six(p, i * pitch, d);
+    input_points(d, 1, rows + 6 * i, 1);
+  }
+  for (int k = 0; k < 6; k++) {
+    input_points(rows + k, 6, out, 1);
+    for (int i = 0; i < 6; i++) put(Point{6 * i + k}, out[i]);
+  }
+}
+
+// Transforms tiles [t0, t0 + n) of channels [c0, c1); v[plane] holds panels as gemm packs them. `image`: r.plane floats and r.places int32, for
 // the rows of a channel with their padding, and where in them tiles begin.
-inline void inputs(const Shape& s, const float* x, isize c0, isize c1, isize t0, isize n, const Cut& r, float* v, float* image) {
-  const isize plane = plane_floats(s.c * r.block), first = t0 / s.across(), high = 4 * ((t0 + n - 1) / s.across() - first) + 6;
+template <class F>
+void inputs(const Shape& s, const float* x, isize c0, isize c1, isize t0, isize n, const Cut& r, float* v, float* image) {
+  constexpr isize STEP = 4 * F::STRIDE;
+  const isize first = t0 / s.across(), high = STEP * ((t0 + n - 1) / s.across() - first) + F::SIDE;
   int32_t* places = reinterpret_cast<int32_t*>(image + r.plane);
   for (isize t = 0; t < n; t++) {
     const Place at(s, t0 + t);
-    places[t] = int32_t((at.h - 4 * first) * r.pitch + at.w);
+    places[t] = int32_t(((at.h - 4 * first) * r.pitch + at.w) * F::STRIDE);
   }
   gemm::fill_zero(image, r.plane);
+  float* planes[F::PLANES];
+  for (isize k = 0; k < F::PLANES; k++) planes[k] = v + F::before(k, s.c * r.block);
   for (isize c = c0; c < c1; c++) {
-    padded(s, r, x, c, first, high, image);
+    padded<F>(s, r, x, c, first, high, image);
     for (isize j = 0, columns; j < n; j += columns) {
       columns = gemm::panel_columns(n - j);
-      const isize width = round_up(columns, W);
+      const isize width = round_up(columns, W), panel = j * s.c, block = s.c * width;
       for (isize q = 0; q < width; q += W) {
         const float* at[W];
         for (int l = 0; l < W; l++) at[l] = image + places[j + least(q + l, columns - 1)];
-        VF d[6], rows[POINTS];
-        for (int i = 0; i < 6; i++) {
-          six(at, i * r.pitch, d);
-          input_points(d, 1, rows + 6 * i, 1);
-        }
-        store_points(rows, v + j * s.c + c * width + q, plane);
+        const isize to = c * width + q;
+        tile_points(F{}, at, r.pitch, [&](auto spot, VF value) {
+          store(planes[spot.plane] + F::blocks(spot.plane) * panel + spot.block * block + to, value);
+        });
       }
     }
   }
 }
 
-// Products of all points: `rows` rows of weights u whose points are `plane` apart, by `columns` tiles.
-inline void products(const Shape& s, const Cut& r, const float* u, isize plane, const float* v, isize rows, isize tiles, float* points) {
+constexpr isize DEPTH = 512;  // of products at a time: a panel stays in a level-1 cache
+
+// Products of all planes: rows [m0, m1) of weights u, which are laid out for `of` rows, by `tiles` tiles.
+template <class F>
+void products(const Shape& s, const Cut& r, const float* u, isize of, isize m0, isize m1, const float* v, isize tiles, float* points) {
   gemm::Product p{};
-  p.n = tiles, p.k = p.a_rs = s.c;
+  p.n = tiles;
   p.y_rs = r.block;
-  for (isize k = 0; k < POINTS; k++) {
-    p.a = u + k * plane;
+  for (isize k = 0; k < F::PLANES; k++) {
+    p.k = p.a_rs = F::blocks(k) * s.c;
+    const float *rows = u + F::before(k, of * s.c) + m0 * p.k, *all = v + F::before(k, s.c * r.block);
     p.y = points + k * plane_floats(r.rows * r.block);
     for (isize j = 0, columns; j < tiles; j += columns) {
       columns = gemm::panel_columns(tiles - j);
-      gemm::panel_product(p, v + k * plane_floats(s.c * r.block) + j * s.c, 0, rows, j, columns, 0, s.c);
+      for (isize k0 = 0, depth; k0 < p.k; k0 += depth) {
+        depth = F::STRIDE == 1 ? p.k : least(p.k - k0, DEPTH);
+        p.a = rows + k0;
+        gemm::panel_product(p, all + j * p.k + k0 * round_up(columns, W), 0, m1 - m0, j, columns, k0, depth);
+      }
     }
   }
 }
@@ -130,7 +158,8 @@ inline void write_tiles(const Shape& s, const float* tile, const isize* h, const
 }
 
 // Output channels [m0, m1) of tiles [t0, t0 + n) from their transforms; x and y are one image, e its rows.
-inline void outputs(const Shape& s, const float* x, const float* w, const float* points, isize m0, isize m1, isize t0, isize n,
+template <class F>
+void outputs(const Shape& s, const float* x, const float* w, const float* points, isize m0, isize m1, isize t0, isize n,
                     const Cut& r, float* y, const Epilogue& e) {
   const isize plane = plane_floats(r.rows * r.block);
   const bool late = e.res && e.after;
@@ -144,12 +173,12 @@ inline void outputs(const Shape& s, const float* x, const float* w, const float*
     for (isize m = m0; m < m1; m++) {
       const float* from = points + (m - m0) * r.block + q;
       VF rows[24], out[4];
-      load_points(from, plane, rows);
+      load_points(F{}, from, plane, rows);
       float tile[16 * W + W];
       const float start = e.start(m, 0, 1)[0];
       VF check = splat(0);
       for (int i = 0; i < 4; i++) {
-        output_points(rows + 6 * i, 1, out, 1);
+        output_points(F{}, rows + 6 * i, out);
         for (int k = 0; k < 4; k++) check += 0.f * out[k], out[k] += start;
         VF columns[4];
         transpose(out, columns);
@@ -163,7 +192,7 @@ inline void outputs(const Shape& s, const float* x, const float* w, const float*
         for (isize l = 0; l < count; l++)
           for (isize i = 0; i < 4; i++)
             for (isize k = 0; k < 4; k++)
-              if (h[l] + i < s.oh && v[l] + k < s.ow) tile[row_of(l, i) + k] = plain(s, x, w + m * s.c * 9, h[l] + i, v[l] + k) + start;
+              if (h[l] + i < s.oh && v[l] + k < s.ow) tile[row_of(l, i) + k] = plain<F>(s, x, w + m * s.c * 9, h[l] + i, v[l] + k) + start;
       if (!late) finish_tile(e, tile);
       write_tiles(s, tile, h, v, count, e, e.res ? e.res + m * e.res_rs : nullptr, y + m * s.oh * s.ow);
     }

@@ -4,6 +4,12 @@
 
 namespace winograd {
 
+// The plane of a value of stride 1, of which each has one block of channels.
+struct Point {
+  isize plane;
+  static constexpr isize block = 0;
+};
+
 inline void weight_points(VF a, VF b, VF c, VF* out, int step) {
   const VF even = (a + c) * (-1 / 6.f), odd = b * (1 / 6.f), far = a * (1 / 24.f) + c * (1 / 6.f), half = b * (1 / 12.f);
   out[0] = a * 0.25f;
@@ -33,11 +39,11 @@ inline void output_points(const VF* m, int from, VF* out, int step) {
   out[3 * step] = q + 8.f * t + m[5 * from];
 }
 
-// Rows [4 * first - ph, ...) of channel c, `tall` of them, with their padding, which `image` holds as zeros: no row is copied over it.
-inline void padded(const Shape& s, const Cut& r, const float* x, isize c, isize first, isize tall, float* image) {
+// Rows [4 * stride * first - ph, ...) of channel c, `tall` of them, with their padding, which `image` holds as zeros: no row is copied over it.
+template <class F> void padded(const Shape& s, const Cut& r, const float* x, isize c, isize first, isize tall, float* image) {
   const isize left = most(s.pw, 0), skipped = most(-s.pw, 0), wide = least(s.iw - skipped, r.pitch - left);
   for (isize i = 0; i < tall; i++) {
-    const isize h = 4 * first - s.ph + i;
+    const isize h = 4 * F::STRIDE * first - s.ph + i;
     if (h >= 0 && h < s.ih && wide > 0) gemm::copy_floats(x + (c * s.ih + h) * s.iw + skipped, image + i * r.pitch + left, wide);
   }
 }
@@ -51,14 +57,15 @@ inline void store_points(const VF* rows, float* to, isize plane) {
   }
 }
 
-// From all points of W tiles, four rows of six of their outputs.
-inline void load_points(const float* from, isize plane, VF* rows) {
+// From all points of W tiles, four rows of six of their outputs, which output_points takes.
+inline void load_points(Unit, const float* from, isize plane, VF* rows) {
   VF in[6];
   for (int k = 0; k < 6; k++) {
     for (int i = 0; i < 6; i++) in[i] = load(from + (6 * i + k) * plane);
     output_points(in, 1, rows + k, 6);
   }
 }
+inline void output_points(Unit, const VF* row, VF* out) { output_points(row, 1, out, 1); }
 
 // The first row and column of a tile's outputs.
 struct Place {
@@ -67,12 +74,12 @@ struct Place {
 };
 
 // One output, term by term.
-inline float plain(const Shape& s, const float* x, const float* w, isize h, isize v) {
+template <class F> float plain(const Shape& s, const float* x, const float* w, isize h, isize v) {
   float sum = 0;
   for (isize c = 0; c < s.c; c++)
     for (isize i = 0; i < 3; i++)
       for (isize j = 0; j < 3; j++) {
-        const isize ih = h - s.ph + i, iw = v - s.pw + j;
+        const isize ih = h * F::STRIDE - s.ph + i, iw = v * F::STRIDE - s.pw + j;
         if (ih >= 0 && ih < s.ih && iw >= 0 && iw < s.iw) sum += w[c * 9 + i * 3 + j] * x[(c * s.ih + ih) * s.iw + iw];
       }
   return sum;

@@ -8,7 +8,7 @@ using gemm::least;
 using gemm::most;
 using gemm::round_up;
 
-constexpr int POINTS = 36, MAX_WEIGHTS = 4 << 20;
+constexpr int MAX_WEIGHTS = 4 << 20;
 constexpr isize MAX_WIDTH = 1 << 16;  // rows of a channel are copied with their padding
 
 struct Shape {
@@ -17,37 +17,59 @@ struct Shape {
   isize tiles() const { return (oh + 3) / 4 * across(); }
 };
 
-// Cycles of a machine with two multiply-adds of W lanes: of a weight's transform, of a tile's in one channel, of the products of a tile and
-// a weight, and of a weight's for one output without all this.
+// The floats of one point's plane: an odd number of cache lines, as all points of a tile are written one behind the other, and planes a
+// power of two apart would drive each other out of the cache.
+inline isize plane_floats(isize count) { return (((count + 15) / 16) | 1) * 16; }
+
+// Cycles of a machine with two multiply-adds of W lanes: of a weight's transform, of a tile's in one input channel and in one output channel,
+// of the products of a tile and a weight, and of a weight's for one output without all this.
 struct Cycles {
-  double weight, transform, product, direct;
+  double weight, input, output, product, direct;
 };
-constexpr Cycles CYCLES = W == 4 ? Cycles{16, 40, 5.4, 0.9} : W == 8 ? Cycles{20, 28, 2.8, 0.56} : Cycles{12, 24, 1.5, 0.38};
+
+// Stride 1. A tile reads SIDE x SIDE of a channel; PLANES products of matrices give its outputs, of which each takes blocks(k) rows of
+// `c` channels, VALUES in all. before(k, count): the floats of the planes before k, where a block has `count`.
+struct Unit {
+  static constexpr isize STRIDE = 1, SIDE = 6, PLANES = 36, VALUES = 36;
+  static constexpr Cycles CYCLES = W == 4   ? Cycles{16, 40, 40, 5.4, 0.9}
+                                   : W == 8 ? Cycles{20, 28, 28, 2.8, 0.56}
+                                            : Cycles{12, 24, 24, 1.5, 0.38};
+  static constexpr isize blocks(isize) { return 1; }
+  static isize before(isize k, isize count) { return k * plane_floats(count); }
+};
+
+// Stride 2. Even and odd columns are images of their own, which two taps and one tap read, of the rows as well. Points are 0, 1, -1, 2 and,
+// for two taps, infinity; what is even and what is odd adds up point by point. Planes: first those of two finite points, then those of one.
+struct Strided {
+  static constexpr isize STRIDE = 2, SIDE = 9, PLANES = 25, VALUES = 81;
+  static constexpr Cycles CYCLES{75, 85, 32, 12, 1.25};
+  static constexpr isize blocks(isize k) { return k < 16 ? 4 : k < 24 ? 2 : 1; }
+  static isize before(isize k, isize count) {
+    return least(k, 16) * plane_floats(4 * count) + least(most(k - 16, 0), 8) * plane_floats(2 * count) + (k > 24) * plane_floats(count);
+  }
+};
 
 // Of an image that is one block, weights are transformed for as many output channels at a time as stay in cache together with the tiles.
 // Floats: of weights at a time, and of all tiles at most; of weights that do not stay in cache as a whole, and of all tiles beside those.
 constexpr isize PART = (W > 4 ? 150 : 110) << 10, WHOLE = (W > 8 ? 320 : 640) << 10;
 constexpr isize LARGE = 400 << 10, MOST = (W > 8 ? 320 : 2048) << 10;
-inline bool in_parts(const Shape& s) {
-  const i64 weights = i64(POINTS) * s.m * s.c, inputs = i64(POINTS) * s.c * round_up(s.tiles(), W);
+template <class F> bool in_parts(const Shape& s) {
+  const i64 weights = i64(F::VALUES) * s.m * s.c, inputs = i64(F::VALUES) * s.c * round_up(s.tiles(), W);
   return s.n == 1 && weights > PART && inputs <= (weights > LARGE ? MOST : WHOLE);
 }
 
 // Whether this is much less work than a direct product; transforms of weights count. A small gain is not worth the scratch.
-inline bool worthwhile(const Shape& s) {
+template <class F> bool worthwhile(const Shape& s) {
+  constexpr Cycles CYCLES = F::CYCLES;
   const double mc = double(s.m) * double(s.c), tiles = double(round_up(s.tiles(), W)) * double(s.n);
-  if (s.c < 8 || s.m < 8 || s.c > 1024 || s.ow > MAX_WIDTH || (mc * POINTS > MAX_WEIGHTS && !in_parts(s))) return false;
-  const double here = CYCLES.weight * mc + CYCLES.transform * double(s.c + s.m) * tiles + CYCLES.product * mc * tiles;
-  return here < CYCLES.direct * mc * double(s.n) * double(s.oh * s.ow);
+  if (s.c < 8 || s.m < 8 || s.c > 1024 || s.ow > MAX_WIDTH || (mc * F::VALUES > MAX_WEIGHTS && !in_parts<F>(s))) return false;
+  const double transforms = CYCLES.weight * mc + (CYCLES.input * double(s.c) + CYCLES.output * double(s.m)) * tiles;
+  return transforms + CYCLES.product * mc * tiles < CYCLES.direct * mc * double(s.n) * double(s.oh * s.ow);
 }
-
-// The floats of one point's plane: an odd number of cache lines, as all points of a tile are written one behind the other, and planes a
-// power of two apart would drive each other out of the cache.
-inline isize plane_floats(isize count) { return (((count + 15) / 16) | 1) * 16; }
 
 // Output channels that weights are laid out for together.
 constexpr isize ROWS = W > 4 ? W : gemm::TILE_ROWS[gemm::NV];
-inline isize weights_plane(const Shape& s, isize m) { return plane_floats((W > 4 ? round_up(m, ROWS) : m) * s.c); }
+inline isize laid(isize m) { return W > 4 ? round_up(m, ROWS) : m; }
 
 struct Cut {
   isize block;   // tiles at a time
@@ -74,10 +96,10 @@ inline isize even_block(isize tiles, isize blocks, isize threads) {
   return best;
 }
 
-inline Cut cut(const Shape& s, isize threads) {
+template <class F> Cut cut(const Shape& s, isize threads) {
   Cut r;
-  const isize wide = most((128 << 10) / (POINTS * (s.c + s.m)) / gemm::NR, 2) * gemm::NR, tiles = s.tiles();
-  r.shared = in_parts(s);
+  const isize wide = most((128 << 10) / (F::VALUES * s.c + F::PLANES * s.m) / gemm::NR, 2) * gemm::NR, tiles = s.tiles();
+  r.shared = in_parts<F>(s);
   r.blocks = r.shared ? 1 : (tiles + wide - 1) / wide;
   r.block = round_up((tiles + r.blocks - 1) / r.blocks, W);
   if (!r.shared && threads > 1 && s.n == 1 && r.blocks > 1) r.block = even_block(tiles, r.blocks, threads);
@@ -85,19 +107,20 @@ inline Cut cut(const Shape& s, isize threads) {
   const i64 items = i64(s.n) * r.blocks;
   const isize parts = threads == 1 ? 1 : least(proven((2 * threads + items - 1) / items), (s.m + 31) / 32);
   r.rows = round_up((s.m + parts - 1) / parts, ROWS);
-  if (r.shared) r.rows = least(r.rows, most(PART / (POINTS * s.c) / ROWS, 1) * ROWS);
+  if (r.shared) r.rows = least(r.rows, most(PART / (F::VALUES * s.c) / ROWS, 1) * ROWS);
   r.parts = (s.m + r.rows - 1) / r.rows;
-  r.weights = POINTS * weights_plane(s, r.shared ? r.rows : s.m);
-  r.inputs = POINTS * plane_floats(s.c * r.block);
-  r.outputs = POINTS * plane_floats(r.rows * r.block);
-  r.pitch = 4 * s.across() + 2;
-  r.plane = round_up((4 * least((r.block - 1) / s.across() + 2, (s.oh + 3) / 4) + 2) * r.pitch, 16);
+  constexpr isize STEP = 4 * F::STRIDE, BORDER = F::SIDE - STEP;
+  r.weights = F::before(F::PLANES, laid(r.shared ? r.rows : s.m) * s.c);
+  r.inputs = F::before(F::PLANES, s.c * r.block);
+  r.outputs = F::PLANES * plane_floats(r.rows * r.block);
+  r.pitch = STEP * s.across() + BORDER;
+  r.plane = round_up((STEP * least((r.block - 1) / s.across() + 2, (s.oh + 3) / 4) + BORDER) * r.pitch, 16);
   r.places = round_up(r.block, 16);
   return r;
 }
 
-inline Size scratch_bytes(const Shape& s, int threads) {
-  const Cut r = cut(s, threads);
+template <class F> Size scratch_bytes(const Shape& s, int threads) {
+  const Cut r = cut<F>(s, threads);
   return Size(4) * (Size(r.of_all()) + Size(threads) * r.of_thread());
 }
 }  // namespace winograd

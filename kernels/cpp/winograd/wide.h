@@ -22,9 +22,9 @@ inline VF gather(auto from) {
 #endif
 }
 
-// u[point, m / W, c, W] for output channels [m0, m1), points `plane` floats apart; m0 is a multiple of W, and the last channel fills up a
-// vector.
-inline void weights(const Shape& s, const float* w, isize m0, isize m1, float* u, isize plane) {
+// u[point, m / W, c, W] for output channels [m0, m1) of `of`; m0 is a multiple of W, and the last channel fills up a vector.
+template <class F> void weights(const Shape& s, const float* w, isize m0, isize m1, isize of, float* u) {
+  const isize plane = plane_floats(laid(of) * s.c);
   for (isize m = m0; m < m1; m += W) {
     const float* row[W];
     for (isize l = 0; l < W; l++) row[l] = w + least(m + l, m1 - 1) * s.c * 9;
@@ -76,9 +76,12 @@ template <int M, int V> [[gnu::noinline]] void product(const float* u, const flo
     for (int k = 0; k < V; k++) store(y + i * y_rs + k * W, acc[i][k]);
 }
 
-// Products of all points: `rows` rows of u by `tiles` tiles, in whole vectors.
-inline void products(const Shape& s, const Cut& r, const float* u, isize plane, const float* v, isize rows, isize tiles, float* points) {
-  for (isize k = 0; k < POINTS; k++, u += plane, v += plane_floats(s.c * r.block), points += plane_floats(r.rows * r.block))
+// Products of all points: rows [m0, m1) of u, which is laid out for `of` rows, by `tiles` tiles, in whole vectors.
+template <class F>
+void products(const Shape& s, const Cut& r, const float* u, isize of, isize m0, isize m1, const float* v, isize tiles, float* points) {
+  const isize plane = plane_floats(laid(of) * s.c), rows = m1 - m0;
+  u += m0 * s.c;
+  for (isize k = 0; k < F::PLANES; k++, u += plane, v += plane_floats(s.c * r.block), points += plane_floats(r.rows * r.block))
     for (isize j = 0, columns; j < tiles; j += columns) {
       columns = gemm::panel_columns(round_up(tiles, W) - j);
       auto rest = [&]<int M, int V>() {
@@ -111,7 +114,8 @@ inline void six(const float* p, const int32_t* places, const bool* beside, VF* d
 
 // Transforms tiles [t0, t0 + n) of channels [c0, c1); v[point] holds panels as gemm packs them, of whole vectors. `image`: r.plane floats
 // and r.places int32, for the rows of a channel with their padding, and where in them tiles begin.
-inline void inputs(const Shape& s, const float* x, isize c0, isize c1, isize t0, isize n, const Cut& r, float* v, float* image) {
+template <class F>
+void inputs(const Shape& s, const float* x, isize c0, isize c1, isize t0, isize n, const Cut& r, float* v, float* image) {
   const isize plane = plane_floats(s.c * r.block), first = t0 / s.across(), tall = 4 * ((t0 + n - 1) / s.across() - first) + 6;
   const isize all = round_up(n, W);
   int32_t* places = reinterpret_cast<int32_t*>(image + r.plane);
@@ -121,14 +125,14 @@ inline void inputs(const Shape& s, const float* x, isize c0, isize c1, isize t0,
   }
   gemm::fill_zero(image, r.plane);
   for (isize c = c0; c < c1; c++) {
-    padded(s, r, x, c, first, tall, image);
+    padded<F>(s, r, x, c, first, tall, image);
     for (isize j = 0, columns; j < all; j += columns) {
       columns = gemm::panel_columns(all - j);
       for (isize q = 0; q < columns; q += W) {
         const int32_t* at = places + j + q;
         bool beside[4];
         for (int k = 0; k < 4; k++) beside[k] = at[k * GROUPS + GROUPS - 1] - at[k * GROUPS] == 4 * (GROUPS - 1);
-        VF d[6], rows[POINTS];
+        VF d[6], rows[F::PLANES];
         for (int i = 0; i < 6; i++) {
           six(image + i * r.pitch, at, beside, d);
           input_points(d, 1, rows + 6 * i, 1);
@@ -143,7 +147,8 @@ inline void inputs(const Shape& s, const float* x, isize c0, isize c1, isize t0,
 inline isize row_of(isize l, isize i) { return (l / GROUPS * 4 + i) * W + l % GROUPS * 4; }
 
 // Output channels [m0, m1) of tiles [t0, t0 + n) from their transforms; x and y are one image, e its rows.
-inline void outputs(const Shape& s, const float* x, const float* w, const float* points, isize m0, isize m1, isize t0, isize n,
+template <class F>
+void outputs(const Shape& s, const float* x, const float* w, const float* points, isize m0, isize m1, isize t0, isize n,
                     const Cut& r, float* y, const Epilogue& e) {
   const isize plane = plane_floats(r.rows * r.block);
   const bool late = e.res && e.after, clamp = e.act == Act::RELU || e.act == Act::CLIP, curved = e.act > Act::CLIP;
@@ -160,7 +165,7 @@ inline void outputs(const Shape& s, const float* x, const float* w, const float*
     for (isize m = m0; m < m1; m++) {
       const float* from = points + (m - m0) * r.block + q;
       VF rows[24], out[4];
-      load_points(from, plane, rows);
+      load_points(F{}, from, plane, rows);
       alignas(64) float tile[16 * W + W];
       const VF start = e.start(m, 0, W);
       VF check = splat(0);
@@ -175,7 +180,7 @@ inline void outputs(const Shape& s, const float* x, const float* w, const float*
         for (isize l = 0; l < count; l++)
           for (isize i = 0; i < 4; i++)
             for (isize k = 0; k < 4; k++)
-              if (h[l] + i < s.oh && v[l] + k < s.ow) tile[row_of(l, i) + k] = plain(s, x, w + m * s.c * 9, h[l] + i, v[l] + k) + start[0];
+              if (h[l] + i < s.oh && v[l] + k < s.ow) tile[row_of(l, i) + k] = plain<F>(s, x, w + m * s.c * 9, h[l] + i, v[l] + k) + start[0];
       if (curved && !late) {
         if (has_all(e.act)) act_all(e.act, e.act_a, tile, 1, 0, 16 * W);
         else
