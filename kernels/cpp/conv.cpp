@@ -49,24 +49,48 @@ struct PackWindows {
 
   void operator()(isize k0, isize kc, isize j, isize columns, float* out) const {
     if (kc == 0) return;
-    for (isize n; columns > 0; columns -= n, j += n) {
+    const bool channels = k0 % s.taps == 0 && kc % s.taps == 0 && s.stride[2] <= 2;
+    const isize c0 = k0 / s.taps, c1 = c0 + kc / s.taps;
+    isize w = j % s.out[2], h = j / s.out[2] % s.out[1], d = j / s.out[2] / s.out[1];
+    for (isize n; columns > 0; columns -= n) {
       n = gemm::panel_columns(columns);
       const isize width = gemm::round_up(n, W);
       if (n < width) __builtin_memset(out, 0, size_t(width * kc) * 4);
-      panel(k0, kc, j, n, width, out);
+      for (isize done = 0; done < n;) {  // runs of pixels of one output row
+        const isize length = least(s.out[2] - w, n - done);
+        const isize d0 = d * s.stride[0] - s.pad[0], h0 = h * s.stride[1] - s.pad[1], w0 = w * s.stride[2] - s.pad[2];
+        if (length < NR || !channels || !inside(d0, h0, w0)) run(k0, kc, d0, h0, w0, length, width, out + done);
+        else if (s.stride[2] == 1) panel<1>(c0, c1, (d0 * s.in[1] + h0) * s.in[2] + w0, out);
+        else panel<2>(c0, c1, (d0 * s.in[1] + h0) * s.in[2] + w0, out);
+        done += length, w += length;
+        if (w == s.out[2]) w = 0, h++;
+        if (h == s.out[1]) h = 0, d++;
+      }
       out += width * kc;
     }
   }
 
-  void panel(isize k0, isize kc, isize j, isize n, isize width, float* out) const {
-    isize w = j % s.out[2], h = j / s.out[2] % s.out[1], d = j / s.out[2] / s.out[1];
-    for (isize done = 0; done < n;) {  // runs of pixels of one output row
-      const isize length = least(s.out[2] - w, n - done);
-      run(k0, kc, d * s.stride[0] - s.pad[0], h * s.stride[1] - s.pad[1], w * s.stride[2] - s.pad[2], length, width, out + done);
-      done += length;
-      w = 0;
-      if (++h == s.out[1]) h = 0, d++;
-    }
+  // Whether all taps of NR windows from this one on read the image.
+  bool inside(isize d, isize h, isize w) const {
+    auto within = [&](int axis, isize at, isize windows) {
+      return at >= 0 && at + (s.kernel[axis] - 1) * s.dilation[axis] + (windows - 1) * s.stride[axis] < s.in[axis];
+    };
+    return within(0, d, 1) && within(1, h, 1) && within(2, w, NR);
+  }
+
+  // NR such windows, of channels [c0, c1).
+  template <int STRIDE> void panel(isize c0, isize c1, isize at, float* out) const {
+    for (isize c = c0; c < c1; c++)
+      for (isize kd = 0; kd < s.kernel[0]; kd++)
+        for (isize kh = 0; kh < s.kernel[1]; kh++) {
+          const float* src = x + c * s.image + at + (kd * s.dilation[0] * s.in[1] + kh * s.dilation[1]) * s.in[2];
+          for (isize kw = 0; kw < s.kernel[2]; kw++, src += s.dilation[2], out += NR) {
+            if (STRIDE == 1)
+              for (int v = 0; v < gemm::NV; v++) store(out + v * W, load(src + v * W));
+            else
+              for (int i = 0; i < NR; i += 4) store4(out + i, gemm::load4_even(src + 2 * i));
+          }
+        }
   }
 
   void run(isize k0, isize kc, isize d0, isize h0, isize w0, isize n, isize width, float* out) const {
@@ -77,12 +101,12 @@ struct PackWindows {
       const isize d = d0 + kd * s.dilation[0];
       for (isize kh = 0; kh < s.kernel[1]; kh++) {
         const isize h = h0 + kh * s.dilation[1];
-        const bool inside = d >= 0 && d < s.in[0] && h >= 0 && h < s.in[1];
+        const bool row = d >= 0 && d < s.in[0] && h >= 0 && h < s.in[1];
         for (isize kw = 0; kw < s.kernel[2]; kw++, tap++) {
           const isize c0 = k0 <= tap ? 0 : (k0 - tap + s.taps - 1) / s.taps;
           const isize c1 = whole ? s.c : k0 + kc <= tap ? 0 : (k0 + kc - tap + s.taps - 1) / s.taps;
           const isize from = w0 + kw * s.dilation[2];
-          const gemm::Span in = inside ? gemm::Span(from, s.stride[2], s.in[2], n) : gemm::Span(0, 1, 0, n);
+          const gemm::Span in = row ? gemm::Span(from, s.stride[2], s.in[2], n) : gemm::Span(0, 1, 0, n);
           const float* src = in.lo < in.hi ? x + c0 * s.image + (d * s.in[1] + h) * s.in[2] + from + in.lo * s.stride[2] : x;
           float* dst = out + (c0 * s.taps + tap - k0) * width;
           copy(src, dst, in, n, c1 - c0, step);
@@ -93,15 +117,6 @@ struct PackWindows {
 
   void copy(const float* src, float* dst, gemm::Span in, isize n, isize channels, isize step) const {
     const isize stride = s.stride[2];
-    if (n == NR && in.lo == 0 && in.hi == NR && stride <= 2) {
-      for (isize c = 0; c < channels; c++, src += s.image, dst += step) {
-        if (stride == 1)
-          for (int v = 0; v < gemm::NV; v++) store(dst + v * W, load(src + v * W));
-        else
-          for (int i = 0; i < NR; i += 4) store4(dst + i, gemm::load4_even(src + 2 * i));
-      }
-      return;
-    }
     for (isize c = 0; c < channels; c++, src += s.image, dst += step) {
       if (in.lo > 0) gemm::fill_zero(dst, in.lo);
       gemm::copy_strided(src, stride, dst + in.lo, in.hi - in.lo);
