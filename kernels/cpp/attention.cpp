@@ -191,23 +191,26 @@ float weigh(float* s, i64 n, const float* mask, i64 mask_step, float scale, floa
     return 0;
   }
   VF total = splat(0);
-  constexpr int SIDE = 4;
+  constexpr int SIDE = 2;
   for (j = 0; j + SIDE * W <= n; j += SIDE * W) {
     VF e[SIDE];
 #pragma unroll
-    for (int i = 0; i < SIDE; i++) e[i] = load(s + j + i * W) - m;
-    vexp_each(e);
+    for (int i = 0; i < SIDE; i++) e[i] = m - load(s + j + i * W);
+    vfalling_each(e);
 #pragma unroll
     for (int i = 0; i < SIDE; i++) store(s + j + i * W, e[i]), total += e[i];
   }
   for (; j + W <= n; j += W) {
-    VF e = vexp(load(s + j) - m);
-    store(s + j, e);
-    total += e;
+    VF e[1] = {m - load(s + j)};
+    vfalling_each(e);
+    store(s + j, e[0]);
+    total += e[0];
   }
   float sum = sum_lanes(total);
   if (rest) {
-    store_part(s + j, vexp(load_part(s + j, rest) - m), rest);
+    VF e[1] = {m - load_part(s + j, rest)};
+    vfalling_each(e);
+    store_part(s + j, e[0], rest);
     for (i64 u = 0; u < rest; u++) sum += s[j + u];
   }
   return 1 / sum;

@@ -12,8 +12,24 @@ inline bool comes_after(i64 act) { return act > Activation_after_residual; }
 inline Act act_of(i64 act) { return Act(comes_after(act) ? act - Activation_after_residual : act); }
 inline bool act_known(i64 act) { return known(act_of(act)); }
 
+// Four vectors of numbers in place, two and two a `step` apart.
+template <class F> [[gnu::always_inline]] inline void four(float* y, isize step, F f) {
+  VF v[4] = {load(y), load(y + W), load(y + step), load(y + step + W)};
+  f(v);
+  store(y, v[0]), store(y + W, v[1]), store(y + step, v[2]), store(y + step + W, v[3]);
+}
+
 // Rows of n elements, in place, four vectors at a time, of whatever rows.
 template <class F> [[gnu::always_inline]] inline void by_fours(float* y, isize rows, isize rs, isize n, F f) {
+  if (rs == n) n *= rows, rows = 1;
+  const isize whole = n / (4 * W) * (4 * W);
+  if (whole)
+    for (isize r = 0; r < rows; r++)
+      for (isize c = 0; c < whole; c += 4 * W) four(y + r * rs + c, 2 * W, f);
+  y += whole, n -= whole;
+  if (n == 2 * W)
+    for (; rows > 1; rows -= 2, y += 2 * rs) four(y, rs, f);
+  if (!n) return;
   for (isize c = 0; rows > 0;) {
     float* at[4];
     isize width[4];
@@ -24,14 +40,6 @@ template <class F> [[gnu::always_inline]] inline void by_fours(float* y, isize r
       c += W;
       if (c >= n) c = 0, y += rs, rows--;
     }
-    if (width[0] + width[1] + width[2] + width[3] == 4 * W) {
-#pragma unroll
-      for (int q = 0; q < 4; q++) v[q] = load(at[q]);
-      f(v);
-#pragma unroll
-      for (int q = 0; q < 4; q++) store(at[q], v[q]);
-      continue;
-    }
 #pragma unroll
     for (int q = 0; q < 4; q++) v[q] = load_part(at[q], width[q]);
     f(v);
@@ -39,11 +47,25 @@ template <class F> [[gnu::always_inline]] inline void by_fours(float* y, isize r
     for (int q = 0; q < 4; q++) store_part(at[q], v[q], width[q]);
   }
 }
-[[gnu::noinline]] inline void gelu_all(float* y, isize rows, isize rs, isize n) {
-  by_fours(y, rows, rs, n, [](VF(&v)[4]) { vgelu_each(v); });
+// The same two vectors at a time: as many as leave registers for what is in between.
+template <class F> [[gnu::always_inline]] inline void by_twos(float* y, isize rows, isize rs, isize n, F f) {
+  by_fours(y, rows, rs, n, [&](VF(&v)[4]) {
+    VF a[2] = {v[0], v[1]}, b[2] = {v[2], v[3]};
+    f(a), f(b);
+    v[0] = a[0], v[1] = a[1], v[2] = b[0], v[3] = b[1];
+  });
 }
 [[gnu::noinline]] inline void silu_all(float* y, isize rows, isize rs, isize n) {
-  by_fours(y, rows, rs, n, [](VF(&v)[4]) { vsilu_each(v); });
+  by_twos(y, rows, rs, n, [](VF(&v)[2]) { vsilu_each(v); });
+}
+[[gnu::noinline]] inline void sigmoid_all(float* y, isize rows, isize rs, isize n) {
+  by_twos(y, rows, rs, n, [](VF(&v)[2]) { vsigmoid_each(v); });
+}
+[[gnu::noinline]] inline void gelu_tanh_all(float* y, isize rows, isize rs, isize n) {
+  by_twos(y, rows, rs, n, [](VF(&v)[2]) { vgelu_tanh_each(v); });
+}
+[[gnu::noinline]] inline void gelu_all(float* y, isize rows, isize rs, isize n) {
+  by_fours(y, rows, rs, n, [](VF(&v)[4]) { vgelu_each(v); });
 }
 
 inline VF activate(Act act, VF v, VF a, VF b) {
@@ -66,7 +88,7 @@ inline VF activate(Act act, VF v, VF a, VF b) {
 
 // Activations that take rows four vectors at a time, asked once; others go vector by vector.
 inline bool has_all(Act act) {
-  return act == Act::GELU || act == Act::SILU || act == Act::HARDSWISH || act == Act::SIGMOID || act == Act::LEAKY_RELU;
+  return (act >= Act::SIGMOID && act <= Act::LEAKY_RELU && act != Act::TANH) || act == Act::HARDSWISH;
 }
 [[gnu::noinline]] inline void act_all(Act act, float a, float* y, isize rows, isize rs, isize n) {
   auto each = [&]<Act ACT>() {
@@ -77,8 +99,9 @@ inline bool has_all(Act act) {
   };
   if (act == Act::GELU) gelu_all(y, rows, rs, n);
   else if (act == Act::SILU) silu_all(y, rows, rs, n);
+  else if (act == Act::GELU_TANH) gelu_tanh_all(y, rows, rs, n);
   else if (act == Act::HARDSWISH) each.template operator()<Act::HARDSWISH>();
-  else if (act == Act::SIGMOID) each.template operator()<Act::SIGMOID>();
+  else if (act == Act::SIGMOID) sigmoid_all(y, rows, rs, n);
   else each.template operator()<Act::LEAKY_RELU>();
 }
 

@@ -71,43 +71,13 @@ inline VI exp_bits(VF x, const Table& table) {
 inline VI exp_bits(VF x) { return exp_bits(x, Table(EXP)); }
 }  // namespace vmath
 
-// e^x, 0 in place of subnormal numbers: for what adds it to 1, or weighs with it.
+// e^x, 0 in place of subnormal numbers: for what adds it to 1, or subtracts 1.
 inline VF vexp(VF x, const vmath::Table& table) {
   VF y = as_f(vmath::exp_bits(x, table));
   y = x <= table[10] ? y : x + table[12];
   return as_f(as_i(y) & ~(x < table[11]));
 }
 inline VF vexp(VF x) { return vexp(x, vmath::Table(vmath::EXP)); }
-
-// The same of vectors side by side, which share the table and hide each other's latencies.
-template <int N> inline void vexp_each(VF (&x)[N]) {
-  const vmath::Table table(vmath::EXP);
-  auto each = [&](auto f) __attribute__((always_inline)) {
-#pragma unroll
-    for (int i = 0; i < N; i++) f(i);
-  };
-  VF t[N], r[N], p[N];
-  VF c = table[6], d = table[9];
-  each([&](int i) { t[i] = x[i] * c + d, pin(t[i]); });
-  c = table[7];
-  each([&](int i) { r[i] = x[i] - (t[i] - d) * c, pin(r[i]); });
-  c = table[8];
-  each([&](int i) { r[i] += (t[i] - d) * c, pin(r[i]); });
-  c = table[0], d = table[1];
-  each([&](int i) { p[i] = c * r[i] + d, pin(p[i]); });
-#pragma unroll
-  for (int k = 2; k < 5; k++) {
-    c = table[k];
-    each([&](int i) { p[i] = p[i] * r[i] + c, pin(p[i]); });
-  }
-  c = table[5];
-  each([&](int i) { p[i] = p[i] * (r[i] * r[i]) + r[i] + c, pin(p[i]); });
-  each([&](int i) { p[i] = as_f(as_i(p[i]) + (as_i(t[i]) << 23)), pin(p[i]); });
-  c = table[10], d = table[12];
-  each([&](int i) { p[i] = x[i] <= c ? p[i] : x[i] + d, pin(p[i]); });
-  c = table[11];
-  each([&](int i) { x[i] = as_f(as_i(p[i]) & ~(x[i] < c)), pin(x[i]); });
-}
 
 // e^x to the smallest subnormal number. What is 0 is not multiplied into it: processors take a detour where a product vanishes.
 inline VF vexp_gradual(VF x) {
@@ -150,16 +120,82 @@ inline VF verf(VF x) {
   return a < 1.0f ? p * x : vcopysign(1.0f - vmath::erfc(a), x);
 }
 
-inline VF vsigmoid(VF x) { return 1.0f / (1.0f + vexp(-x)); }
-inline VF vsilu(VF x) { return x / (1.0f + vexp(-x)); }
-template <int N> inline void vsilu_each(VF (&x)[N]) {
-  VF e[N];
+namespace vmath {
+// As EXP, of -q, whose low bits hold an exponent where 1.5 * 2^23 + 127 is added; bounds: of an exponent for infinity, and for 0.
+constexpr float FALLING[] = {0.0013813144760206342f, -0.008369418792426586f, 0.04166845604777336f, -0.16666515171527863f,
+                             0.4999999403953552f, -1, 1, -1.44269504f, 0.693359375f, -2.12194440e-4f, 12583039.0f, -88.7f, 88};
+
+// e^-x, 0 from 2^-126.5 on, of what is not negative; or 1 + e^-x, infinite from 2^127.5 on, for what is divided by it.
+template <bool LOGISTIC, int N> inline void falling(const VF (&x)[N], VF (&y)[N]) {
+  const Table table(FALLING);
+  auto each = [&](auto f) __attribute__((always_inline)) {
 #pragma unroll
-  for (int i = 0; i < N; i++) e[i] = -x[i];
-  vexp_each(e);
+    for (int i = 0; i < N; i++) f(i);
+  };
+  VF t[N], q[N];
+  VF c = table[11], d = table[12];
+  each([&](int i) { q[i] = vmin(LOGISTIC ? vmax(x[i], c) : x[i], d), pin(q[i]); });
+  c = table[7], d = table[10];
+  each([&](int i) { t[i] = q[i] * c + d, pin(t[i]); });
+  c = table[8];
+  each([&](int i) { q[i] += (t[i] - d) * c, pin(q[i]); });
+  c = table[9];
+  each([&](int i) { q[i] += (t[i] - d) * c, pin(q[i]); });
+  c = table[0], d = table[1];
+  each([&](int i) { y[i] = c * q[i] + d, pin(y[i]); });
 #pragma unroll
-  for (int i = 0; i < N; i++) x[i] = x[i] / (1.0f + e[i]);
+  for (int k = 2; k < 7; k++) {
+    c = table[k];
+    each([&](int i) { y[i] = y[i] * q[i] + c, pin(y[i]); });
+  }
+  c = table[6];
+  each([&](int i) {
+    const VF power = as_f(as_i(t[i]) << 23);
+    y[i] = LOGISTIC ? y[i] * power + c : y[i] * power, pin(y[i]);
+  });
 }
+}  // namespace vmath
+
+namespace vmath {
+inline VF alone(VF x, auto f) {
+  VF v[1] = {x};
+  f(v);
+  return v[0];
+}
+}  // namespace vmath
+
+// Vectors side by side, which share a table and hide each other's latencies: 1 + e^-x; and e^-x of what is not negative.
+template <int N> inline void vlogistic_each(const VF (&x)[N], VF (&y)[N]) { vmath::falling<true>(x, y); }
+template <int N> inline void vfalling_each(VF (&x)[N]) {
+  const auto& from = x;
+  VF y[N];
+  vmath::falling<false>(from, y);
+#pragma unroll
+  for (int i = 0; i < N; i++) x[i] = y[i];
+}
+
+template <int N> inline void vsigmoid_each(VF (&x)[N]) {
+  VF y[N];
+  vlogistic_each(x, y);
+#pragma unroll
+  for (int i = 0; i < N; i++) x[i] = 1.0f / y[i];
+}
+template <int N> inline void vsilu_each(VF (&x)[N]) {
+  VF y[N];
+  vlogistic_each(x, y);
+#pragma unroll
+  for (int i = 0; i < N; i++) x[i] = x[i] / y[i];
+}
+// x / 2 (1 + tanh u) = x sigmoid(2u), which keeps its precision where tanh nears -1.
+template <int N> inline void vgelu_tanh_each(VF (&x)[N]) {
+  VF u[N], y[N];
+#pragma unroll
+  for (int i = 0; i < N; i++) u[i] = x[i] * (1.59576912f + 0.0713548163f * (x[i] * x[i]));
+  vlogistic_each(u, y);
+#pragma unroll
+  for (int i = 0; i < N; i++) x[i] = x[i] / y[i];
+}
+
 namespace vmath {
 constexpr float GELU[] = {
     1.6474803032906493e-07f, -3.936599568987731e-06f, 3.755548823392019e-05f, -0.00015189316764008254f, -0.00025380245642736554f,
@@ -175,21 +211,27 @@ template <int N> inline void vgelu_each(VF (&x)[N]) {
 #pragma unroll
     for (int i = 0; i < N; i++) f(i);
   };
-  VF a[N], t[N];
-  VF c = table[16];
-  each([&](int i) { a[i] = vmin(vabs(x[i]), c), t[i] = table[0]; });
+  VF a[N], t[N], p[N];
+  VF c = table[16], d;
+  each([&](int i) { a[i] = vmin(vabs(x[i]), c); });
+  // Even and odd powers beside each other: a sum waits for half as many before it.
+  VF z[N];
+  c = table[0], d = table[1];
+  each([&](int i) { z[i] = a[i] * a[i], pin(z[i]); });
+  each([&](int i) { t[i] = c, p[i] = d; });
 #pragma unroll
-  for (int k = 1; k < 10; k++) {
-    c = table[k];
-    each([&](int i) { t[i] = t[i] * a[i] + c, pin(t[i]); });
+  for (int k = 2; k < 10; k += 2) {
+    c = table[k], d = table[k + 1];
+    each([&](int i) { t[i] = t[i] * z[i] + c, pin(t[i]); });
+    each([&](int i) { p[i] = p[i] * z[i] + d, pin(p[i]); });
   }
+  each([&](int i) { t[i] = t[i] * a[i] + p[i], pin(t[i]); });
   c = table[17];
   each([&](int i) { t[i] -= c * (x[i] * x[i]), pin(t[i]); });
   c = table[18];
   each([&](int i) { t[i] = vmax(t[i], c); });
   c = table[19];
   each([&](int i) { a[i] = t[i] + c, t[i] -= a[i] - c; });  // a: the whole part in its low bits
-  VF p[N];
   c = table[10];
   each([&](int i) { p[i] = c; });
 #pragma unroll
@@ -202,13 +244,13 @@ template <int N> inline void vgelu_each(VF (&x)[N]) {
     x[i] = x[i] * (x[i] < 0.0f ? tail : 1.0f - tail);
   });
 }
-inline VF vgelu(VF x) {
-  VF each[1] = {x};
-  vgelu_each(each);
-  return each[0];
-}
-// x / 2 (1 + tanh u) = x sigmoid(2u), which keeps its precision where tanh nears -1.
-inline VF vgelu_tanh(VF x) { return x / (1.0f + vexp(x * (-1.59576912f - 0.0713548163f * (x * x)))); }
+
+// One vector.
+inline VF vsigmoid(VF x) { return vmath::alone(x, [](VF(&v)[1]) { vsigmoid_each(v); }); }
+inline VF vsilu(VF x) { return vmath::alone(x, [](VF(&v)[1]) { vsilu_each(v); }); }
+inline VF vgelu(VF x) { return vmath::alone(x, [](VF(&v)[1]) { vgelu_each(v); }); }
+inline VF vgelu_tanh(VF x) { return vmath::alone(x, [](VF(&v)[1]) { vgelu_tanh_each(v); }); }
+
 inline VF vrelu(VF x) { return vmax(x, VF(0.0f)); }
 inline VF velu(VF x, VF alpha) {
   VF m = x > -0.34f ? vmath::exp_tail(x) * (x * x) + x : vexp(x) - 1.0f;  // e^x - 1 without cancellation
