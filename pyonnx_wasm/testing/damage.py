@@ -111,6 +111,12 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
             "wd": ("i1", (4, 1, 3, 3)),
             "packed": ("u1", (6, 1, 8)), "per_block": ("f4", (6,))},
     ),
+    "squares": (
+        20,
+        """(float[N,16,48,48] x) => (float[N,16,48,48] y, float[N,32,24,24] z) { c = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, w)
+        y = Sigmoid(c) z = Conv<kernel_shape=[3,3], pads=[1,1,1,1], strides=[2,2]>(y, v, b) }""",
+        {"w": ("f4", (16, 16, 3, 3)), "v": ("f4", (32, 16, 3, 3)), "b": ("f4", (32,))},
+    ),
     "byte_windows": (
         20,
         """(uint8[N,16,9,7] x) => (uint8[N,13,9,7] y, float[N,5,7,5] z) {
