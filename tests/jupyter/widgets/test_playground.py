@@ -236,7 +236,8 @@ for name in ("Comm", "ipykernel.comm"): logging.getLogger(name).addHandler(handl
 w.close()""",
         "said",
     )
-    widget(notebook)
+    # What a page that still opens the model says is on its way when the kernel closes the widget.
+    expect(widget(notebook).locator(".pwx-status")).to_have_text("Waiting for an input")
     notebook.idle()
     notebook.run(1)
     expect(notebook.output(0).locator(".pwx")).to_have_count(0)
