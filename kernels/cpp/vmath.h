@@ -154,9 +154,7 @@ template <bool LOGISTIC, int N> inline void falling(const VF (&x)[N], VF (&y)[N]
     y[i] = LOGISTIC ? y[i] * power + c : y[i] * power, pin(y[i]);
   });
 }
-}  // namespace vmath
 
-namespace vmath {
 inline VF alone(VF x, auto f) {
   VF v[1] = {x};
   f(v);
@@ -167,9 +165,8 @@ inline VF alone(VF x, auto f) {
 // Vectors side by side, which share a table and hide each other's latencies: 1 + e^-x; and e^-x of what is not negative.
 template <int N> inline void vlogistic_each(const VF (&x)[N], VF (&y)[N]) { vmath::falling<true>(x, y); }
 template <int N> inline void vfalling_each(VF (&x)[N]) {
-  const auto& from = x;
   VF y[N];
-  vmath::falling<false>(from, y);
+  vmath::falling<false>(x, y);
 #pragma unroll
   for (int i = 0; i < N; i++) x[i] = y[i];
 }
@@ -211,11 +208,10 @@ template <int N> inline void vgelu_each(VF (&x)[N]) {
 #pragma unroll
     for (int i = 0; i < N; i++) f(i);
   };
-  VF a[N], t[N], p[N];
+  VF a[N], z[N], t[N], p[N];
   VF c = table[16], d;
   each([&](int i) { a[i] = vmin(vabs(x[i]), c); });
   // Even and odd powers beside each other: a sum waits for half as many before it.
-  VF z[N];
   c = table[0], d = table[1];
   each([&](int i) { z[i] = a[i] * a[i], pin(z[i]); });
   each([&](int i) { t[i] = c, p[i] = d; });

@@ -16,6 +16,12 @@ inline void taps(const float* w, VF* g) {
   g[8] = VF{w[8], w[17], w[26], w[35]};
 }
 
+// The plane of a value of stride 1, of which each has one block of channels.
+struct Point {
+  isize plane;
+  static constexpr isize block = 0;
+};
+
 // All values of the transforms of nine taps, as put(spot, value).
 inline void spread(Unit, const VF* g, auto put) {
   VF rows[18], out[6];

@@ -4,12 +4,6 @@
 
 namespace winograd {
 
-// The plane of a value of stride 1, of which each has one block of channels.
-struct Point {
-  isize plane;
-  static constexpr isize block = 0;
-};
-
 inline void weight_points(VF a, VF b, VF c, VF* out, int step) {
   const VF even = (a + c) * (-1 / 6.f), odd = b * (1 / 6.f), far = a * (1 / 24.f) + c * (1 / 6.f), half = b * (1 / 12.f);
   out[0] = a * 0.25f;
@@ -45,15 +39,6 @@ template <class F> void padded(const Shape& s, const Cut& r, const float* x, isi
   for (isize i = 0; i < tall; i++) {
     const isize h = 4 * F::STRIDE * first - s.ph + i;
     if (h >= 0 && h < s.ih && wide > 0) gemm::copy_floats(x + (c * s.ih + h) * s.iw + skipped, image + i * r.pitch + left, wide);
-  }
-}
-
-// All points of W tiles, from rows of which the columns are transformed; planes lie `plane` apart.
-inline void store_points(const VF* rows, float* to, isize plane) {
-  VF out[6];
-  for (int k = 0; k < 6; k++) {
-    input_points(rows + k, 6, out, 1);
-    for (int i = 0; i < 6; i++) store(to + (6 * i + k) * plane, out[i]);
   }
 }
 

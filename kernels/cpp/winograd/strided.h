@@ -18,9 +18,9 @@ struct Spot {
 };
 
 inline void weight_points(VF a, VF b, VF c, VF* out) {
-  const VF sum = (a + c) * -0.5f, third = (a + c + c) * (1 / 6.f), sixth = b * (1 / 6.f);
-  out[0] = a * 0.5f, out[1] = sum, out[2] = (c - a) * (1 / 6.f), out[3] = third, out[4] = c;
-  out[5] = b * 0.5f, out[6] = b * -0.5f, out[7] = -sixth, out[8] = sixth;
+  const VF odd = b * (1 / 6.f);
+  out[0] = a * 0.5f, out[1] = (a + c) * -0.5f, out[2] = (c - a) * (1 / 6.f), out[3] = (a + c + c) * (1 / 6.f), out[4] = c;
+  out[5] = b * 0.5f, out[6] = b * -0.5f, out[7] = -odd, out[8] = odd;
 }
 
 // Of four places `step` apart, and of a fifth.

@@ -112,6 +112,15 @@ inline void six(const float* p, const int32_t* places, const bool* beside, VF* d
   d[4] = lows(e, f), d[5] = highs(e, f);
 }
 
+// All points of W tiles, from rows of which the columns are transformed; planes lie `plane` apart.
+inline void store_points(const VF* rows, float* to, isize plane) {
+  VF out[6];
+  for (int k = 0; k < 6; k++) {
+    input_points(rows + k, 6, out, 1);
+    for (int i = 0; i < 6; i++) store(to + (6 * i + k) * plane, out[i]);
+  }
+}
+
 // Transforms tiles [t0, t0 + n) of channels [c0, c1); v[point] holds panels as gemm packs them, of whole vectors. `image`: r.plane floats
 // and r.places int32, for the rows of a channel with their padding, and where in them tiles begin.
 template <class F>
