@@ -1,4 +1,5 @@
-"""Recurrent layers: one step after another where the length is known and small, else a loop that the core runs."""
+"""Recurrent layers: one kernel of the core for what they mostly are; else cells of other operators, one step after another where the length
+is known and small, or a loop that the core runs."""
 
 from __future__ import annotations
 
@@ -10,11 +11,35 @@ import numpy as np
 from ..dtypes import DType
 from ..ir import IRError, Value
 from ..ir.dims import DimLike
-from ..registry import Context, op
-from ..tensor import HALVES, cast, concat, constant, fill, index, like, map_, reshape, sized, slice_, split, swap, transpose, unsqueeze
+from ..registry import Context, Enum, Kernel, op
+from ..tensor import (
+    HALVES,
+    cast,
+    concat,
+    constant,
+    contiguous,
+    fill,
+    index,
+    like,
+    map_,
+    reshape,
+    sized,
+    slice_,
+    split,
+    swap,
+    transpose,
+    unsqueeze,
+)
 from .gather import ReverseSequence
 from .loops import run_steps
-from .matmul import matmul
+from .matmul import PACK, matmul
+
+CELLS = Enum("Cell", "tanh relu gru linear_gru lstm")
+RECURRENT = Kernel(
+    "recurrent", ">y >h >c? x r r1? bias? h0? c0? lengths?", "cell steps batch size ways reverse", traits=("smooth",), enums={"cell": CELLS}
+)
+GATES = {"tanh": 1, "relu": 1, "gru": 3, "linear_gru": 3, "lstm": 4}
+PLAIN = {("tanh",): "tanh", ("relu",): "relu", ("sigmoid", "tanh"): "gru", ("sigmoid", "tanh", "tanh"): "lstm"}  # by activations
 
 STEPS = 1024
 Floats = Sequence[float] | None
@@ -95,18 +120,59 @@ def _plus(a: Value, b: Value | None) -> Value:
     return a if b is None else map_("add", a, b)
 
 
+def _known(names: Sequence[str], direction: str, linear: bool = False) -> str | None:
+    """The kernel's cell with these activations in all directions."""
+    ways = 2 if direction == "bidirectional" else 1
+    first = tuple(name.lower() for name in names[: len(names) // ways])
+    cell = PLAIN.get(first) if [name.lower() for name in names] == [*first] * ways else None
+    return "linear_gru" if linear and cell == "gru" else cell
+
+
+def _plain(
+    X: Value, W: Value, R: Value, B: Value | None, lengths: Value | None, initial: Optionals, cell: str, direction: str
+) -> list[Value]:
+    """[steps, ways, batch, size], and the last states: of a layer that the kernel knows, whose inputs' share is one product."""
+    steps, batch, size, gates = X.shape[0], X.shape[1], R.shape[2], GATES[cell]
+    ways = 2 if direction == "bidirectional" else 1
+    width, state = gates * size, [ways, batch, size]
+    rows = reshape(sized(W, [ways, width, X.shape[2]], "W"), [ways * width, X.shape[2]])
+    given, inner = matmul(X, swap(rows, 0, 1)), None
+    if B is not None:
+        mine, recurrent = split(sized(B, [ways, 2 * width], "B"), 1, [width] * 2)
+        if cell == "linear_gru":
+            parts = split(recurrent, 1, [size * 2, size])
+            recurrent, inner = concat([parts[0], fill(parts[1].shape, 0, X.dtype)], 1), contiguous(parts[1])
+        given = map_("add", given, reshape(map_("add", mine, recurrent), [ways * width]))
+    ins = {"x": contiguous(given), "bias": inner}
+    for name, r in zip(("r", "r1"), split(sized(R, [ways, width, size], "R"), 0, [1] * ways), strict=False):
+        all_of_it = [width * size]
+        ins[name] = PACK({"y": (R.dtype, all_of_it)}, {"w": contiguous(reshape(r, all_of_it))}, k=size, n=width, band=size, transposed=1)
+    for name, s in zip(("h0", "c0"), initial, strict=False):
+        ins[name] = None if s is None else contiguous(sized(s, state, "an initial state"))
+    if lengths is not None:
+        ins["lengths"] = contiguous(cast(sized(lengths, [batch], "sequence_lens"), DType.int32))
+    outs = {"y": (X.dtype, (steps, ways, batch, size)), "h": (X.dtype, state)} | ({"c": (X.dtype, state)} if cell == "lstm" else {})
+    backwards = int(direction == "reverse")
+    return list(RECURRENT(outs, ins, cell=CELLS.index(cell), steps=steps, batch=batch, size=size, ways=ways, reverse=backwards))
+
+
 def _recurrent(
     X: Value, W: Value, R: Value, B: Value | None, sequence_lens: Value | None, initial: Optionals,
-    step: Step, gates: int,
+    cell: str | None, step: Step, gates: int,
     activations: Sequence[str], alpha: Floats, beta: Floats, clip: float | None, direction: str, layout: int, ctx: Context,
     peepholes: Value | None = None,
 ) -> tuple[Value, ...]:  # fmt: skip
-    """Runs a cell over time in each direction; the inputs' share of the gates is one product for all steps."""
+    """Runs a cell over time in each direction; the inputs' share of the gates is one product for all steps. cell: the kernel's, if any."""
     if layout:
         X, initial = swap(X, 0, 1), [None if s is None else swap(s, 0, 1) for s in initial]
     steps, batch, size = X.shape[0], X.shape[1], R.shape[2]
     if direction not in ("forward", "reverse", "bidirectional"):
         raise IRError(f"direction {direction!r} is not one of forward, reverse, bidirectional")
+    if cell is not None and X.dtype is DType.float32 and isinstance(size, int) and size and clip is None and peepholes is None:
+        results = _plain(X, W, R, B, sequence_lens, initial, cell, direction)
+        if layout:
+            results = [transpose(results[0], [2, 0, 1, 3]), *(swap(s, 0, 1) for s in results[1:])]
+        return tuple(results)
     lengths = None
     if sequence_lens is not None:
         lengths = unsqueeze(cast(sized(sequence_lens, [batch], "sequence_lens"), DType.int64), [1])
@@ -186,7 +252,8 @@ def RNN(
     if wide := _wide(RNN, X, W, R, B, sequence_lens, initial_h, **attributes, direction=direction, layout=layout, ctx=ctx):
         return wide
     return _recurrent(
-        X, W, R, B, sequence_lens, [initial_h], lambda x, s, fixed, act: _rnn(x, s, _there(fixed[0]), fixed[1], act), 1,
+        X, W, R, B, sequence_lens, [initial_h], _known(names, direction),
+        lambda x, s, fixed, act: _rnn(x, s, _there(fixed[0]), fixed[1], act), 1,
         names, activation_alpha, activation_beta, clip, direction, layout, ctx,
     )  # fmt: skip
 
@@ -204,7 +271,7 @@ def GRU(
     if wide := _wide(GRU, X, W, R, B, sequence_lens, initial_h, **attributes, direction=direction, layout=layout, ctx=ctx):
         return wide
     return _recurrent(
-        X, W, R, B, sequence_lens, [initial_h],
+        X, W, R, B, sequence_lens, [initial_h], _known(names, direction, linear=bool(linear_before_reset)),
         lambda x, s, fixed, act: _gru(x, s, _there(fixed[0]), fixed[1], act, bool(linear_before_reset)), 3,
         names, activation_alpha, activation_beta, clip, direction, layout, ctx,
     )  # fmt: skip
@@ -225,7 +292,7 @@ def LSTM(
         return wide
 
     return _recurrent(
-        X, W, R, B, sequence_lens, [initial_h, initial_c],
+        X, W, R, B, sequence_lens, [initial_h, initial_c], None if input_forget else _known(names, direction),
         lambda x, s, fixed, act: lstm_cell(x, s, _there(fixed[0]), fixed[1], act, fixed[2], bool(input_forget)), 4,
         names, activation_alpha, activation_beta, clip, direction, layout, ctx, P,
     )  # fmt: skip

@@ -117,6 +117,15 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
         y = Sigmoid(c) z = Conv<kernel_shape=[3,3], pads=[1,1,1,1], strides=[2,2]>(y, v, b) }""",
         {"w": ("f4", (16, 16, 3, 3)), "v": ("f4", (32, 16, 3, 3)), "b": ("f4", (32,))},
     ),
+    "recurrent": (
+        14,
+        """(float[N,M,5] x, int32[M] lens, float[2,M,6] h) => (float[N,2,M,6] y, float[2,M,6] yc, float[N,1,M,20] z, float[1,M,20] vh,
+        float[N,1,M,3] r) { y, yh, yc = LSTM<hidden_size=6, direction="bidirectional">(x, w, u, b, lens, h, h)
+        z, zh = GRU<hidden_size=20>(x, wg, ug)
+        v, vh = GRU<hidden_size=20, linear_before_reset=1, direction="reverse">(x, wg, ug, bg) r, rh = RNN<hidden_size=3>(x, wr, ur) }""",
+        {"w": ("f4", (2, 24, 5)), "u": ("f4", (2, 24, 6)), "b": ("f4", (2, 48)), "wg": ("f4", (1, 60, 5)), "ug": ("f4", (1, 60, 20)),
+            "bg": ("f4", (1, 120)), "wr": ("f4", (1, 3, 5)), "ur": ("f4", (1, 3, 3))},
+    ),
     "byte_windows": (
         20,
         """(uint8[N,16,9,7] x) => (uint8[N,13,9,7] y, float[N,5,7,5] z) {

@@ -20,7 +20,7 @@ def recurrent(m: Sketch) -> None:
     if m.chance(0.4):
         recurrent_operator(m, onnx.defs.get_schema(m.choice(("RNN", "GRU", "LSTM")), m.opset))
         return
-    length, batch, width, hidden = m.size(1, 4), m.choice((1, m.size(1, 3))), m.integer(1, 4), m.integer(1, 3)
+    length, batch, width, hidden = m.size(1, 4), m.choice((1, m.size(1, 3))), m.integer(1, 4), m.choice((m.integer(1, 3), m.integer(1, 36)))
     x = given(m, (batch, length, width), 0)
     x = m.node("Transpose", x, perm=[1, 0, 2])
     for _ in range(m.integer(1, 2)):

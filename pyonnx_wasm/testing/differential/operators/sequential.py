@@ -31,7 +31,8 @@ def recurrent(m: Sketch, schema: Schema) -> None:
     gates, functions = {"RNN": (1, 1), "GRU": (3, 2), "LSTM": (4, 3)}[name]
     direction = m.choice((None, "forward", "reverse", "bidirectional"))
     d = 2 if direction == "bidirectional" else 1
-    length, batch, width, hidden = m.size(1, 4), m.size(1, 3), m.integer(1, 4), m.integer(1, 4)
+    length, batch, width = m.size(1, 4), m.choice((m.size(1, 3), m.size(1, 3), m.size(1, 9))), m.integer(1, 4)
+    hidden = m.choice((m.integer(1, 4), m.integer(1, 40)))
     layout = m.choice((0, 0, 0, 1)) if m.opset >= 14 else 0
     dtype = picked(m, schema, "T", 0.7)
     weights = m.choice((0.0, 1.0))
