@@ -73,6 +73,8 @@ PWX_SMALL Size scratch(const Call& call, int threads) {
 inline VF take(const float* p, isize n) { return n == W ? load(p) : take_part(p, n); }
 inline void put(float* p, VF v, isize n) { n == W ? store(p, v) : put_part(p, v, n); }
 
+constexpr isize MOST_OF_EACH = 1 << 18;  // weights that each thread may read for itself: they stay in its level-2 cache
+
 struct Layer {
   const RecurrentParams& p;
   const RecurrentBufs& b;
@@ -85,7 +87,7 @@ struct Layer {
       : p(*reinterpret_cast<const RecurrentParams*>(of.params)), b(*reinterpret_cast<const RecurrentBufs*>(of.bufs)), call(of),
         steps(proven(p.steps)), batch(proven(p.batch)), size(proven(p.size)), ways(proven(p.ways)), width(size * proven(gates_of(p.cell))),
         each(panel_floats(p)), panels(reinterpret_cast<float*>(of.scratch)), rows(panels + pool_threads(of.pool) * each),
-        shared(ways * batch < pool_threads(of.pool)) {}
+        shared(ways * batch < pool_threads(of.pool) || width * size > MOST_OF_EACH) {}
 
   // Columns [begin, end) of q, of whole panels.
   void multiply(const gemm::Product& q, isize begin, isize end, int thread) const {
@@ -94,9 +96,20 @@ struct Layer {
       if (from < to) gemm::product_range(q, {nullptr, gemm::pack_matrix}, 0, q.m, from, to, gemm::blocks_of(q, 1), panels + own * each, nullptr);
     };
     if (!shared) return part(begin, end, thread);
-    parallel_for(call.pool, (end - begin + gemm::NR - 1) / gemm::NR, gemm::MIN_FLOPS / (2 * q.m * size * gemm::NR + 1) + 1, [&](i64 from, i64 to, int own) {
-      part(begin + proven(from) * gemm::NR, std::min(end, begin + proven(to) * gemm::NR), own);
+    constexpr isize UNIT = gemm::RUNS * gemm::NR;
+    parallel_for(call.pool, (end - begin + UNIT - 1) / UNIT, gemm::MIN_FLOPS / (2 * q.m * size * UNIT + 1) + 1, [&](i64 from, i64 to, int own) {
+      part(begin + proven(from) * UNIT, std::min(end, begin + proven(to) * UNIT), own);
     });
+  }
+
+  // Calls f(i) for rows whose numbers a thread alone computes.
+  void each_row(isize count, auto f) const {
+    constexpr isize WORTH = 1 << 12;  // numbers of a state
+    auto some = [&](i64 begin, i64 end) {
+      for (isize i = proven(begin); i < proven(end); i++) f(i);
+    };
+    if (shared) parallel_for(call.pool, count, WORTH / size + 1, [&](i64 begin, i64 end, int) { some(begin, end); });
+    else some(0, count);
   }
 
   // Calls f(at, n) for the vectors of a row.
@@ -177,22 +190,24 @@ struct Layer {
         return s < n;
       };
       auto given = [&](isize at, isize i) { return x + ((at * batch + i) * ways + way) * width; };
-      isize at;
       if (s < longest) multiply(q, 0, twice ? first_end(size) : width, thread);
       if (s < longest && twice) {
-        for (isize i = 0; i < count; i++)
+        each_row(count, [&](isize i) {
+          isize at;
           if (place(first + i, at)) reset(given(at, first + i), g + i * width, h + i * size, left + i * size);
           else std::fill_n(left + i * size, size, 0.0f);
+        });
         multiply(rest, rest_begin(size), width, thread);
       }
-      for (isize i = 0; i < count; i++) {
+      each_row(count, [&](isize i) {
+        isize at;
         const bool alive = place(first + i, at);
         if (alive) next(given(at, first + i), g + i * width, again + i * width, bias, h + i * size, c ? c + i * size : nullptr);
-        if (!y) continue;
+        if (!y) return;
         float* to = y + ((at * ways + way) * batch + first + i) * size;
         if (alive) std::copy_n(h + i * size, size, to);
         else std::fill_n(to, size, 0.0f);
-      }
+      });
     }
   }
 };
@@ -204,10 +219,11 @@ void run(Call& call) {
     for (isize way = begin / layer.batch; way * layer.batch < end; way++)
       layer.run(way, std::max(begin - way * layer.batch, isize{0}), std::min(end - way * layer.batch, layer.batch), thread);
   };
-  if (layer.shared) return rows(0, layer.ways * layer.batch, 0);
-  const Size work = Size(layer.steps) * layer.width * layer.size * 2 + 1;
-  parallel_for(call.pool, layer.ways * layer.batch, gemm::MIN_FLOPS / work.value() + 1, [&](i64 begin, i64 end, int thread) {
-    rows(proven(begin), proven(end), thread);
+  const isize all = layer.ways * layer.batch, parts = std::min(all, isize{pool_threads(call.pool)});
+  if (layer.shared) return rows(0, all, 0);
+  const Size work = Size(layer.steps) * layer.width * layer.size * 2 * ((all + parts - 1) / parts) + 1;
+  parallel_for(call.pool, parts, gemm::MIN_FLOPS / work.value() + 1, [&](i64 begin, i64 end, int thread) {
+    rows(proven(all * begin / parts), proven(all * end / parts), thread);
   });
 }
 

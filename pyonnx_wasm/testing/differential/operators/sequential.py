@@ -32,9 +32,9 @@ def recurrent(m: Sketch, schema: Schema) -> None:
     direction = m.choice((None, "forward", "reverse", "bidirectional"))
     d = 2 if direction == "bidirectional" else 1
     length, batch, width = m.size(1, 4), m.choice((m.size(1, 3), m.size(1, 3), m.size(1, 9))), m.integer(1, 4)
-    hidden = m.choice((m.integer(1, 4), m.integer(1, 40)))
     layout = m.choice((0, 0, 0, 1)) if m.opset >= 14 else 0
     dtype = picked(m, schema, "T", 0.7)
+    hidden = m.integer(1, 40) if dtype == FLOAT and m.chance(0.5) else m.integer(1, 4)  # what many weights add up grows with each step
     weights = m.choice((0.0, 1.0))
     x = m.operand(dtype, (batch, length, width) if layout else (length, batch, width), "plain", constant=0)
     given = [x, *(m.operand(dtype, (d, gates * hidden, n), "plain", constant=weights) for n in (width, hidden))]
