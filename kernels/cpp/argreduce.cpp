@@ -1,14 +1,14 @@
 // Index of the largest or smallest element along the middle axis. A NaN wins over every number, the first over later ones.
 #include "half.h"
 #include "params.h"
-#include "small.h"
+#include "simd.h"
 #include "strided.h"
 
 namespace {
 
-constexpr i64 COLUMNS = 64;
+constexpr isize COLUMNS = 64;
 
-const char* check(const Call& call, Proof& proof) {
+PWX_SMALL const char* check(const Call& call, Proof& proof) {
   const auto& p = *reinterpret_cast<const ArgreduceParams*>(call.params);
   auto& b = *reinterpret_cast<const ArgreduceBufs*>(call.bufs);
   if (!known(p.op)) return "unknown op";
@@ -30,7 +30,7 @@ const char* check(const Call& call, Proof& proof) {
 template <class T> T plain(T v) { return v; }
 
 // `widen` turns an element into a type that compares as the values do.
-template <class T, auto widen> void arg(Call& call) {
+template <class T, auto widen> PWX_SMALL void arg(Call& call) {
   const auto& p = *reinterpret_cast<const ArgreduceParams*>(call.params);
   auto& b = *reinterpret_cast<const ArgreduceBufs*>(call.bufs);
   using C = decltype(widen(T()));
@@ -56,11 +56,81 @@ template <class T, auto widen> void arg(Call& call) {
   });
 }
 
-void run(Call& call) {
+// float32, several numbers at a time.
+struct Floats {
+  bool largest, last;  // which of equal ones
+
+  bool better(float v, float best) const {
+    if (best != best) return last && v != v;
+    return v != v || (largest ? v > best : v < best) || (last && v == best);
+  }
+  VI better(VF v, VF best) const {
+    const VI nan = v != v, beaten = best != best;
+    VI found = nan | (largest ? v > best : v < best);
+    if (last) found |= v == best;
+    return (found & ~beaten) | (last ? nan & beaten : splat_i(0));
+  }
+
+  // Of numbers side by side: a block is looked through where something in it may be better than what is before it.
+  i64 row(const float* x, isize n) const {
+    constexpr isize BLOCK = 8 * W;
+    isize found = 0;
+    float best = x[0];
+    for (isize at = 0; at < n; at += BLOCK) {
+      const isize end = n - at < BLOCK ? n : at + BLOCK;
+      if (end - at == BLOCK) {
+        VI some = better(load(x + at), splat(best));
+        for (isize i = W; i < BLOCK; i += W) some |= better(load(x + at + i), splat(best));
+        if (!any_lane(some)) continue;
+      }
+      for (isize i = at; i < end; i++)
+        if (better(x[i], best)) best = x[i], found = i;
+    }
+    return found;
+  }
+
+  // Of the columns of a matrix, COLUMNS of them at most.
+  void columns(const float* x, isize n, isize inner, isize width, i64* y) const {
+    float best[COLUMNS];
+    int32_t found[COLUMNS] = {};
+    __builtin_memcpy(best, x, size_t(width) * 4);
+    for (isize i = 1; i < n; i++) {
+      x += inner;
+      isize j = 0;
+      for (; j + W <= width; j += W) {
+        const VF v = load(x + j), before = load(best + j);
+        const VI now = better(v, before);
+        store(best + j, select(now, v, before));
+        store_i(found + j, (now & int32_t(i)) | (~now & load_i(found + j)));
+      }
+      for (; j < width; j++)
+        if (better(x[j], best[j])) best[j] = x[j], found[j] = int32_t(i);
+    }
+    for (isize j = 0; j < width; j++) y[j] = found[j];
+  }
+};
+
+void floats(Call& call) {
+  const auto& p = *reinterpret_cast<const ArgreduceParams*>(call.params);
+  auto& b = *reinterpret_cast<const ArgreduceBufs*>(call.bufs);
+  const Floats of{p.op == Extreme::LARGEST, p.select_last != 0};
+  const isize n = proven(p.n), inner = proven(p.inner), across = (inner + COLUMNS - 1) / COLUMNS;
+  parallel_for(call.pool, p.outer * across, (1 << 14) / (n < 1 << 14 ? n : 1 << 14), [&](i64 begin, i64 end, int) {
+    for (isize at = proven(begin); at < proven(end); at++) {
+      const isize o = at / across, first = at % across * COLUMNS, width = inner - first < COLUMNS ? inner - first : COLUMNS;
+      const float* x = b.x.as<float>() + o * n * inner + first;
+      i64* y = b.y.as<i64>() + o * inner + first;
+      if (inner == 1) *y = of.row(x, n);
+      else of.columns(x, n, inner, width, y);
+    }
+  });
+}
+
+PWX_SMALL void run(Call& call) {
   const auto& p = *reinterpret_cast<const ArgreduceParams*>(call.params);
   if (p.outer == 0 || p.inner == 0) return;
   switch (reinterpret_cast<const ArgreduceBufs*>(call.bufs)->x.dtype) {
-    case F32: return arg<float, plain<float>>(call);
+    case F32: return p.n <= INT32_MAX ? floats(call) : arg<float, plain<float>>(call);
     case F64: return arg<double, plain<double>>(call);
     case F16: return arg<uint16_t, half_to_float>(call);
     case BF16: return arg<uint16_t, bf16_to_float>(call);

@@ -96,7 +96,7 @@ struct Quick {
       codes[v] = as_i(s) - splat_i(less);
     }
     store(codes, y);
-    return !qgemm::any((VI)(most > near));
+    return !any_lane((VI)(most > near));
   }
 
  private:

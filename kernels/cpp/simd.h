@@ -126,6 +126,19 @@ template <class V> inline V vmin(V v, V hi) {
 #endif
 }
 
+// Whether a lane of a mask is set.
+inline bool any_lane(VI mask) {
+#if defined(__wasm__)
+  return wasm_v128_any_true((v128_t)mask);
+#elif defined(__AVX512F__)
+  return _mm512_test_epi32_mask((__m512i)mask, (__m512i)mask);
+#elif defined(__AVX__)
+  return !_mm256_testz_si256((__m256i)mask, (__m256i)mask);
+#else
+  return __builtin_reduce_or(mask) != 0;
+#endif
+}
+
 inline float sum_lanes(VF v) {
   float s[W];
   __builtin_memcpy(s, &v, sizeof v);

@@ -186,4 +186,7 @@ def LRN(X: Value, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: f
     windows = around.view([*X.shape, size], around.offset, [*around.strides, around.strides[1]])
     total = reduce("sum", windows, [X.rank])
     scale = map_("add", map_("mul", total, like(X, alpha / size)), like(X, bias))
-    return map_("div", X, map_("pow", scale, like(X, beta)))
+    if beta != 0.75:
+        return map_("div", X, map_("pow", scale, like(X, beta)))
+    root = map_("sqrt", scale)
+    return map_("div", X, map_("mul", root, map_("sqrt", root)))

@@ -6,14 +6,6 @@ namespace qgemm {
 
 typedef uint8_t BW __attribute__((ext_vector_type(W)));
 
-inline bool any(VI mask) {
-#if defined(__wasm__)
-  return wasm_v128_any_true((v128_t)mask);
-#else
-  return __builtin_reduce_or(mask) != 0;
-#endif
-}
-
 // round(v / scale), ties to even, within [first, first + 255]. The product with the reciprocal is off by less than NEAR for what the
 // bounds leave, so only what lies so close to a tie is divided.
 inline VF quotient(VF v, float scale, VF reciprocal, float first) {
@@ -21,7 +13,7 @@ inline VF quotient(VF v, float scale, VF reciprocal, float first) {
   const VF low = splat(first), high = splat(first + 255);
   VF t = vmin(vmax(low, v * reciprocal), high);
   VF r = __builtin_elementwise_roundeven(t);
-  if (reciprocal[0] > 0x1p126f || any(__builtin_elementwise_abs(t - r) > splat(0.5f - NEAR)))
+  if (reciprocal[0] > 0x1p126f || any_lane(__builtin_elementwise_abs(t - r) > splat(0.5f - NEAR)))
     r = vmin(vmax(low, __builtin_elementwise_roundeven(v / splat(scale))), high);
   return r;
 }
@@ -75,7 +67,7 @@ struct Coder {
         if (whole || n >= (v + 1) * W) put(as_i(s) - less, y + v * W);
         else if (n > v * W) put_part(as_i(s) - less, y + v * W, n - v * W);
       }
-      if (any(far)) again(sums, scale, bias, n, y);
+      if (any_lane(far)) again(sums, scale, bias, n, y);
     }
   }
 
