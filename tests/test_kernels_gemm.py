@@ -338,6 +338,20 @@ def test_conv_three_by_three(seed: int, stride: int) -> None:
     conv_case(rng, "float32", False, 1, c, m, v)
 
 
+@pytest.mark.usefixtures("build")
+@pytest.mark.parametrize("seed", range(24))
+def test_conv_three_by_three_apart(seed: int) -> None:
+    """Taps that lie apart: pixels as far apart are images of their own, of which the last may be smaller."""
+    rng = np.random.default_rng(seed)
+    c, m = int(rng.choice([8, 17, 48, 130])), int(rng.choice([8, 24, 50]))
+    image, apart = rng.integers(12, 40, 2), np.array([(2, 2), (3, 3), (2, 1), (1, 2), (4, 3), (6, 6)][seed % 6])
+    pads, more = (apart * rng.choice([0, 1, 1, 1, 2], 2) + rng.integers(-1, 2, 2) for _ in range(2))
+    out = np.maximum(image + pads + more - 2 * apart, 1)
+    image = out + 2 * apart - pads - more
+    v = {"in": [1, *image], "kernel": [1, 3, 3], "stride": [1, 1, 1], "dilation": [1, *apart], "pad": [0, *pads], "out": [1, *out]}
+    conv_case(rng, "float32", False, 1, c, m, {k: [int(n) for n in sizes] for k, sizes in v.items()})
+
+
 @pytest.mark.parametrize("seed", range(24))
 def test_conv_few_channels(seed: int) -> None:
     """Windows that are read where they lie: of few channels, with rows of outputs that fill vectors."""
@@ -355,19 +369,20 @@ def test_conv_few_channels(seed: int) -> None:
 
 
 @pytest.mark.usefixtures("build")
-@pytest.mark.parametrize("stride", [1, 2])
+@pytest.mark.parametrize(("stride", "apart"), [(1, 1), (2, 1), (1, 2)])
 @pytest.mark.parametrize(("channels", "group"), [(6, 1), (6, 6), (24, 1), (72, 1)])
-def test_conv_not_finite(channels: int, group: int, stride: int) -> None:
+def test_conv_not_finite(channels: int, group: int, stride: int, apart: int) -> None:
     """A NaN or an infinity reaches the outputs whose windows hold it, and no other."""
     x = np.ones((channels, 29, 31), np.float32)
     x[2, 4, 17], x[3, 0, 30], x[5, 28, 0] = np.nan, np.inf, -np.inf
     w = np.ones((channels, channels // group, 3, 3), np.float32)
-    padded = np.pad(x.astype(float), [(0, 0), (1, 1), (1, 1)])
-    want = np.sum([padded[:, i : i + 29, j : j + 31] for i in range(3) for j in range(3)], 0)
+    padded, taps = np.pad(x.astype(float), [(0, 0), (apart, apart), (apart, apart)]), (0, apart, 2 * apart)
+    want = np.sum([padded[:, i : i + 29, j : j + 31] for i in taps for j in taps], 0)
     if group == 1:
         want = np.broadcast_to(want.sum(0), x.shape)
     want = want[:, ::stride, ::stride]
-    v = {**same(3, 29, 31), "stride": [1, stride, stride], "out": [1, *want.shape[1:]]}
+    v = same(3, 29, 31) | {"stride": [1, stride, stride], "dilation": [1, apart, apart], "pad": [0, apart, apart]}
+    v |= {"out": [1, *want.shape[1:]]}
     y = run("conv", [("float32", want.shape)], [x, w, None, None], n=1, c=channels, m=channels, group=group, act=1, **v)
     np.testing.assert_allclose(y, np.maximum(want, 0), 1e-5)
 

@@ -6,7 +6,7 @@
 #include "params.h"
 #include "shallow.h"
 #include "window.h"
-#include "winograd.h"
+#include "winograd/dilated.h"
 
 namespace {
 
@@ -176,6 +176,18 @@ bool by_winograd(const ConvParams& p, const Shape& s, auto run) {
 #endif
 }
 
+winograd::Dilated apart(const ConvParams& p, const Shape& s) {
+  return {proven(p.n), s.c, s.m, s.in[1], s.in[2], s.out[1], s.out[2], s.pad[1], s.pad[2], s.dilation[1], s.dilation[2]};
+}
+
+// 3 x 3 in two dimensions, of taps that lie apart.
+bool by_apart(const ConvParams& p, const ConvBufs& b, const Shape& s) {
+  if (s.in[0] != 1 || s.kernel[0] != 1 || s.out[0] != 1 || s.pad[0] != 0 || p.group != 1 || b.residual) return false;
+  for (int d = 1; d < 3; d++)
+    if (s.kernel[d] != 3 || s.stride[d] != 1) return false;
+  return (s.dilation[1] > 1 || s.dilation[2] > 1) && winograd::worthwhile(apart(p, s));
+}
+
 #if defined(__AVX__)
 shallow::Shape few_channels(const ConvParams& p, const Shape& s) { return {plane(s), proven(p.n), s.c, s.m}; }
 
@@ -198,6 +210,7 @@ PWX_SMALL Size scratch(const Call& call, int threads) {
   if (depthwise(p, s)) return Size(dw::scratch_floats(plane(s))) * 4 * threads;
   Size wanted = 0;
   if (by_winograd(p, s, [&]<class F>() { wanted = winograd::scratch_bytes<F>(image(p, s), threads); })) return wanted;
+  if (by_apart(p, b, s)) return winograd::scratch_bytes(apart(p, s), threads);
 #if defined(__AVX__)
   if (shallow_suits(p, s)) return Size(shallow::scratch_floats(few_channels(p, s))) * 4 * threads;
 #endif
@@ -262,6 +275,7 @@ void run(Call& call) {
 #endif
   if (depthwise(p, s)) return dw::run(call, plane(s), proven(p.n), proven(p.c), s.m, q.b, q.a, q.y, q.e);
   if (by_winograd(p, s, [&]<class F>() { winograd::run<F>(call, image(p, s), q.b, q.a, q.y, q.e); })) return;
+  if (by_apart(p, b, s)) return winograd::run(call, apart(p, s), q.b, q.a, q.y, q.e);
 #if defined(__AVX__)
   if (shallow_suits(p, s)) return shallow::run(call, few_channels(p, s), q.b, q.a, q.y, q.e);
 #endif

@@ -15,12 +15,12 @@ struct Entry {
   bool worse(const Entry& o) const { return key < o.key || (key == o.key && index > o.index); }
 };
 
-constexpr i64 BLOCK = 32;
+constexpr i64 BLOCK = 256, SMALL = 32;  // SMALL: where most are passed over
 
 // Whether one of a block of numbers side by side may belong before the worst of those that are kept; a NaN on either side may.
 bool worth(const float* x, float worst, bool largest) {
   VI beaten = splat_i(-1);
-  for (isize i = 0; i < BLOCK; i += W) beaten &= largest ? load(x + i) <= splat(worst) : load(x + i) >= splat(worst);
+  for (isize i = 0; i < SMALL; i += W) beaten &= largest ? load(x + i) <= splat(worst) : load(x + i) >= splat(worst);
   return any_lane(~beaten);
 }
 
@@ -98,16 +98,17 @@ void run(Call& call) {
   const Keys keys_of = find_keys(b.x.dtype);
   const i64 size = dtype_size(b.x.dtype);
   const uint64_t flip = p.largest ? 0 : ~uint64_t(0);
-  const bool close = b.x.dtype == F32 && p.inner == 1 && p.k <= p.n / 64;  // where most blocks are not worth a look
+  const bool close = b.x.dtype == F32 && p.inner == 1 && p.k <= p.n / 64;
+  const i64 block = close ? SMALL : BLOCK;
   const float* x = b.x.as<float>();
   parallel_for(call.pool, p.outer * p.inner, 1 + (1 << 13) / p.n, [&](i64 at, i64 end, int thread) {
     Entry* heap = reinterpret_cast<Entry*>(call.scratch) + thread * p.k;
     uint64_t keys[BLOCK];
     for (; at < end; at++) {
       const i64 base = at / p.inner * p.n * p.inner + at % p.inner;
-      for (i64 first = 0; first < p.n; first += BLOCK) {
-        const i64 n = p.n - first < BLOCK ? p.n - first : BLOCK;
-        if (close && first >= p.k && n == BLOCK && !worth(x + base + first, x[base + heap[0].index], p.largest)) continue;
+      for (i64 first = 0; first < p.n; first += block) {
+        const i64 n = p.n - first < block ? p.n - first : block;
+        if (close && first >= p.k && n == SMALL && !worth(x + base + first, x[base + heap[0].index], p.largest)) continue;
         keys_of(keys, b.x.data + (base + first * p.inner) * size, p.inner, n, flip);
         for (i64 i = 0; i < n; i++) {
           const i64 index = first + i;

@@ -113,7 +113,8 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
     ),
     "squares": (
         20,
-        """(float[N,16,48,48] x) => (float[N,16,48,48] y, float[N,32,24,24] z) { c = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, w)
+        """(float[N,16,48,48] x) => (float[N,16,48,48] y, float[N,32,24,24] z, float[N,16,48,46] d) {
+        d = Conv<kernel_shape=[3,3], pads=[3,1,3,1], dilations=[3,2]>(x, w) c = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, w)
         y = Sigmoid(c) z = Conv<kernel_shape=[3,3], pads=[1,1,1,1], strides=[2,2]>(y, v, b) }""",
         {"w": ("f4", (16, 16, 3, 3)), "v": ("f4", (32, 16, 3, 3)), "b": ("f4", (32,))},
     ),

@@ -58,14 +58,15 @@ template <class F> bool in_parts(const Shape& s) {
   return s.n == 1 && weights > PART && inputs <= (weights > LARGE ? MOST : WHOLE);
 }
 
-// Whether this is much less work than a direct product; transforms of weights count. A small gain is not worth the scratch.
-template <class F> bool worthwhile(const Shape& s) {
+// Cycles that this saves of a direct product's; 0 where it has no place. Transforms of weights count.
+template <class F> double gain(const Shape& s) {
   constexpr Cycles CYCLES = F::CYCLES;
   const double mc = double(s.m) * double(s.c), tiles = double(round_up(s.tiles(), W)) * double(s.n);
-  if (s.c < 8 || s.m < 8 || s.c > 1024 || s.ow > MAX_WIDTH || (mc * F::VALUES > MAX_WEIGHTS && !in_parts<F>(s))) return false;
+  if (s.c < 8 || s.m < 8 || s.c > 1024 || s.ow > MAX_WIDTH || (mc * F::VALUES > MAX_WEIGHTS && !in_parts<F>(s))) return 0;
   const double transforms = CYCLES.weight * mc + (CYCLES.input * double(s.c) + CYCLES.output * double(s.m)) * tiles;
-  return transforms + CYCLES.product * mc * tiles < CYCLES.direct * mc * double(s.n) * double(s.oh * s.ow);
+  return CYCLES.direct * mc * double(s.n) * double(s.oh * s.ow) - transforms - CYCLES.product * mc * tiles;
 }
+template <class F> bool worthwhile(const Shape& s) { return gain<F>(s) > 0; }
 
 // Output channels that weights are laid out for together.
 constexpr isize ROWS = W > 4 ? W : gemm::TILE_ROWS[gemm::NV];

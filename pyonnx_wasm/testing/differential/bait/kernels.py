@@ -61,16 +61,18 @@ def packed(m: Sketch) -> None:
 
 @bait
 def squares(m: Sketch) -> None:
-    """3 x 3 convolutions with channels enough for Winograd's method, in parts of weights, over sides that no tile divides."""
+    """3 x 3 convolutions with channels enough for Winograd's method, in parts of weights, over sides that no tile divides; taps may lie apart."""
     c, channels = (m.choice((8, 9, 16, 21, 32, 50, 72, 130)) for _ in range(2))
-    pads = [m.integer(0, 2) for _ in range(4)]
     stride, high = m.choice((1, 1, 2)), m.choice((6, 14, 30, 70))
-    n, sides = m.size(1, 2), [max(m.size(1, high), 3 - before - after) for before, after in zip(pads[:2], pads[2:], strict=True)]
+    apart = [m.integer(1, 4) for _ in range(2)] if stride == 1 and m.chance(0.3) else [1, 1]
+    pads = [m.integer(0, 2 * by) for by in apart * 2]
+    least = [2 * by + 1 - before - after for by, before, after in zip(apart, pads[:2], pads[2:], strict=True)]
+    n, sides = m.size(1, 2), [max(m.size(1, high), size) for size in least]
     more = [const(m, (channels,))] if m.chance(0.6) else []
     # Sums of about 1, where Tanh and Sigmoid end: errors of larger ones would be judged by what is left of them.
     w = m.const(m.array(FLOAT, (channels, c, 3, 3), "plain", constant=True) / FLOAT.type(48 * c**0.5))
-    y = m.node("Conv", given(m, (n, c, *sides), 0.05), w, *more, pads=pads, strides=[stride] * 2)
-    out = [(s + a + b - 3) // stride + 1 for s, a, b in zip(sides, pads[:2], pads[2:], strict=True)]
+    y = m.node("Conv", given(m, (n, c, *sides), 0.05), w, *more, pads=pads, strides=[stride] * 2, dilations=apart)
+    out = [(size - no) // stride + 1 for size, no in zip(sides, least, strict=True)]
     m.loose = 16  # rounding is relative to the largest terms of a tile
     m.result(tail(m, y, (n, channels, *out), (channels, 1, 1), m.integer(0, 3)))
 
