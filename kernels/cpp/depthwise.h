@@ -103,46 +103,43 @@ inline void copy_band(const Shape& s, const Band& b, isize top, isize inputs, au
   }
 }
 
-// R output rows of one band; KH x KW taps, or any number when 0. offset[j] is where tap column j starts in a row.
-template <int KH, int KW, int R>
-inline void rows(const Shape& s, isize pitch, const float* in, const float* w, const isize* offset, VF start, float* y) {
-  const isize kh = KH ? KH : s.kh, kw = KW ? KW : s.kw;
-  constexpr bool HELD = KH > 0 && KH * KW <= 9;  // the taps stay in registers
-  VF tap[HELD ? KH * KW : 1];
-  if constexpr (HELD)
-    for (int i = 0; i < KH * KW; i++) tap[i] = splat(w[i]);
-  auto weight = [&](isize i) { return HELD ? tap[i] : splat(w[i]); };
-  for (isize j = 0; j < s.ow; j += W) {
-    VF acc[R];
-    for (int r = 0; r < R; r++) acc[r] = start;
-    if constexpr (KH > 0 && R > 1) {  // stride 1: an input row serves up to KH output rows
+// R rows of outputs of a band, N vectors at a time, so that there are sums enough to hide the latency of a multiply-add. offset[j] is where tap
+// column j starts in a row.
+template <int R, int N>
+[[gnu::noinline]] inline void rows(const Shape& s, isize pitch, const float* in, const float* w, const isize* offset, float start, float* y) {
+  const isize apart = s.sh * pitch;
+  auto columns = [&]<int V>(isize j) __attribute__((always_inline)) {
+    VF acc[R][V];
 #pragma unroll
-      for (int i = 0; i < KH + R - 1; i++)
+    for (int r = 0; r < R; r++)
 #pragma unroll
-        for (int t = 0; t < KW; t++) {
-          const VF x = load(in + i * pitch + t + j);
+      for (int v = 0; v < V; v++) acc[r][v] = splat(start);
+    const float *row = in + j, *tap = w;
+    for (isize i = 0; i < s.kh; i++, row += s.dh * pitch)
+      for (isize t = 0; t < s.kw; t++, tap++) {
+        const VF weight = splat(*tap);
+        const float* x = row + offset[t];
 #pragma unroll
-          for (int r = 0; r < R; r++)
-            if (i - r >= 0 && i - r < KH) acc[r] = fma(weight((i - r) * KW + t), x, acc[r]);
-        }
-    } else {
-      for (isize i = 0; i < kh; i++)
-        for (isize t = 0; t < kw; t++)
-          for (int r = 0; r < R; r++) acc[r] = fma(weight(i * kw + t), load(in + (i * s.dh + r * s.sh) * pitch + offset[t] + j), acc[r]);
-    }
-    const isize n = least(W, s.ow - j);
-    for (int r = 0; r < R; r++) {
-      if (n == W) store(y + r * s.ow + j, acc[r]);
-      else store_part(y + r * s.ow + j, acc[r], n);
-    }
-  }
+        for (int r = 0; r < R; r++, x += apart)
+#pragma unroll
+          for (int v = 0; v < V; v++) acc[r][v] = fma(weight, load(x + v * W), acc[r][v]), pin(acc[r][v]);
+      }
+#pragma unroll
+    for (int r = 0; r < R; r++)
+#pragma unroll
+      for (int v = 0; v < V; v++) store_part(y + r * s.ow + j + v * W, acc[r][v], least(W, s.ow - j - v * W));
+  };
+  isize j = 0;
+  for (; j + (N - 1) * W < s.ow; j += N * W) columns.template operator()<N>(j);
+  for (; j < s.ow; j += W) columns.template operator()<1>(j);
 }
 
-template <int KH, int KW, int R>
-inline void band_rows(const Shape& s, isize pitch, isize count, const float* in, const float* w, const isize* offset, VF start, float* y) {
-  isize r = 0;
-  for (; r + R <= count; r += R) rows<KH, KW, R>(s, pitch, in + r * s.sh * pitch, w, offset, start, y + r * s.ow);
-  for (; r < count; r++) rows<KH, KW, 1>(s, pitch, in + r * s.sh * pitch, w, offset, start, y + r * s.ow);
+inline void band_rows(const Shape& s, isize pitch, isize count, const float* in, const float* w, const isize* offset, float start, float* y) {
+  for (isize r = 0; r < count; r += count < 4 ? 1 : 4) {
+    const isize at = count < 4 ? r : least(r, count - 4);  // the last rows are computed again
+    const auto some = count < 4 ? rows<1, 6> : rows<4, 2>;
+    some(s, pitch, in + at * s.sh * pitch, w, offset, start, y + at * s.ow);
+  }
 }
 
 struct Clamp {
@@ -301,11 +298,7 @@ inline void direct_rows(const Shape&, isize, isize, const float*, isize, isize, 
 [[gnu::noinline]] inline void any_rows(const Shape& s, isize pitch, isize count, const float* in, const float* w, const isize* offset, VF start,
                                        Clamp clamp, float* y) {
   if (paired(s)) return all_pairs(s, count, Vectors(s, true), {in, pitch, 0, count * s.sh + s.kh, in}, w, start[0], clamp, y);
-  if constexpr (W > 4) {
-    if (s.kh == 3 && s.kw == 3) return band_rows<3, 3, 1>(s, pitch, count, in, w, offset, start, y);
-    if (s.kh == 5 && s.kw == 5) return band_rows<5, 5, 1>(s, pitch, count, in, w, offset, start, y);
-  }
-  band_rows<0, 0, 2>(s, pitch, count, in, w, offset, start, y);
+  band_rows(s, pitch, count, in, w, offset, start[0], y);
 }
 
 constexpr isize MAX_COLUMNS = 64;  // taps of a row

@@ -61,7 +61,7 @@ def packed(m: Sketch) -> None:
 
 @bait
 def squares(m: Sketch) -> None:
-    """3 x 3 convolutions with channels enough for Winograd's method, in parts of weights, over sides that no tile divides; taps may lie apart."""
+    """3 x 3 convolutions with channels enough for Winograd's method, taps apart or not, over sides that no tile divides."""
     c, channels = (m.choice((8, 9, 16, 21, 32, 50, 72, 130)) for _ in range(2))
     stride, high = m.choice((1, 1, 2)), m.choice((6, 14, 30, 70))
     apart = [m.integer(1, 4) for _ in range(2)] if stride == 1 and m.chance(0.3) else [1, 1]
@@ -79,15 +79,18 @@ def squares(m: Sketch) -> None:
 
 @bait
 def depths(m: Sketch) -> None:
-    """Depthwise windows of 3 x 3 and 5 x 5, with channels that do and do not fill the vectors in which they lie side by side."""
-    k, stride, channels = m.choice((3, 5)), m.choice((1, 1, 2)), m.choice((2, 7, 8, 9, 16, 21))
-    pads = [m.integer(0, k // 2 + 1) for _ in range(4)]
+    """Depthwise windows, of 3 x 3 and 5 x 5 above all, with channels that do and do not fill the vectors in which they lie side by side."""
+    k, stride, channels = m.choice((3, 3, 5, 5, 2, 4, 7, 9)), m.choice((1, 1, 2)), m.choice((2, 7, 8, 9, 16, 21))
+    apart = m.choice((1, 1, 1, 2, 3))
+    reach = (k - 1) * apart + 1
+    pads = [m.integer(0, reach // 2 + 1) for _ in range(4)]
     high = m.choice((6, 14, 30, 70))
-    n, sides = m.size(1, 2), [max(m.size(1, high), k - before - after) for before, after in zip(pads[:2], pads[2:], strict=True)]
+    n, sides = m.size(1, 2), [max(m.size(1, high), reach - before - after) for before, after in zip(pads[:2], pads[2:], strict=True)]
     more = [const(m, (channels,))] if m.chance(0.6) else []
     w = m.const(m.array(FLOAT, (channels, 1, k, k), "plain", constant=True) / FLOAT.type(4 * k))
-    y = m.node("Conv", given(m, (n, channels, *sides), 0.05), w, *more, pads=pads, strides=[stride] * 2, group=channels)
-    out = [(s + a + b - k) // stride + 1 for s, a, b in zip(sides, pads[:2], pads[2:], strict=True)]
+    x = given(m, (n, channels, *sides), 0.05)
+    y = m.node("Conv", x, w, *more, pads=pads, strides=[stride] * 2, dilations=[apart] * 2, group=channels)
+    out = [(s + a + b - reach) // stride + 1 for s, a, b in zip(sides, pads[:2], pads[2:], strict=True)]
     m.result(tail(m, y, (n, channels, *out), (channels, 1, 1), m.integer(0, 3)))
 
 
