@@ -49,14 +49,18 @@ PWX_SMALL const char* check(const Call& call, Proof& proof) {
 inline isize first_end(isize size) { return gemm::least(gemm::round_up(2 * size, gemm::NR), 3 * size); }
 inline isize rest_begin(isize size) { return 2 * size / gemm::NR * gemm::NR; }
 
-// Of each row of the batch and direction: its gates; of GRU also what the reset gate left of the state, and its products. Of each thread: a panel.
-PWX_SMALL isize floats_of_row(Cell cell, isize size) { return size * proven(gates_of(cell)) * (cell == Cell::GRU ? 2 : 1) + (cell == Cell::GRU ? size : 0); }
+// Of each row of the batch and direction: its gates; of GRU also what the reset gate left of the state, and its products.
+PWX_SMALL isize floats_of_row(Cell cell, isize size) {
+  const isize gates = size * proven(gates_of(cell));
+  return cell == Cell::GRU ? 2 * gates + size : gates;
+}
 PWX_SMALL gemm::Product product_of(const RecurrentParams& p, isize rows) {
   gemm::Product q{};
   const isize size = proven(p.size), width = size * proven(gates_of(p.cell));
   q.m = rows, q.n = width, q.k = q.band = q.a_rs = size, q.a_cs = 1, q.y_rs = width;
   return q;
 }
+// Of each thread: a panel.
 PWX_SMALL isize panel_floats(const RecurrentParams& p) {
   const gemm::Blocks some = gemm::blocks_of(product_of(p, 1), 1), many = gemm::blocks_of(product_of(p, proven(p.batch)), 1);
   return std::max(some.packed_floats, many.packed_floats);
@@ -73,7 +77,8 @@ PWX_SMALL Size scratch(const Call& call, int threads) {
 inline VF take(const float* p, isize n) { return n == W ? load(p) : take_part(p, n); }
 inline void put(float* p, VF v, isize n) { n == W ? store(p, v) : put_part(p, v, n); }
 
-constexpr isize MOST_OF_EACH = 1 << 18;  // weights that each thread may read for itself: they stay in its level-2 cache
+constexpr isize MOST_OF_EACH = 1 << 18;            // weights that each thread may read for itself: they stay in its level-2 cache
+constexpr i64 LEAST_SHARED = 2 * gemm::MIN_FLOPS;  // of a step that more threads are worth than there are rows
 
 struct Layer {
   const RecurrentParams& p;
@@ -87,7 +92,7 @@ struct Layer {
       : p(*reinterpret_cast<const RecurrentParams*>(of.params)), b(*reinterpret_cast<const RecurrentBufs*>(of.bufs)), call(of),
         steps(proven(p.steps)), batch(proven(p.batch)), size(proven(p.size)), ways(proven(p.ways)), width(size * proven(gates_of(p.cell))),
         each(panel_floats(p)), panels(reinterpret_cast<float*>(of.scratch)), rows(panels + pool_threads(of.pool) * each),
-        shared(ways * batch < pool_threads(of.pool) || width * size > MOST_OF_EACH) {}
+        shared(width * size > MOST_OF_EACH || (ways * batch < pool_threads(of.pool) && 2 * i64(batch) * width * size > LEAST_SHARED)) {}
 
   // Columns [begin, end) of q, of whole panels.
   void multiply(const gemm::Product& q, isize begin, isize end, int thread) const {
