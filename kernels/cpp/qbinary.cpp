@@ -1,4 +1,4 @@
-// Sums and products of dequantised bytes, bounded, quantised again: each operation rounds once, as if it stood alone.
+// Sums and products of dequantised bytes, bounded, quantised again: each operation rounds once, as if it stood alone. Rows of b are repeated.
 #include "params.h"
 #include "qgemm/check.h"
 #include "qgemm/finish.h"
@@ -22,10 +22,21 @@ PWX_SMALL const char* check(const Call& call, Proof& proof) {
   if (!known(p.op)) return "unknown operation";
   if (!is_code(p.azero) || !is_code(p.bzero) || !is_code(p.yzero)) return "a zero point is no byte";
   if (!(p.yscale > 0)) return "the scale must be positive";
-  if (p.n < 0 || p.n > b.a.count() || p.n > b.b.count() || p.n > b.y.count()) return "an operand does not fit its buffer";
+  if (p.n < 0 || p.n > b.a.count() || p.n > b.y.count()) return "an operand does not fit its buffer";
+  const i64 each[] = {p.inner, p.repeats}, stream = product(each, 2);
+  if (stream < 0 || p.repeats < 1 || (stream ? p.n % stream : p.n) != 0) return "elements are not whole rows";
+  if (p.n / p.repeats > b.b.count()) return "an operand does not fit its buffer";
   proof.operations = Size(p.n) * 4;
   proof.writes(0, {0, p.n});
   return nullptr;
+}
+
+constexpr i64 BLOCK = 16, PIECE = 1 << 14;  // bytes at a time; bytes of a stream of repeated rows that a thread takes at least
+
+// Of each thread: a row of b, and as much of what follows it as a block reads.
+PWX_SMALL Size scratch(const Call& call, int threads) {
+  const auto [p, b] = Args(call);
+  return p.repeats == 1 ? Size(0) : round_up(Size(p.inner) + BLOCK, 64) * threads;
 }
 
 // No multiply-add in place of a product that is rounded by itself.
@@ -141,20 +152,37 @@ void run(Call& call) {
       __builtin_memcpy(to + v * W, &code, W);
     }
   };
-  parallel_for(call.pool, (p.n + 15) / 16, 4096, [&, &p = p](i64 begin, i64 end, int) {
-    for (i64 i = begin * 16; i < end * 16; i += 16) {
-      if (i + 16 <= p.n) {
-        block(xa + i, xb + i, y + i);
-        continue;
+  auto some = [&](const uint8_t* a, const uint8_t* b, uint8_t* to, i64 n) {
+    if (n >= BLOCK) return block(a, b, to);
+    uint8_t last[3][BLOCK] = {};
+    __builtin_memcpy(last[0], a, size_t(n));
+    __builtin_memcpy(last[1], b, size_t(n));
+    block(last[0], last[1], last[2]);
+    __builtin_memcpy(to, last[2], size_t(n));
+  };
+  if (p.repeats == 1)
+    return parallel_for(call.pool, (p.n + BLOCK - 1) / BLOCK, 4096, [&, &p = p](i64 begin, i64 end, int) {
+      for (i64 i = begin * BLOCK; i < end * BLOCK; i += BLOCK) some(xa + i, xb + i, y + i, p.n - i);
+    });
+  const i64 stream = p.inner * p.repeats, pieces = (stream + PIECE - 1) / PIECE;
+  if (!p.n) return;
+  parallel_for(call.pool, p.n / stream * pieces, 4, [&, &p = p](i64 begin, i64 end, int thread) {
+    uint8_t* row = reinterpret_cast<uint8_t*>(call.scratch) + thread * round_up(Size(p.inner) + BLOCK, 64).value();
+    i64 filled = -1;
+    for (i64 item = begin; item < end; item++) {
+      const i64 o = item / pieces, first = item % pieces * PIECE, last = first + PIECE < stream ? first + PIECE : stream;
+      if (o != filled)
+        for (i64 l = 0, from = 0; l < p.inner + BLOCK; l++, from = from + 1 < p.inner ? from + 1 : 0) row[l] = xb[o * p.inner + from];
+      filled = o;
+      i64 at = first % p.inner;
+      for (i64 i = first; i < last; i += BLOCK) {
+        some(xa + o * stream + i, row + at, y + o * stream + i, last - i);
+        for (at += BLOCK; at >= p.inner; at -= p.inner) {}
       }
-      uint8_t last[3][16] = {};
-      for (i64 l = 0; i + l < p.n; l++) last[0][l] = xa[i + l], last[1][l] = xb[i + l];
-      block(last[0], last[1], last[2]);
-      for (i64 l = 0; i + l < p.n; l++) y[i + l] = last[2][l];
     }
   });
 }
 
 }  // namespace
 
-KERNEL(qbinary, check, no_scratch, run)
+KERNEL(qbinary, check, scratch, run)

@@ -171,10 +171,11 @@ QPACK = Kernel("qpack", ">y >sums w zero?", "taps k n off rs cs zero_ns", _pack_
 
 BYTE_OPERATIONS = Enum("ByteOperation", "add mul")
 #: Bytes less their zero points times their scales, added or multiplied, within [low, high], quantised again; each step rounds to float32.
+#: Each row of ``inner`` bytes of b goes with ``repeats`` of them.
 QBINARY = Kernel(
     "qbinary",
     ">y a b",
-    "op n azero bzero yzero ascale:f bscale:f yscale:f low:f high:f",
+    "op n inner repeats azero bzero yzero ascale:f bscale:f yscale:f low:f high:f",
     None,
     ("inplace",),
     {"op": BYTE_OPERATIONS},

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 
 from ..dtypes import DType
-from ..ir import Node, Storage, Value
+from ..ir import Node, Storage, Value, dims
+from ..ir.dims import DimLike
 from ..ops.quantized import BYTE_OPERATIONS, BYTES, QBINARY, QLOOKUP
 from ..tensor import COPY, MAP, expression
 from ..tensor.expression import Expression
@@ -59,7 +60,7 @@ def _combined(node: Node) -> Node | None:
     if node.kernel is not MAP or len(node.ins["x"]) != 2:
         return None
     y, xs = node.out, node.ins["x"]
-    if y.dtype not in BYTES or not y.whole or any(not v.whole or v.shape != y.shape or v.dtype not in BYTES for v in xs):
+    if y.dtype not in BYTES or not y.whole or any(v.shape != y.shape or v.dtype not in BYTES for v in xs):
         return None
     result = requantised(expression.of(node))
     if result is None:
@@ -74,14 +75,42 @@ def _combined(node: Node) -> Node | None:
     operands = [_dequantised(a) for a in e.args]
     if None in operands or {o[0] for o in operands if o} != {0, 1}:
         return None
-    (a, azero, ascale), (b, bzero, bscale) = (o for o in operands if o)
+    (a, azero, ascale), (b, bzero, bscale) = sorted((o for o in operands if o), key=lambda o: not xs[o[0]].whole)
+    rows = (y.size, 1) if xs[b].whole else repeated(xs[b])
+    if not xs[a].whole or rows is None:
+        return None
+    inner, repeats = rows
+    second = xs[b] if xs[b].whole else xs[b].view([xs[b].storage.size], 0, [1])
     params = {
-        "op": BYTE_OPERATIONS.index(e.name), "n": y.size, "azero": azero, "ascale": ascale, "bzero": bzero, "bscale": bscale,
+        "op": BYTE_OPERATIONS.index(e.name), "n": y.size, "inner": inner, "repeats": repeats,
+        "azero": azero, "ascale": ascale, "bzero": bzero, "bscale": bscale,
         "yzero": yzero, "yscale": yscale, "low": bounds[0], "high": bounds[1],
     }  # fmt: skip
-    made = Node(QBINARY, {"a": xs[a], "b": xs[b]}, params, node.origin)
+    made = Node(QBINARY, {"a": xs[a], "b": second}, params, node.origin)
     made.outs = node.outs
     return made
+
+
+def repeated(x: Value) -> tuple[DimLike, DimLike] | None:
+    """(inner, repeats) of a view of a whole tensor whose rows of so many elements are each repeated so often, one behind the other."""
+    inner: DimLike = 1
+    repeats: DimLike = 1
+    passed: DimLike = 1  # elements of the tensor that the axes behind this one hold
+    beyond = False
+    for size, stride in zip(reversed(x.shape), reversed(x.strides), strict=True):
+        if size == 1:
+            continue
+        if stride == 0 and not beyond:
+            repeats = repeats * size
+        elif not dims.same(stride, passed):
+            return None
+        else:
+            beyond = beyond or repeats != 1
+            passed = passed * size
+            if not beyond:
+                inner = passed
+    whole = x.offset == 0 and x.dtype is x.storage.dtype and dims.same(passed, x.storage.size)
+    return (inner, repeats) if whole else None
 
 
 def _dequantised(e: Expression) -> tuple[int, int, float] | None:
