@@ -57,7 +57,7 @@ def test_rows_are_repeated(inner: int, isa: str, monkeypatch: pytest.MonkeyPatch
     use(isa, monkeypatch)
     rng = np.random.default_rng(inner)
     w = {"azero": 3, "bzero": 120, "yzero": 7, "ascale": 0.02, "bscale": 0.005, "yscale": 0.011, "low": -np.inf, "high": np.inf}
-    for outer, repeats, op in ((1, 1, "add"), (3, 2, "mul"), (2, 49, "add"), (1, 700, "mul"), (5, 16, "mul"), (0, 9, "add")):
+    for outer, repeats, op in ((1, 1, "add"), (3, 2, "mul"), (2, 49, "add"), (1, 700, "mul"), (5, 16, "mul"), (0, 9, "add"), (2, 0, "add")):
         a, b = (rng.integers(0, 256, (outer, n, inner), np.uint8) for n in (repeats, 1))
         w["op"] = BYTE_OPERATIONS.index(op)
         y = run("qbinary", [("uint8", (a.size,))], [a.reshape(-1), b.reshape(-1)], 2, n=a.size, inner=inner, repeats=repeats, **w)

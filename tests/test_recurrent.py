@@ -48,7 +48,7 @@ def layer(cell: str, x: Array, r: Array, bias: Array, state: Array, second: Arra
 
 @pytest.mark.parametrize("isa", BUILDS)
 @pytest.mark.parametrize("cell", CELLS.members)
-@pytest.mark.parametrize("size", [1, 3, 8, 17, 64, 100])
+@pytest.mark.parametrize("size", [1, 3, 8, 17, 64, 100, 301])  # of 301 threads share a step's products
 def test_kernel(cell: str, size: int, isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
     use(isa, monkeypatch)
     rng, gates = np.random.default_rng(size), GATES[cell]

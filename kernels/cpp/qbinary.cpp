@@ -24,8 +24,8 @@ PWX_SMALL const char* check(const Call& call, Proof& proof) {
   if (!(p.yscale > 0)) return "the scale must be positive";
   if (p.n < 0 || p.n > b.a.count() || p.n > b.y.count()) return "an operand does not fit its buffer";
   const i64 each[] = {p.inner, p.repeats}, stream = product(each, 2);
-  if (stream < 0 || p.repeats < 1 || (stream ? p.n % stream : p.n) != 0) return "elements are not whole rows";
-  if (p.n / p.repeats > b.b.count()) return "an operand does not fit its buffer";
+  if (stream < 0 || (stream ? p.n % stream : p.n) != 0) return "elements are not whole rows";
+  if (p.n && p.n / p.repeats > b.b.count()) return "an operand does not fit its buffer";
   proof.operations = Size(p.n) * 4;
   proof.writes(0, {0, p.n});
   return nullptr;
@@ -164,8 +164,8 @@ void run(Call& call) {
     return parallel_for(call.pool, (p.n + BLOCK - 1) / BLOCK, 4096, [&, &p = p](i64 begin, i64 end, int) {
       for (i64 i = begin * BLOCK; i < end * BLOCK; i += BLOCK) some(xa + i, xb + i, y + i, p.n - i);
     });
-  const i64 stream = p.inner * p.repeats, pieces = (stream + PIECE - 1) / PIECE;
   if (!p.n) return;
+  const i64 stream = p.inner * p.repeats, pieces = (stream + PIECE - 1) / PIECE;
   parallel_for(call.pool, p.n / stream * pieces, 4, [&, &p = p](i64 begin, i64 end, int thread) {
     uint8_t* row = reinterpret_cast<uint8_t*>(call.scratch) + thread * round_up(Size(p.inner) + BLOCK, 64).value();
     i64 filled = -1;

@@ -208,7 +208,6 @@ struct Layer {
         isize at;
         const bool alive = place(first + i, at);
         if (alive) next(given(at, first + i), g + i * width, again + i * width, bias, h + i * size, c ? c + i * size : nullptr);
-        if (!y) return;
         float* to = y + ((at * ways + way) * batch + first + i) * size;
         if (alive) std::copy_n(h + i * size, size, to);
         else std::fill_n(to, size, 0.0f);

@@ -254,3 +254,19 @@ def byte_functions(m: Sketch) -> None:
     last = m.node("Add", made[-1], m.input(m.array(FLOAT, shape, "plain"))) if m.chance(0.2) else made[-1]
     m.result(m.node("QuantizeLinear", last, m.const(scales(m, ())), m.const(points(m, first, ()))))
     m.result(*(v for v in made if m.chance(0.2)))
+
+
+@bait
+def gates(m: Sketch) -> None:
+    """Sums and products of dequantised bytes with what some of their axes repeat, quantised again."""
+    m.special = False
+    m.opset = max(m.opset, 14)
+    shape = m.choice(((2, 24, 5, 7), (1, 3, 9, 9), (4, 6, 16), (3, 17), (m.size(1, 3), m.choice(ODD), 1, m.size(0, 5))))
+    alike = [n if m.chance(0.5) else 1 for n in shape][m.integer(0, len(shape) - 1) :]
+    made = []
+    for array, dtype in zip((shape, tuple(alike)), _types(m), strict=True):
+        code = m.const(scales(m, ())), m.const(points(m, dtype, ()))
+        made.append(m.node("DequantizeLinear", seen(m, numbers(m, dtype, array), 0.1), *code))
+    y = m.node(m.choice(("Add", "Mul")), *(made if m.chance(0.5) else made[::-1]))
+    y = m.node("Relu", y) if m.chance(0.3) else y
+    m.result(m.node("QuantizeLinear", y, m.const(scales(m, ())), m.const(points(m, UINT8, ()))))
