@@ -14,7 +14,7 @@ import pytest
 from assembler import INPUT, KERNELS, OUTPUT, Asm
 
 from pyonnx_wasm.dtypes import DType, from_numpy
-from pyonnx_wasm.runtimes import core
+from pyonnx_wasm.runtimes import core, library
 from pyonnx_wasm.runtimes.core import Core, CoreError
 
 Array = np.ndarray[Any, Any]
@@ -23,7 +23,7 @@ INTS = ["int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64"
 NUMBERS = FLOATS + INTS
 BY_SIZE = ["bool", "float16", "float32", "int64"]
 #: Builds of the core that run here.
-BUILDS = [isa for isa in core.available() if isa in core.ISAS.get(core._machine(), ())[: core.load().pwx_isa()]]
+BUILDS = [isa for isa in library.available() if isa in library.ISAS.get(library.machine(), ())[: library.load().pwx_isa()]]
 SENTINEL = 0xA5
 GAP = 128
 
@@ -47,7 +47,7 @@ def dtype_of(x: Array) -> DType:
 
 def use(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Has calls run on one of the builds."""
-    monkeypatch.setattr(sys.modules[__name__], "Core", partial(core.Core, library=core.load(isa)))
+    monkeypatch.setattr(sys.modules[__name__], "Core", partial(core.Core, library=library.load(isa)))
 
 
 def words(kernel: str, params: dict[str, Any]) -> list[int]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from pyonnx_wasm.program import Program, ProgramView
-from pyonnx_wasm.runtimes import build, core, wasmtime
+from pyonnx_wasm.runtimes import build, core, library, wasmtime
 from pyonnx_wasm.runtimes.core import Core, CoreError
 from tests.assembler import ARENA, F32, I32, I64, INPUT, KERNELS, OPS, OUTPUT, WEIGHT, Asm, Reg, call, chain, floats, start
 
@@ -250,21 +250,21 @@ def test_memory_that_cannot_be_had() -> None:
 
 
 def test_no_library_says_how_to_get_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(core, "LIB", tmp_path)
-    core.load.cache_clear()
+    monkeypatch.setattr(library, "LIB", tmp_path)
+    library.load.cache_clear()
     with pytest.raises(ImportError, match="make build"):
-        core.load()
+        library.load()
     monkeypatch.undo()
-    core.load.cache_clear()
+    library.load.cache_clear()
     with pytest.raises(ImportError, match="no native core for mmx"):
-        core.load("mmx")
+        library.load("mmx")
 
 
-@pytest.mark.parametrize("isa", core.available())
+@pytest.mark.parametrize("isa", library.available())
 def test_every_build_that_runs_here(isa: str) -> None:
-    runs = core.ISAS[core._machine()][: core.load().pwx_isa()]
+    runs = library.ISAS[library.machine()][: library.load().pwx_isa()]
     if isa in runs:
-        np.testing.assert_array_equal(call(start(chain(), library=core.load(isa)), floats(37))[0], floats(37))
+        np.testing.assert_array_equal(call(start(chain(), library=library.load(isa)), floats(37))[0], floats(37))
 
 
 # ---- malformed Programs ----

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import pyonnx_wasm
-from pyonnx_wasm.runtimes import core
+from pyonnx_wasm.runtimes import library
 
 ROOT = Path(__file__).parents[1]
 USED_TESTING = ("__init__", "chromium", "lab", "peer", "pyodide", "system")  # by bench and parity
@@ -77,7 +77,7 @@ def test_pure_wheel_is_small_and_whole(tmp_path: Path, environment: dict[str, st
 def test_native_wheel_has_the_core_and_the_tag_of_its_platform(tmp_path: Path) -> None:
     tag, names, _ = build(tmp_path, PYONNX_WASM_WHEEL="native")
     assert tag != "any"
-    assert {f"pyonnx_wasm/lib/core-{isa}.{core.SUFFIX}" for isa in core.available()} <= set(names)
+    assert {f"pyonnx_wasm/lib/core-{isa}.{library.SUFFIX}" for isa in library.available()} <= set(names)
     assert "pyonnx_wasm/lib/player/core.wasm" in names
 
 
@@ -99,7 +99,7 @@ def test_an_sdist_compiles_its_core(tmp_path: Path) -> None:
     (source / "build" / "obj").symlink_to(ROOT / "build" / "obj")
     tag, names, _ = build(tmp_path, source)
     assert tag != "any"
-    assert {f"pyonnx_wasm/lib/core-{isa}.{core.SUFFIX}" for isa in core.available()} <= set(names)
+    assert {f"pyonnx_wasm/lib/core-{isa}.{library.SUFFIX}" for isa in library.available()} <= set(names)
     asked = "import hatchling.build as b; print(b.get_requires_for_build_wheel())"
     for folder, needs in ((ROOT, False), (source, False)):
         said = subprocess.run([sys.executable, "-c", asked], cwd=folder, capture_output=True, text=True, check=True).stdout

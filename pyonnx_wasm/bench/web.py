@@ -20,7 +20,7 @@ from .. import compiler
 from ..dtypes import to_numpy
 from ..program import Compiled
 from ..program import file as ponnx
-from ..runtimes import call, core
+from ..runtimes import call, library
 from ..runtimes.cpu import Executor
 from ..server import Server
 from ..testing.chromium import launch_options
@@ -323,7 +323,7 @@ def middle(bytes_of_each: list[int | None]) -> int | None:
 
 def needed(compiled: Compiled, feed: dict[str, np.ndarray]) -> int | None:
     """Bytes of weights and activations, as the native core plans them; None where there is none."""
-    if not core.available():
+    if not library.available():
         return None
     executor = Executor(compiled.main, compiled.init, compiled.weights)
     arrays = [feed[s.name] for s in compiled.inputs]

@@ -125,11 +125,11 @@ class Library(Backend):
     """Another build of the native core: ``cpu:sse4``, ``cpu:build/guard/core-avx2.so``."""
 
     def __init__(self, name: str, which: str) -> None:
-        from ..runtimes import core
+        from ..runtimes import library
 
         super().__init__(name)
         try:
-            self.library = core.open_library(Path(which).resolve()) if Path(which).is_file() else core.load(which)
+            self.library = library.open_library(Path(which).resolve()) if Path(which).is_file() else library.load(which)
         except (ImportError, OSError) as error:
             raise Unavailable(f"backend {name!r}: {error}") from None
 

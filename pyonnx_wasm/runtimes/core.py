@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import ctypes
 import math
-import os
-import platform
-import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from ctypes import POINTER, byref, c_char, c_int32, c_int64, c_size_t, c_void_p
-from functools import cache
+from ctypes import POINTER, byref, c_int64, c_void_p
 from itertools import accumulate, compress
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -38,101 +33,11 @@ from .errors import CoreError as CoreError
 from .errors import core_error, origin_of
 from .host import Host
 from .interrupt import interruptible
+from .library import Error, load
 
-LIB = Path(__file__).resolve().parents[1] / "lib"
-API_VERSION = 3
-ISAS = {"x86_64": ("sse4", "avx2", "avx512"), "aarch64": ("neon",)}  # by what pwx_isa returns, from 1
 MOST = (1 << 63) - 1
 LONG = 1 << 28  # operations of a run that may take longer than a user waits for Ctrl-C, unless a run has shown otherwise
 BRIEF = 0.1  # seconds that a user waits for Ctrl-C
-SUFFIX = {"darwin": "dylib", "win32": "dll"}.get(sys.platform, "so")
-
-
-class _Error(ctypes.Structure):
-    _fields_ = [("code", c_int32), ("step", c_int32), ("message", c_int32), ("detail", c_int32), ("text", c_char * 240)]
-
-
-def _machine() -> str:
-    name = platform.machine().lower()
-    return {"amd64": "x86_64", "arm64": "aarch64"}.get(name, name)
-
-
-def available() -> list[str]:
-    """The instruction sets that a library was built for, worst first."""
-    return [isa for isa in ISAS.get(_machine(), ()) if (LIB / f"core-{isa}.{SUFFIX}").exists()]
-
-
-@cache
-def load(isa: str | None = None) -> ctypes.CDLL:
-    """Loads the core for an instruction set (``sse4``, ``avx2``, ``avx512``, ``neon``).
-
-    Without one the environment variable ``PYONNX_WASM_ISA`` decides, else the best that was built and that this processor runs.
-
-    Raises:
-        ImportError: there is no such library, or none at all; says how to get one.
-    """
-    built = available()
-    if not built:
-        raise ImportError(
-            f"pyonnx_wasm has no native core for {_machine()} here ({LIB}): run `make build` in a checkout, or install a wheel"
-        )
-    isa = isa or os.environ.get("PYONNX_WASM_ISA") or None
-    if isa is None:
-        level = _open(built[0]).pwx_isa()
-        runs = [i for i in ISAS[_machine()][:level] if i in built]
-        if not runs:
-            raise ImportError(f"this processor runs none of the native cores ({', '.join(built)})")
-        isa = runs[-1]
-    if isa not in built:
-        raise ImportError(f"there is no native core for {isa}, only for {', '.join(built)}")
-    return _open(isa)
-
-
-@cache
-def _open(isa: str) -> ctypes.CDLL:
-    return open_library(LIB / f"core-{isa}.{SUFFIX}")
-
-
-def open_library(path: Path) -> ctypes.CDLL:
-    """Opens one build of the core and types its functions."""
-    lib = ctypes.CDLL(str(path))
-    error, pointers, i64s = POINTER(_Error), POINTER(c_void_p), POINTER(c_int64)
-    signatures = {
-        "pwx_version": (c_int32, []),
-        "pwx_build": (c_int32, []),
-        "pwx_isa": (c_int32, []),
-        "pwx_alloc": (c_void_p, [c_size_t]),
-        "pwx_free": (None, [c_void_p]),
-        "pwx_pool_create": (c_void_p, [c_int32]),
-        "pwx_pool_destroy": (None, [c_void_p]),
-        "pwx_create": (c_void_p, [c_void_p, c_int64, pointers, i64s, c_int64, c_void_p, error]),
-        "pwx_bind": (c_int32, [c_void_p, i64s, pointers, error]),
-        "pwx_evaluate": (c_int32, [c_void_p, i64s, pointers, i64s, c_int64, error]),
-        "pwx_evaluate_stage": (c_int32, [c_void_p, c_int32, i64s, i64s, i64s, c_int64, error]),
-        "pwx_part": (c_void_p, [c_void_p, c_int32]),
-        "pwx_run_step": (c_int32, [c_void_p, c_int32, pointers, error]),
-        "pwx_output_dims": (i64s, [c_void_p]),
-        "pwx_arena_bytes": (c_int64, [c_void_p]),
-        "pwx_operations": (c_int64, [c_void_p]),
-        "pwx_seed": (None, [c_void_p, c_int64]),
-        "pwx_limit": (None, [c_void_p, c_int64, c_int64]),
-        "pwx_cancel": (None, [c_void_p, c_int32]),
-        "pwx_slice": (None, [c_void_p, c_int64]),
-        "pwx_run": (c_int32, [c_void_p, pointers, pointers, error]),
-        "pwx_run_steps": (c_int32, [c_void_p, pointers, pointers, c_int32, c_int32, error]),
-        "pwx_asked": (i64s, [c_void_p]),
-        "pwx_answer": (c_void_p, [c_void_p, c_int32, i64s, error]),
-        "pwx_step_count": (c_int32, [c_void_p]),
-        "pwx_destroy": (None, [c_void_p]),
-    }
-    for name, (result, arguments) in signatures.items():
-        function = getattr(lib, name, None)
-        if function is None:
-            raise ImportError(f"{path} has no {name}, it is of another build: run `make build`")
-        function.restype, function.argtypes = result, arguments
-    if lib.pwx_version() != API_VERSION:
-        raise ImportError(f"{path} has API version {lib.pwx_version()}, not {API_VERSION}: run `make build`")
-    return lib
 
 
 class _Span(NamedTuple):
@@ -192,7 +97,7 @@ class Core:
         self._session: int | None = None
         self._pool: int | None = None
         self._lib = library or load()
-        self._error = _Error()
+        self._error = Error()
         self.messages, self.origins = messages, origins
         self.host = Host()
         words = np.frombuffer(code, "<i4") if isinstance(code, bytes) else np.ascontiguousarray(code, np.int32)
@@ -283,6 +188,33 @@ class Core:
         """As :meth:`run`, of addresses, where all shapes are known."""
         self._whole(self._timed, lambda: (ins, outs), None)
 
+    @property
+    def brief(self) -> bool:
+        """Whether a run under the current binding ends sooner than somebody waits for Ctrl-C, as far as runs have shown."""
+        return self.operations <= self._brief and not self._may_be_long
+
+    @property
+    def plain(self) -> bool:
+        """Whether sizes of inputs alone decide those of outputs, and nothing is asked of the host."""
+        return not (self.view.reads_contents or self.states or self.host.callbacks) and self.view.count("stages") == 1
+
+    def again(self, sizes: Any, ins: Any, outs: Any) -> bool:
+        """:meth:`bind_at` and :meth:`run_at` in one, of a core that is ``plain``, for brief runs; whether this was one."""
+        self._input_bytes = self._output_bytes = []
+        lib, handle, error = self._lib, self._handle, byref(self._error)
+        try:
+            code = lib.pwx_bind(handle, sizes, None, error)
+            begin = time.perf_counter()
+            code = code or lib.pwx_run(handle, ins, outs, error)
+            took = time.perf_counter() - begin
+            if code:
+                self._check(code)
+        finally:
+            lib.pwx_cancel(handle, 0)
+        if took >= BRIEF:
+            self._learn(took)
+        return took < BRIEF
+
     def _read_shapes(self) -> None:
         count = self._outputs[-1].end if self._outputs else 0
         out = tuple(self._lib.pwx_output_dims(self._handle)[:count])
@@ -370,7 +302,7 @@ class Core:
 
         A thread of its own costs each run 0.1 ms and warm caches (5 % of MobileNetV2), so runs that proved brief go without.
         """
-        if (self.operations <= self._brief and not self._may_be_long) or threading.current_thread() is not threading.main_thread():
+        if self.brief or threading.current_thread() is not threading.main_thread():
             return call(ins, outs)
         return interruptible(lambda: call(ins, outs), self.cancel)
 

@@ -56,13 +56,13 @@ class InRooms:
         self._dims = np.zeros(ends + 2 * len(states), np.int64)
         self._dims_at = self._dims.ctypes.data_as(POINTER(c_int64))
         told = np.arange(ends, len(self._dims), 2)
-        past = np.array([inputs[state.past].begin + state.axis for state in states])
+        past = np.array([inputs[state.past].begin + state.axis for state in states], np.int64)
         # Where the rows of each state are told, once as its past's and once as what is in place, and where those behind the run come.
         self._moving = np.concatenate([past, told + 1])
-        self._present = np.array([outputs[state.output].begin + state.axis for state in states] * 2)
+        self._present = np.array([outputs[state.output].begin + state.axis for state in states] * 2, np.int64)
         self._most = [h.room.shape[h.room.axis] for h in held]
         #: Of each state, so far, twice.
-        self.rows = np.array([h.rows for h in held] * 2)
+        self.rows = np.array([h.rows for h in held] * 2, np.int64)
         self._in_stages = core.view.count("stages") > 1
         self._ins, self._outs = (c_void_p * (len(inputs) + len(states)))(), (c_void_p * len(outputs))()
         self._contents = (c_void_p * len(inputs))()
@@ -96,11 +96,12 @@ class InRooms:
             for at, size in enumerate(array.shape, inputs[i].begin):
                 self._dims_at[at] = size
             ins[i] = self._contents[i] = array.__array_interface__["data"][0]
-        dims[self._moving] = self.rows
-        if dims[self._alike].tobytes() != dims[self._first].tobytes():
+        if self._most:
+            dims[self._moving] = self.rows
+        if self._alike.size and dims[self._alike].tobytes() != dims[self._first].tobytes():
             return None
         bound = core.bind_at(self._dims_at, self._contents)
-        rows = bound[self._present]
+        rows = bound[self._present] if self._most else self.rows
         sizes = bound.tolist()
         if (self._in_stages and min(sizes) < 0) or any(map(gt, rows.tolist(), self._most)):
             return None

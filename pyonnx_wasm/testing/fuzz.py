@@ -33,8 +33,9 @@ from ..dtypes import to_numpy
 from ..program import Compiled
 from ..program import file as ponnx
 from ..runtimes import UNLIMITED, Limits, call
-from ..runtimes.core import CoreError, load, open_library
+from ..runtimes.core import CoreError
 from ..runtimes.cpu import Executor
+from ..runtimes.library import load, open_library
 
 GUARD = Path(__file__).parents[2] / "build" / "guard"
 PATIENCE = 20.0  # seconds; a case that runs longer is ended and counted as "long": sizes may ask for any amount of work
