@@ -16,10 +16,17 @@ PWX_SMALL const char* check(const Call& call, Proof& proof) {
   return nullptr;
 }
 
+// Vectors that hide each other's latencies.
+#if defined(__AVX512F__) || defined(__aarch64__)
+constexpr int SIDE = 4;
+#else
+constexpr int SIDE = 2;
+#endif
+
 void row(const float* x, float* y, i64 n, bool log) {
   constexpr int LANES = 4;
-  VF m[LANES], s[LANES];
-  for (int u = 0; u < LANES; u++) m[u] = splat(-__builtin_inff()), s[u] = splat(0);
+  VF m[LANES];
+  for (int u = 0; u < LANES; u++) m[u] = splat(-__builtin_inff());
   i64 i = 0;
   for (; i + LANES * W <= n; i += LANES * W)
     for (int u = 0; u < LANES; u++) m[u] = vmax(m[u], load(x + i + u * W));
@@ -29,26 +36,29 @@ void row(const float* x, float* y, i64 n, bool log) {
   for (int u = 0; u < W; u++) top = m[0][u] > top ? m[0][u] : top;
   for (; i < n; i++) top = x[i] > top ? x[i] : top;
 
-  auto term = [&](VF v) { return vexp_gradual(v - top); };
-  for (i = 0; i + LANES * W <= n; i += LANES * W)
-    for (int u = 0; u < LANES; u++) {
-      VF e = term(load(x + i + u * W));
-      if (!log) store(y + i + u * W, e);
-      s[u] += e;
+  VF e[SIDE], total = splat(0);
+  for (i = 0; i + SIDE * W <= n; i += SIDE * W) {
+    for (int u = 0; u < SIDE; u++) e[u] = top - load(x + i + u * W);
+    vfalling_each(e);
+    for (int u = 0; u < SIDE; u++) {
+      if (!log) store(y + i + u * W, e[u]);
+      total += e[u];
     }
-  float total = sum_lanes((s[0] + s[1]) + (s[2] + s[3]));
+  }
+  float sum = sum_lanes(total);
   for (; i < n; i += W) {
-    i64 k = n - i < W ? n - i : W;
-    VF e = term(load_part(x + i, k));
-    if (!log) store_part(y + i, e, k);
-    for (int u = 0; u < k; u++) total += e[u];
+    const i64 k = n - i < W ? n - i : W;
+    VF one[1] = {top - load_part(x + i, k)};
+    vfalling_each(one);
+    if (!log) store_part(y + i, one[0], k);
+    for (int u = 0; u < k; u++) sum += one[0][u];
   }
   if (log) {
-    float shift = float(math64::log(double(total)));
+    float shift = float(math64::log(double(sum)));
     for (i = 0; i + W <= n; i += W) store(y + i, load(x + i) - top - shift);
     if (i < n) store_part(y + i, load_part(x + i, n - i) - top - shift, n - i);
   } else {
-    float scale = 1 / total;
+    float scale = 1 / sum;
     for (i = 0; i + W <= n; i += W) store(y + i, load(y + i) * scale);
     for (; i < n; i++) y[i] *= scale;
   }
@@ -58,10 +68,15 @@ void row(const float* x, float* y, i64 n, bool log) {
 void columns(const float* x, float* y, i64 n, i64 inner, i64 part, bool log) {
   VF top = splat(-__builtin_inff()), total = splat(0);
   for (i64 i = 0; i < n; i++) top = vmax(top, load_part(x + i * inner, part));
-  for (i64 i = 0; i < n; i++) {
-    VF e = vexp_gradual(load_part(x + i * inner, part) - top);
-    if (!log) store_part(y + i * inner, e, part);
-    total += e;
+  for (i64 i = 0; i < n; i += SIDE) {
+    VF e[SIDE];
+    const i64 k = n - i < SIDE ? n - i : SIDE;
+    for (i64 u = 0; u < SIDE; u++) e[u] = top - load_part(x + (i + (u < k ? u : 0)) * inner, part);
+    vfalling_each(e);
+    for (i64 u = 0; u < k; u++) {
+      if (!log) store_part(y + (i + u) * inner, e[u], part);
+      total += e[u];
+    }
   }
   VF scale = log ? vlog(total) : 1.0f / total;
   for (i64 i = 0; i < n; i++) {
