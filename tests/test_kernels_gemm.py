@@ -296,11 +296,30 @@ def test_conv(transpose: bool, dtype: str, seed: int) -> None:
         conv_case(rng, dtype, transpose, group, c, m, window(rng, transpose, rank, largest))
 
 
+@pytest.mark.usefixtures("build")
 @pytest.mark.parametrize("seed", range(40))
 def test_conv_depthwise(seed: int) -> None:
     rng = np.random.default_rng(seed)
     for rank, largest in ((1, 120), (2, 20), (2, 70), (3, 5)):
-        conv_case(rng, "float32", False, int(rng.integers(2, 6)), 1, int(rng.choice([1, 1, 2, 3])), window(rng, False, rank, largest))
+        group = int(rng.choice([2, 3, 5, 9, 16, 37]))
+        conv_case(rng, "float32", False, group, 1, int(rng.choice([1, 1, 2, 3])), window(rng, False, rank, largest))
+
+
+@pytest.mark.usefixtures("build")
+@pytest.mark.parametrize("seed", range(40))
+def test_conv_depthwise_side_by_side(seed: int) -> None:
+    """Windows of any sides, taps apart and steps, larger than the image and beyond it, in as many bands as it takes."""
+    rng = np.random.default_rng(seed)
+    v: dict[str, list[int]] = {k: [1] for k in ("in", "kernel", "stride", "dilation", "out")} | {"pad": [0]}
+    for steps, longest in ((4, 200), (3, 90)):
+        kernel, stride, dilation = int(rng.integers(1, 13)), int(rng.integers(1, steps)), int(rng.choice([1, 1, 2, 5]))
+        reach = (kernel - 1) * dilation + 1
+        pad, more = int(rng.integers(0, reach + 2)), int(rng.integers(-1, reach + 2))
+        size = max(int(rng.choice([1, 2, 7, 8, 14, 15, 16, 17, 31, 33, longest])), reach - pad - more, 1)
+        out = (size + pad + more - reach) // stride + 1
+        for key, value in zip(v, (size, kernel, stride, dilation, out, pad), strict=True):
+            v[key].append(value)
+    conv_case(rng, "float32", False, int(rng.choice([8, 16, 19, 40])), 1, 1, v)
 
 
 @pytest.mark.parametrize(("c", "m", "size", "kernel"), [(70, 20, 9, 3), (300, 5, 7, 1), (600, 40, 1, 1), (33, 64, 20, 5)])
@@ -387,7 +406,8 @@ def test_conv_not_finite(channels: int, group: int, stride: int, apart: int) -> 
     np.testing.assert_allclose(y, np.maximum(want, 0), 1e-5)
 
 
-@pytest.mark.parametrize("kernel", [3, 5])
+@pytest.mark.usefixtures("build")
+@pytest.mark.parametrize("kernel", [3, 5, 7])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_conv_depthwise_widths(kernel: int, stride: int) -> None:
     """Every number of outputs in a row around one vector and two, with borders of all sizes, of channels one by one and side by side."""
@@ -397,15 +417,17 @@ def test_conv_depthwise_widths(kernel: int, stride: int) -> None:
         more = [0, *(int(p) for p in rng.integers(-1, kernel, 2))]  # what a window has behind the image
         sizes = [1, *(max((n - 1) * stride + kernel - p - q, 1) for n, p, q in zip(out[::-1], pad[1:], more[1:], strict=True))]
         v = {"in": sizes, "kernel": [1, kernel, kernel], "stride": [1, stride, stride], "dilation": [1, 1, 1], "pad": pad}
-        conv_case(rng, "float32", False, int(rng.choice([3, 8, 11, 17])), 1, 1, v | {"out": [1, *out[::-1]]})
+        conv_case(rng, "float32", False, int(rng.choice([3, 8, 11, 17, 35])), 1, 1, v | {"out": [1, *out[::-1]]})
 
 
-@pytest.mark.parametrize("kernel", [3, 5])
+@pytest.mark.usefixtures("build")
+@pytest.mark.parametrize("channels", [6, 21])
+@pytest.mark.parametrize("kernel", [3, 5, 7])
 @pytest.mark.parametrize("stride", [1, 2])
-def test_conv_depthwise_sides_not_finite(kernel: int, stride: int) -> None:
+def test_conv_depthwise_sides_not_finite(kernel: int, stride: int, channels: int) -> None:
     """What stands at the end of a row stays out of the windows at the beginning of the next, and of the next plane's."""
-    for height, width, after in itertools.product((7, 12), range(4, 40), (0, 1)):
-        x = np.ones((6, height, width), np.float32)
+    for height, width, after in itertools.product((7, 12), range(4, 40, 1 if channels == 6 else 5), (0, 1)):
+        x = np.ones((channels, height, width), np.float32)
         x[::2, 1::3, -1], x[1::2, ::2, 0], x[4, -1, -1], x[5, 0, 0] = np.nan, np.inf, -np.inf, np.nan
         before = kernel // 2
         padded = np.pad(x.astype(float), [(0, 0), (before, before - after), (before, before - after)])
@@ -414,8 +436,8 @@ def test_conv_depthwise_sides_not_finite(kernel: int, stride: int) -> None:
         taps = itertools.product(range(kernel), repeat=2)
         want = np.sum([padded[:, i : i + ends[0] : stride, j : j + ends[1] : stride] for i, j in taps], 0)
         v = {"in": [1, height, width], "kernel": [1, kernel, kernel], "stride": [1, stride, stride], "dilation": [1, 1, 1]}
-        given: dict[str, Any] = {"n": 1, "c": 6, "m": 6, "group": 6, **v, "pad": [0, before, before], "out": [1, *out]}
-        y = run("conv", [("float32", want.shape)], [x, np.ones((6, 1, kernel, kernel), np.float32), None, None], **given)
+        given: dict[str, Any] = {"n": 1, "c": channels, "m": channels, "group": channels, **v, "pad": [0, before, before], "out": [1, *out]}
+        y = run("conv", [("float32", want.shape)], [x, np.ones((channels, 1, kernel, kernel), np.float32), None, None], **given)
         np.testing.assert_allclose(y, want, 1e-5)
 
 

@@ -1,7 +1,7 @@
 // Convolution as a matrix product: output channels by output pixels, over (channel, tap) pairs; the packer gathers the windows.
 #include <initializer_list>
 
-#include "depthwise_eight.h"
+#include "depthwise_beside.h"
 #include "gemm.h"
 #include "params.h"
 #include "shallow.h"
@@ -151,8 +151,8 @@ dw::Shape plane(const Shape& s) {
           s.stride[1], s.stride[2], s.dilation[1], s.dilation[2], s.pad[1],    s.pad[2]};
 }
 
-#if defined(__AVX__) && !defined(__AVX512F__)
-bool by_eights(const ConvParams& p, const Shape& s) { return depthwise(p, s) && dw::eight::suits(plane(s), proven(p.c), s.m); }
+#if defined(__AVX__)
+bool side_by_side(const ConvParams& p, const Shape& s) { return depthwise(p, s) && dw::beside::suits(plane(s), proven(p.c), s.m); }
 #endif
 
 winograd::Shape image(const ConvParams& p, const Shape& s) {
@@ -204,8 +204,8 @@ PWX_SMALL Size scratch(const Call& call, int threads) {
   const auto [p, b] = Args(call);
   const Shape s(p);
   if (b.y.dtype != F32 || empty(p, s)) return 0;
-#if defined(__AVX__) && !defined(__AVX512F__)
-  if (by_eights(p, s)) return Size(dw::eight::scratch_floats(plane(s))) * 4 * threads;
+#if defined(__AVX__)
+  if (side_by_side(p, s)) return Size(dw::beside::scratch_floats(plane(s))) * 4 * threads;
 #endif
   if (depthwise(p, s)) return Size(dw::scratch_floats(plane(s))) * 4 * threads;
   Size wanted = 0;
@@ -270,8 +270,8 @@ void run(Call& call) {
   q.e.res_rs = s.pixels;
   if (b.residual) q.e.res = b.residual.as<float>();
   if (b.bias) q.e.bias = b.bias.as<float>(), q.e.bias_ms = 1;
-#if defined(__AVX__) && !defined(__AVX512F__)
-  if (by_eights(p, s)) return dw::eight::run(call, plane(s), proven(p.n), proven(p.c), q.b, q.a, q.y, q.e);
+#if defined(__AVX__)
+  if (side_by_side(p, s)) return dw::beside::run(call, plane(s), proven(p.n), proven(p.c), q.b, q.a, q.y, q.e);
 #endif
   if (depthwise(p, s)) return dw::run(call, plane(s), proven(p.n), proven(p.c), s.m, q.b, q.a, q.y, q.e);
   if (by_winograd(p, s, [&]<class F>() { winograd::run<F>(call, image(p, s), q.b, q.a, q.y, q.e); })) return;

@@ -80,7 +80,7 @@ def squares(m: Sketch) -> None:
 @bait
 def depths(m: Sketch) -> None:
     """Depthwise windows, of 3 x 3 and 5 x 5 above all, with channels that do and do not fill the vectors in which they lie side by side."""
-    k, stride, channels = m.choice((3, 3, 5, 5, 2, 4, 7, 9)), m.choice((1, 1, 2)), m.choice((2, 7, 8, 9, 16, 21))
+    k, stride, channels = m.choice((3, 3, 5, 5, 2, 4, 7, 9)), m.choice((1, 1, 2)), m.choice((2, 7, 8, 9, 16, 21, 33))
     apart = m.choice((1, 1, 1, 2, 3))
     reach = (k - 1) * apart + 1
     pads = [m.integer(0, reach // 2 + 1) for _ in range(4)]
