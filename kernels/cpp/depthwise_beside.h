@@ -35,7 +35,7 @@ inline isize scratch_floats(const Shape& s) {
 
 inline bool suits(const Shape& s, isize channels, isize multiplier) {
   const bool fits = s.pw >= 0 && s.sw <= 2 && s.oh * s.ow >= 2 * W && multiplier == 1 && channels >= W;
-  return fits && s.kh * s.kw >= 25 && beside::scratch_floats(s) <= MOST;
+  return fits && s.kh * s.kw >= (W == 16 && s.ow <= 8 ? 9 : 25) && beside::scratch_floats(s) <= MOST;
 }
 
 inline void transpose(VF (&v)[W]) {
