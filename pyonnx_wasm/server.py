@@ -7,6 +7,7 @@ import ipaddress
 import re
 import socket
 import threading
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -35,7 +36,7 @@ TYPES = {
 }
 ISOLATION = {"Cross-Origin-Opener-Policy": "same-origin", "Cross-Origin-Embedder-Policy": "require-corp"}
 _RANGE = re.compile(r"bytes=(\d*)-(\d*)$")
-_CHUNK = 1 << 20
+_CHUNK, _SLOW_CHUNK = 1 << 20, 1 << 16
 _MOST_CACHED = 160 << 20  # bytes of a file: Chromium 156 keeps none of 200 MiB, with much disk to spare; Firefox none of 50
 _REMEMBERED = 4096  # transfers
 
@@ -56,6 +57,7 @@ class Server:
         root: a directory, or directories by URL prefix (`{"/": site, "/models/": models}`), the longest prefix wins.
         host, port: where to listen; port 0 takes a free one.
         isolated: send the headers that give a page `SharedArrayBuffer`.
+        rate: bytes per second of each answer at most, as over a slower network; 0: no bound.
 
     Files outside the directories, by `..` or by a link, are not found. Pages of other origins may not read what is served. A request
     must name the server by an address, as localhost, as `host` or as this machine is called: another name that leads here is one
@@ -63,13 +65,15 @@ class Server:
     cannot be had.
     """
 
-    def __init__(self, root: Path | str | Mapping[str, Path | str], host: str = "127.0.0.1", port: int = 0, isolated: bool = True) -> None:
+    def __init__(
+        self, root: Path | str | Mapping[str, Path | str], host: str = "127.0.0.1", port: int = 0, isolated: bool = True, rate: float = 0
+    ) -> None:
         mounts = root if isinstance(root, Mapping) else {"/": root}
         self.mounts = {f"/{prefix.strip('/')}/".replace("//", "/"): Path(path).resolve() for prefix, path in mounts.items()}
         for path in self.mounts.values():
             if not path.is_dir():
                 raise NotADirectoryError(f"{path} is not a directory to serve")
-        self.isolated = isolated
+        self.isolated, self.rate = isolated, rate
         self.host = host
         self._transfers: deque[Transfer] = deque(maxlen=_REMEMBERED)
         try:
@@ -205,7 +209,8 @@ class _Handler(BaseHTTPRequestHandler):
             status, (first, last) = HTTPStatus.PARTIAL_CONTENT, span
             headers["Content-Range"] = f"bytes {first}-{last}/{stat.st_size}"
         size = last + 1 - first
-        return self._reply(status, headers, _read(file, first, size) if body else (), size)
+        chunk = _SLOW_CHUNK if self.server.site.rate else _CHUNK
+        return self._reply(status, headers, _read(file, first, size, chunk) if body else (), size)
 
     def _reply(self, status: HTTPStatus, headers: Mapping[str, str], chunks: Iterable[bytes] = (), size: int = 0) -> None:
         site = self.server.site
@@ -221,8 +226,11 @@ class _Handler(BaseHTTPRequestHandler):
         transfer = Transfer(urlsplit(self.path).path, status)
         site._transfers.append(transfer)  # before the headers: an answer without a body may be read, and asked after, once they are sent
         self.end_headers()
+        begin = time.perf_counter()
         for chunk in chunks:
             transfer.sent += len(chunk)
+            if site.rate and (early := begin + transfer.sent / site.rate - time.perf_counter()) > 0:
+                time.sleep(early)
             self.wfile.write(chunk)
 
 
@@ -234,8 +242,8 @@ def _span(first: str, last: str, size: int) -> tuple[int, int] | None:
     return (begin, end) if begin <= end else None
 
 
-def _read(file: BinaryIO, offset: int, size: int) -> Iterator[bytes]:
+def _read(file: BinaryIO, offset: int, size: int, most: int) -> Iterator[bytes]:
     file.seek(offset)
-    while size and (chunk := file.read(min(_CHUNK, size))):
+    while size and (chunk := file.read(min(most, size))):
         size -= len(chunk)
         yield chunk

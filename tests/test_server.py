@@ -1,5 +1,6 @@
 import http.client
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -213,3 +214,13 @@ def test_files_that_no_browser_keeps_are_not_to_be_stored(tmp_path: Path) -> Non
     with Server(tmp_path) as server:
         found = {name: request(server, f"/{name}", Range="bytes=0-0")[0].headers["Cache-Control"] for name in ("kept.bin", "large.bin")}
     assert found == {"kept.bin": "no-cache", "large.bin": "no-store"}
+
+
+def test_a_slow_network_sends_the_same_later(tmp_path: Path) -> None:
+    content = bytes(range(256)) * 2048
+    (tmp_path / "a.bin").write_bytes(content)
+    with Server(tmp_path, rate=4e6) as slow:
+        begin = time.perf_counter()
+        response, body = request(slow, "/a.bin", Range="bytes=1000-")
+        assert time.perf_counter() - begin >= (len(content) - 1000) / 4e6  # never sooner
+        assert (response.status, body) == (206, content[1000:])

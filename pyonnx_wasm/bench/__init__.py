@@ -72,6 +72,7 @@ def arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--warm-up", type=float, default=2.0, metavar="SECONDS", help="before the pairs (default: %(default)s)")
     parser.add_argument("--cpu-time", action="store_true", help="count processor time, which a busy machine does not lengthen; one thread")
     parser.add_argument("--steps", type=int, default=0, metavar="N", help="also show our N slowest steps")
+    parser.add_argument("--rate", type=float, default=0, metavar="MB/S", help="send pages each file no faster, as a network does")
     parser.add_argument("--in-page", action="store_true", help="run ours in the page itself, as onnxruntime-web does, not in a worker")
     parser.add_argument("--onnxruntime-web", type=Path, metavar="DIR", help="folder of the npm package (default: node_modules)")
     parser.add_argument("--json", action="store_true", help="print JSON")
@@ -154,7 +155,7 @@ def run(args: argparse.Namespace) -> None:
             web = stack.enter_context(
                 Dawn(args.onnxruntime_web, args.real_gpu)
                 if args.dawn
-                else Web(args.threads, args.onnxruntime_web, args.in_page, args.cpu_time, args.ep, args.real_gpu)
+                else Web(args.threads, args.onnxruntime_web, args.in_page, args.cpu_time, args.ep, args.real_gpu, 1e6 * args.rate)
             )
             versions, measure = web.versions, partial(web.measure, limits=limits, steps=args.steps)
         rows = _measure_all(chosen, measure, quiet=args.json)

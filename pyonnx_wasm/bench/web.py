@@ -49,6 +49,7 @@ class Web(AbstractContextManager["Web"]):
         cpu_time: count the processor time of the page's threads, which other programs do not lengthen.
         backend: ``"wasm"`` or ``"webgpu"``, of both sides.
         real_gpu: WebGPU on the machine's GPU, not on the processor.
+        rate: bytes per second that a page is sent of each file; 0: as fast as they go.
     Raises:
         ValueError: player, onnxruntime-web or Playwright is missing; the text says how to get it.
     """
@@ -61,7 +62,9 @@ class Web(AbstractContextManager["Web"]):
         cpu_time: bool = False,
         backend: str = "wasm",
         real_gpu: bool = False,
+        rate: float = 0,
     ) -> None:
+        self.rate = rate
         self.threads, self.in_page, self.cpu_time, self.backend, self.real_gpu = threads, in_page, cpu_time, backend, real_gpu
         bundle = f"ort.{backend}.bundle.min.mjs"
         package = onnxruntime_web or ONNXRUNTIME_WEB
@@ -100,7 +103,7 @@ class Web(AbstractContextManager["Web"]):
         self._stack.close()
 
     def _serve(self, models: Path) -> AbstractContextManager[Any]:
-        return Server({**self._mounts, "/models/": models})
+        return Server({**self._mounts, "/models/": models}, rate=self.rate)
 
     @contextmanager
     def _page(self, server: Any) -> Iterator[Any]:
