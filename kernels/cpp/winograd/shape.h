@@ -100,13 +100,14 @@ inline isize even_block(isize tiles, isize blocks, isize threads) {
 template <class F> Cut cut(const Shape& s, isize threads) {
   Cut r;
   const isize wide = most((128 << 10) / (F::VALUES * s.c + F::PLANES * s.m) / gemm::NR, 2) * gemm::NR, tiles = s.tiles();
-  r.shared = in_parts<F>(s);
-  r.blocks = r.shared ? 1 : (tiles + wide - 1) / wide;
+  r.blocks = in_parts<F>(s) ? 1 : (tiles + wide - 1) / wide;
+  r.shared = in_parts<F>(s) || (threads > 1 && s.n == 1 && r.blocks == 1);
   r.block = round_up((tiles + r.blocks - 1) / r.blocks, W);
   if (!r.shared && threads > 1 && s.n == 1 && r.blocks > 1) r.block = even_block(tiles, r.blocks, threads);
   r.blocks = (tiles + r.block - 1) / r.block;
   const i64 items = i64(s.n) * r.blocks;
-  const isize parts = threads == 1 ? 1 : least(proven((2 * threads + items - 1) / items), (s.m + 31) / 32);
+  const isize fewest = r.shared ? most(ROWS, 8) : 32;  // that are worth a part
+  const isize parts = threads == 1 ? 1 : least(proven((2 * threads + items - 1) / items), (s.m + fewest - 1) / fewest);
   r.rows = round_up((s.m + parts - 1) / parts, ROWS);
   if (r.shared) r.rows = least(r.rows, most(PART / (F::VALUES * s.c) / ROWS, 1) * ROWS);
   r.parts = (s.m + r.rows - 1) / r.rows;
