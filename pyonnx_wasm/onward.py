@@ -24,6 +24,7 @@ from .values import OrtValue, plain
 if TYPE_CHECKING:
     from .session import InferenceSession
 
+MOST_SHAPES = 64  # that a session remembers at a time
 Asked = tuple[list[str], list[str]]  # the outputs that are wanted, and those of them that are to stay
 
 
@@ -121,36 +122,51 @@ class Chain:
 
 
 class Alike:
-    """Runs in this process, without states, of arrays of the dtypes and shapes of one before: what is the same is not looked at again.
+    """Runs in this process, without states, of arrays of the dtypes and shapes of ones before: what is the same is not looked at again.
 
     As little of Python as may be: after a run of the core none of it is in the processor's caches, and each line waits for memory.
     """
 
-    def __init__(self, core: Core, names: tuple[list[str], list[str]], inputs: list[np.ndarray], outputs: list[np.ndarray]) -> None:
-        self._core, self._names = core, names[1]
-        self._inputs = [(name, array.dtype, array.shape) for name, array in zip(names[0], inputs, strict=True)]
-        self._outputs = [(array.shape, array.dtype) for array in outputs]
-        dims = [size for array in inputs for size in array.shape]
-        self._dims, self._ins, self._outs = (c_int64 * len(dims))(*dims), (c_void_p * len(inputs))(), (c_void_p * len(outputs))()
+    def __init__(self, core: Core, names: tuple[list[str], list[str]], dtypes: Sequence[DType]) -> None:
+        self.core, self._names = core, names[1]
+        self._inputs = [(name, dtype, to_numpy(dtype)) for name, dtype in zip(names[0], dtypes, strict=True)]
+        self._ins, self._outs = (c_void_p * len(names[0]))(), (c_void_p * len(names[1]))()
+        #: By the shapes of the inputs: their dims, shapes and dtypes of the outputs.
+        self._seen: dict[tuple[tuple[int, ...], ...], tuple[Any, list[tuple[tuple[int, ...], np.dtype[Any]]]]] = {}
         self.brief = True
 
-    def run(self, names: Sequence[str] | None, feed: Mapping[str, Any]) -> list[np.ndarray] | None:
+    def learn(self, shapes: Sequence[tuple[int, ...]], outputs: Sequence[np.ndarray]) -> None:
+        """Has seen what a run of these inputs gave."""
+        if len(self._seen) >= MOST_SHAPES:
+            self._seen.clear()
+        dims = [size for shape in shapes for size in shape]
+        self._seen[tuple(shapes)] = (c_int64 * len(dims))(*dims), [(array.shape, array.dtype) for array in outputs]
+
+    def run(self, names: Sequence[str] | None, feed: Mapping[str, Any]) -> dict[str, Any] | None:
         """All outputs; None, and nothing has happened, where fewer are asked for, or arrays are others."""
         if (names and list(names) != self._names) or len(feed) != len(self._inputs):
             return None
         ins, outs, ndarray = self._ins, self._outs, np.ndarray
-        for i, (name, dtype, shape) in enumerate(self._inputs):
+        shapes: list[tuple[int, ...]] = []
+        for i, (name, onnx, dtype) in enumerate(self._inputs):
             array = feed.get(name)
-            if type(array) is not ndarray or array.shape != shape or array.dtype != dtype or not array.flags.c_contiguous:
+            if type(array) is not ndarray:
+                array = array.own(onnx) if type(array) is OrtValue else None
+            if array is None or array.dtype != dtype or not array.flags.c_contiguous:
                 return None
+            shapes.append(array.shape)
             ins[i] = array.__array_interface__["data"][0]
+        seen = self._seen.get(tuple(shapes))
+        if seen is None:
+            return None
+        dims, made = seen
         found: list[np.ndarray] = []
-        for shape, dtype in self._outputs:
+        for shape, dtype in made:
             array = np.empty(shape, dtype)
             outs[len(found)] = array.__array_interface__["data"][0]
             found.append(array)
-        self.brief = self._core.again(self._dims, ins, outs)
-        return found
+        self.brief = self.core.again(dims, ins, outs)
+        return dict(zip(self._names, found, strict=True))
 
 
 class Onward:
@@ -159,10 +175,9 @@ class Onward:
     def __init__(self) -> None:
         self._last: _Last | None = None
         self._alike: Alike | None = None
-        self._shapes: list[tuple[int, ...]] = []  # of the arrays of the last run without states
 
-    def again(self, lock: AbstractContextManager[Any], names: Sequence[str] | None, feed: Mapping[str, Any]) -> list[np.ndarray] | None:
-        """The outputs of a run that has the shapes of the last ones; None, and nothing has happened, where it is another."""
+    def again(self, lock: AbstractContextManager[Any], names: Sequence[str] | None, feed: Mapping[str, Any]) -> dict[str, Any] | None:
+        """The outputs of a run that has the shapes of one before; None, and nothing has happened, where it is another."""
         if self._alike is None:
             return None
         with lock:
@@ -214,13 +229,16 @@ class Onward:
         return {name: by_name[name] for name in asked[0]}
 
     def _compare(self, core: Core, session: InferenceSession, feed: Mapping[str, Any], found: Mapping[str, np.ndarray]) -> None:
-        """Has seen a run without states: the next one may be like it where the one before was."""
-        inputs, outputs = ([source[name] for name in names] for source, names in zip((feed, found), session.names, strict=True))
-        shapes = [array.shape for array, s in zip(inputs, session.signature()[0], strict=True) if _fits(array, s)]
-        usual = len(shapes) == len(inputs) and all(type(array) is np.ndarray for array in outputs)
-        if usual and shapes == self._shapes and core.brief and not session.get_session_options().enable_profiling:
-            self._alike = Alike(core, session.names, inputs, outputs)
-        self._shapes = shapes if usual else []
+        """Has seen a run without states: later ones may be like it."""
+        (names, gives), inputs = session.names, session.signature()[0]
+        arrays = [value.own(s.dtype) if type(value := feed[s.name]) is OrtValue else value for s in inputs]
+        outputs = [found[name] for name in gives]
+        shapes = [array.shape for array, s in zip(arrays, inputs, strict=True) if array is not None and _fits(array, s)]
+        fit = len(shapes) == len(inputs) and all(type(array) is np.ndarray for array in outputs)
+        if fit and core.brief and not session.get_session_options().enable_profiling:
+            if self._alike is None or self._alike.core is not core:
+                self._alike = Alike(core, (names, gives), [s.dtype for s in inputs])
+            self._alike.learn(shapes, outputs)
 
     def chain(self, session: InferenceSession, lock: AbstractContextManager[Any], values: Mapping[str, OrtValue]) -> Chain | None:
         """Runs that go on from the last one; None where this backend has none, or where these are not all that it gave.

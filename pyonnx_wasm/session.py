@@ -279,8 +279,6 @@ class InferenceSession:
         Raises:
             ValueError: a name, dtype, rank or size does not fit; the text names the input and what it takes.
         """
-        if run_options is None and (found := self._onward.again(self._lock, output_names, input_feed)) is not None:
-            return found
         by_name = self.run_values(output_names, input_feed, (), run_options)
         return [by_name[n] for n in output_names or self._names[1]]
 
@@ -297,6 +295,8 @@ class InferenceSession:
         Args:
             away: outputs that are to stay on the GPU although no run goes on from them.
         """
+        if run_options is None and not away and (alike := self._onward.again(self._lock, output_names, input_feed)) is not None:
+            return alike
         if self._options.enable_profiling:
             self._traces.append(self._profiled(plain(input_feed)))
         asked = list(output_names or self._names[1]), list(keep)

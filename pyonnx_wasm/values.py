@@ -112,6 +112,10 @@ class OrtValue:
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Array:
         return np.array(self.numpy(), dtype) if copy or dtype is not None else self.numpy()
 
+    def own(self, dtype: DType) -> Array | None:
+        """The value's memory, where it is of this dtype and no session holds it."""
+        return self._own if self._held is None and self._dtype is dtype else None
+
     @property
     def held(self) -> Held | None:
         """Where a session holds it."""

@@ -69,7 +69,7 @@ def test_alike_runs_go_the_short_way_with_new_numbers_and_new_arrays(short: list
     for _ in range(6):
         f = feed(rng, i=int(rng.integers(-4, 4)))
         kept.append((s.run(None, f), f))
-    assert short == [True] * 4
+    assert short == [True] * 5
     for found, f in kept:  # none was written over by a later run
         right(found, f)
 
@@ -92,14 +92,13 @@ def test_what_does_not_fit_goes_the_whole_way(short: list[bool]) -> None:
     f = feed(rng)
     for _ in range(3):
         right(s.run(None, f), f)
-    assert short == [True]
+    assert short == [True, True]
     odd: list[dict[str, Any]] = [
         {**f, "x": f["x"].astype(">f4")},
         {**f, "x": np.asfortranarray(f["x"])},
         {**f, "z": np.repeat(f["z"], 2, 1)[:, ::2]},
         {**f, "i": 0},
         {**f, "i": np.int64(0)},
-        {**f, "x": ort.OrtValue.ortvalue_from_numpy(f["x"])},
         {**f, "x": f["x"].view(np.ma.MaskedArray)},
     ]
     for each in odd:
@@ -107,7 +106,8 @@ def test_what_does_not_fit_goes_the_whole_way(short: list[bool]) -> None:
     readonly = f["x"].copy()
     readonly.flags.writeable = False
     right(s.run(None, {**f, "x": readonly}), f)
-    assert short == [True, *[False] * len(odd), True]
+    right(s.run(None, {**f, "x": ort.OrtValue.ortvalue_from_numpy(f["x"])}), f)
+    assert short == [True, True, *[False] * len(odd), True, True]
     for wrong, text in [
         ({"x": f["x"], "z": f["z"]}, "input 'i' is missing"),
         ({**f, "q": f["x"]}, "no input is named 'q'"),
@@ -133,7 +133,7 @@ def test_other_outputs_are_asked_for(short: list[bool]) -> None:
                 np.testing.assert_allclose(found, wanted(f)[names.index(name)], 1e-5, 1e-6)
     with pytest.raises(ValueError, match="no output is named 'q'"):
         s.run(["y", "q", "s"], f)
-    assert short.count(True) == 1 + 3 + 3
+    assert short.count(True) == 2 + 3 + 3
 
 
 def test_runs_that_fail_are_as_good_as_none(short: list[bool]) -> None:
@@ -153,7 +153,7 @@ def test_runs_that_fail_are_as_good_as_none(short: list[bool]) -> None:
     with pytest.raises(CoreError) as caught:
         session().run(None, feed(rng, i=9))
     assert str(caught.value) == texts[0]
-    assert short == [True] * 3
+    assert short == [True] * 4
 
 
 def test_other_uses_of_the_session_in_between(short: list[bool]) -> None:
@@ -201,7 +201,7 @@ def test_long_runs_can_be_interrupted_again(short: list[bool], monkeypatch: pyte
     monkeypatch.setattr(native, "BRIEF", 0.0)  # each took longer than that
     for _ in range(4):
         right(s.run(None, f), f)
-    assert short == [True, True]
+    assert short == [True, True, True]
     assert not s._variants[()].core.brief
 
 
@@ -225,7 +225,7 @@ def test_random_numbers_go_on(short: list[bool]) -> None:
     zero = np.zeros(8, np.float32)
     found = {session_.run(None, {"x": zero})[0].tobytes() for session_ in [session(text)] for _ in range(9)}
     assert len(found) == 9
-    assert short == [True] * 7
+    assert short == [True] * 8
 
 
 @pytest.mark.parametrize(
@@ -286,3 +286,48 @@ def test_there_is_no_chain_without_states() -> None:
     for _ in range(2):
         s.run_with_ort_values(None, {k: ort.OrtValue.ortvalue_from_numpy(v) for k, v in f.items()})
         assert s.chain({}) is None
+
+
+def test_values_and_bindings_go_the_short_way_too(short: list[bool]) -> None:
+    rng, s = np.random.default_rng(10), session()
+    names = ["y", "s", "last"]
+    for _ in range(4):
+        f = feed(rng)
+        values = {k: ort.OrtValue.ortvalue_from_numpy(v) for k, v in f.items()}
+        right([v.numpy() for v in s.run_with_ort_values(None, values)], f)
+    assert short == [True] * 3
+    binding, place = s.io_binding(), ort.OrtValue.ortvalue_from_shape_and_type((4, 2))
+    binding.bind_ortvalue_output("y", place)
+    for name in names[1:]:
+        binding.bind_output(name)
+    f = feed(rng)
+    for name, array in f.items():
+        binding.bind_cpu_input(name, array)
+    kept = []
+    for _ in range(3):
+        f["x"][...] = rng.standard_normal((4, 3), np.float32)  # read anew by each run
+        s.run_with_iobinding(binding)
+        right([v.numpy() for v in binding.get_outputs()], f)
+        np.testing.assert_array_equal(place.numpy(), binding.get_outputs()[0].numpy())
+        kept.append(binding.get_outputs()[1].numpy())
+    assert short == [True] * 6
+    assert len({id(array) for array in kept}) == 3
+
+
+def test_a_value_of_another_type_over_the_same_bits_goes_the_whole_way(short: list[bool]) -> None:
+    s = session('<ir_version: 9, opset_import: ["": 21]> g (uint16[n] x) => (uint16[n] y) { y = Identity(x) }')
+    bits = np.arange(4, dtype=np.uint16)
+    for _ in range(2):
+        np.testing.assert_array_equal(s.run(None, {"x": bits})[0], bits)
+    s.run(None, {"x": ort.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, onnx.TensorProto.BFLOAT16)})
+    assert short == [True, False]
+
+
+def test_no_more_shapes_are_remembered_than_allowed(short: list[bool]) -> None:
+    rng, s = np.random.default_rng(11), session()
+    for n in [*range(1, 2 * onward.MOST_SHAPES), *range(1, 9), *range(1, 9), *range(1, 9)]:
+        f = feed(rng, n)
+        right(s.run(None, f), f)
+    assert s._onward._alike is not None
+    assert len(s._onward._alike._seen) <= onward.MOST_SHAPES
+    assert short[-8:] == [True] * 8
