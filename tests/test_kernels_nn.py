@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernel_call import Array, offset, refused, run, steps
+from kernel_call import BUILDS, Array, offset, refused, run, steps, use
 
 FLOATS = ["float32", "float64"]
 
@@ -42,6 +42,21 @@ def test_softmax(dtype: str, n: int, inner: int, log: bool) -> None:
             x[-1, 0, -1] = rng.choice([np.nan, np.inf, 1e30])
         y = run("softmax", [(dtype, x.shape)], [x], 1 + outer % 3, outer=outer, n=n, inner=inner, log=log)
         near(y, softmax(x, log), 2e-6 if dtype == "float32" else 1e-13)
+
+
+@pytest.mark.parametrize("isa", BUILDS)
+@pytest.mark.parametrize("inner", [1, 3])
+@pytest.mark.parametrize("low", [-0.1, -0.3, -1.7])
+def test_softmax_of_long_rows(isa: str, inner: int, low: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of nearly equal terms a sum loses some of each, on one side."""
+    use(isa, monkeypatch)
+    for n in (5000, 50257, 300007):
+        x = np.full((1, n, inner), low, np.float32)
+        x[0, 0] = 0
+        for log in (False, True):
+            y = run("softmax", [("float32", x.shape)], [x], outer=1, n=n, inner=inner, log=log)
+            want = softmax(x, log)
+            assert np.abs(y - want if log else y / want - 1).max() < 2.5e-6
 
 
 def test_softmax_refuses() -> None:
@@ -161,6 +176,18 @@ def test_attention(seed: int) -> None:
     given = attention_params(y.swapaxes(1, 2), q, k, v, mask, base)
     got = run("attention", [("float32", y.shape)], [qb, kb, vb, base], pick(1, 2, 4), **given, **options)
     near(got.swapaxes(1, 2), attend(q, k, v, 0 if mask is None else mask, **options), 1e-5)
+
+
+@pytest.mark.parametrize("isa", BUILDS)
+def test_attention_to_many_keys(isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    use(isa, monkeypatch)
+    rng = np.random.default_rng(0)
+    q, k = (rng.standard_normal((1, 1, n, 32)).astype(np.float32) / 10 for n in (8, 40_001))
+    v = np.ones_like(k)
+    y = np.empty((1, 8, 1, 32), np.float32)
+    given = attention_params(y.swapaxes(1, 2), q, k, v, None, None)
+    got = run("attention", [("float32", y.shape)], [q, k, v, None], scale=1.0, **given)
+    assert np.abs(got - 1).max() < 1.5e-5
 
 
 def test_attention_refuses() -> None:

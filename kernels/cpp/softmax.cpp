@@ -22,6 +22,7 @@ constexpr int SIDE = 4;
 #else
 constexpr int SIDE = 2;
 #endif
+constexpr i64 TERMS = 64;  // that are added up by themselves: what a sum loses of each term grows with it
 
 void row(const float* x, float* y, i64 n, bool log) {
   constexpr int LANES = 4;
@@ -36,29 +37,36 @@ void row(const float* x, float* y, i64 n, bool log) {
   for (int u = 0; u < W; u++) top = m[0][u] > top ? m[0][u] : top;
   for (; i < n; i++) top = x[i] > top ? x[i] : top;
 
-  VF e[SIDE], total = splat(0);
-  for (i = 0; i + SIDE * W <= n; i += SIDE * W) {
-    for (int u = 0; u < SIDE; u++) e[u] = top - load(x + i + u * W);
-    vfalling_each(e);
-    for (int u = 0; u < SIDE; u++) {
-      if (!log) store(y + i + u * W, e[u]);
-      total += e[u];
+  VF e[SIDE];
+  double total = 0;
+  for (i = 0; i + SIDE * W <= n;) {
+    const i64 end = n - i < TERMS * W ? n : i + TERMS * W;
+    VF part = splat(0);
+    for (; i + SIDE * W <= end; i += SIDE * W) {
+      for (int u = 0; u < SIDE; u++) e[u] = top - load(x + i + u * W);
+      vfalling_each(e);
+      for (int u = 0; u < SIDE; u++) {
+        if (!log) store(y + i + u * W, e[u]);
+        part += e[u];
+      }
     }
+    total += double(sum_lanes(part));
   }
-  float sum = sum_lanes(total);
+  float rest = 0;
   for (; i < n; i += W) {
     const i64 k = n - i < W ? n - i : W;
     VF one[1] = {top - load_part(x + i, k)};
     vfalling_each(one);
     if (!log) store_part(y + i, one[0], k);
-    for (int u = 0; u < k; u++) sum += one[0][u];
+    for (int u = 0; u < k; u++) rest += one[0][u];
   }
+  total += double(rest);
   if (log) {
-    float shift = float(math64::log(double(sum)));
+    float shift = float(math64::log(total));
     for (i = 0; i + W <= n; i += W) store(y + i, load(x + i) - top - shift);
     if (i < n) store_part(y + i, load_part(x + i, n - i) - top - shift, n - i);
   } else {
-    float scale = 1 / sum;
+    float scale = float(1 / total);
     for (i = 0; i + W <= n; i += W) store(y + i, load(y + i) * scale);
     for (; i < n; i++) y[i] *= scale;
   }
@@ -66,17 +74,24 @@ void row(const float* x, float* y, i64 n, bool log) {
 
 // W neighbouring columns (the first `part` of them) that step by inner.
 void columns(const float* x, float* y, i64 n, i64 inner, i64 part, bool log) {
-  VF top = splat(-__builtin_inff()), total = splat(0);
+  VF top = splat(-__builtin_inff()), total = splat(0), lost = splat(0);
   for (i64 i = 0; i < n; i++) top = vmax(top, load_part(x + i * inner, part));
-  for (i64 i = 0; i < n; i += SIDE) {
-    VF e[SIDE];
-    const i64 k = n - i < SIDE ? n - i : SIDE;
-    for (i64 u = 0; u < SIDE; u++) e[u] = top - load_part(x + (i + (u < k ? u : 0)) * inner, part);
-    vfalling_each(e);
-    for (i64 u = 0; u < k; u++) {
-      if (!log) store_part(y + (i + u) * inner, e[u], part);
-      total += e[u];
+  for (i64 i = 0; i < n;) {
+    const i64 end = n - i < TERMS ? n : i + TERMS;
+    VF some = splat(0);
+    for (; i < end; i += SIDE) {
+      VF e[SIDE];
+      const i64 k = end - i < SIDE ? end - i : SIDE;
+      for (i64 u = 0; u < SIDE; u++) e[u] = top - load_part(x + (i + (u < k ? u : 0)) * inner, part);
+      vfalling_each(e);
+      for (i64 u = 0; u < k; u++) {
+        if (!log) store_part(y + (i + u) * inner, e[u], part);
+        some += e[u];
+      }
     }
+    // Kahan, Further remarks on reducing truncation errors, 1965.
+    const VF added = some - lost, sum = total + added;
+    lost = (sum - total) - added, total = sum;
   }
   VF scale = log ? vlog(total) : 1.0f / total;
   for (i64 i = 0; i < n; i++) {

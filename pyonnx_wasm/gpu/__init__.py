@@ -83,6 +83,7 @@ class Case:
         busy: fits only where its workgroups keep the adapter busy.
         needs: features that the source has a better text for (``#if subgroups``); there is one without them too.
         source: in the place of the kernel's own.
+        rounds: of loops that a lane goes through, where sizes decide.
         again: how often workgroups read the same elements of a buffer, where that is not once; for counting alone.
     """
 
@@ -97,7 +98,16 @@ class Case:
     busy: bool = False
     needs: tuple[str, ...] = ()
     source: str | None = None
+    rounds: DimLike = 0
     again: Mapping[str, DimLike] = field(default_factory=dict)
+
+
+def nested(*counts: DimLike) -> DimLike:
+    """Rounds of loops within one another, each of which ends in a round of its own."""
+    rounds: DimLike = 0
+    for count in reversed(counts):
+        rounds = count * (1 + rounds) + 1
+    return rounds
 
 
 Cases = Callable[[Call], "list[Case]"]

@@ -9,7 +9,7 @@ from typing import Any
 from ..dtypes import DType
 from ..ir import Value, dims, row_major
 from ..ir.dims import DimLike
-from . import WORKGROUP, Call, Case
+from . import WORKGROUP, Call, Case, nested
 
 FORMATS = {DType.float64: "d", DType.float32: "f", DType.float16: "e"}
 
@@ -24,6 +24,7 @@ def elements(
     defines: frozenset[str] = frozenset(),
     holes: Mapping[str, str] | None = None,
     raw: Sequence[str] = (),
+    rounds: DimLike = 0,
 ) -> list[Case]:
     """Cases of a source that defines ``element(i) -> y_t`` and includes ``elements``: ``y[i] = element(i)`` for i < n.
 
@@ -39,10 +40,10 @@ def elements(
         return [
             Case(
                 (dims.ceildiv(n, per * WORKGROUP),), guard, defines | {"words"}, {**(holes or {}), "per": str(per)}, numbers,
-                frozenset(raw), words=frozenset({"y"}),
+                frozenset(raw), words=frozenset({"y"}), rounds=nested(per, rounds) if rounds else 0,
             )
         ]  # fmt: skip
-    return [Case((dims.ceildiv(n, WORKGROUP),), guard, defines, {**(holes or {}), "per": "1"}, numbers, frozenset(raw))]
+    return [Case((dims.ceildiv(n, WORKGROUP),), guard, defines, {**(holes or {}), "per": "1"}, numbers, frozenset(raw), rounds=rounds)]
 
 
 def linear(x: Value, y: Value) -> bool:
@@ -84,7 +85,7 @@ def bits_of(dtype: DType, value: Any) -> int | None:
     return int(value) & (1 << dtype.bits) - 1 if dtype.is_int else None
 
 
-def scattered(call: Call, numbers: Mapping[str, Any], body: str = "") -> list[Case]:
+def scattered(call: Call, numbers: Mapping[str, Any], rounds: DimLike, body: str = "") -> list[Case]:
     """Cases of a scatter, whose lanes each look for the updates of one element: no two write one place, and the order is the core's."""
     from ..ops.gather import SCATTERS
 
@@ -99,5 +100,10 @@ def scattered(call: Call, numbers: Mapping[str, Any], body: str = "") -> list[Ca
         defines.add("wide")
     offsets = {f"{name}_off": value.offset for name, value in call.values.items() if name != "y"}
     return elements(
-        call, {**numbers, **offsets}, defines=frozenset(defines), holes={"body": body}, raw=("x", "y", "updates") if raw else ()
+        call,
+        {**numbers, **offsets},
+        defines=frozenset(defines),
+        holes={"body": body},
+        raw=("x", "y", "updates") if raw else (),
+        rounds=rounds,
     )

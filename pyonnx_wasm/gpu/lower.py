@@ -13,7 +13,7 @@ from ..program import ARENA, OUTPUT, GpuPlan, GpuProgram, GpuSection
 from ..program.assemble import Assembler, Span, Step
 from ..program.lower import Parts
 from ..program.model import SHAPE_OPS
-from ..program.section import MOST_WORKGROUPS
+from ..program.section import MOST_ROUNDS, MOST_WORKGROUPS
 from ..registry import Kernel
 from ..tensor import COPY
 from . import Call, Case, cases_of, wgsl
@@ -215,8 +215,8 @@ class GpuAssembler(Assembler):
         certain = False
         for case in cases_for(call):
             case = replace(case, guard=dims.product([case.guard, *(dims.eq(call.starts[name] % 4, 0) for name in case.vec4)]))
-            known = dims.known(case.guard)
-            if known == 0:
+            known, rounds = dims.known(case.guard), dims.known(case.rounds)
+            if known == 0 or (rounds is not None and rounds > MOST_ROUNDS):
                 continue
             if not all(n in case.raw or v.dtype in wgsl.SUPPORTED for n, v in call.values.items()):
                 continue
@@ -240,6 +240,7 @@ class GpuAssembler(Assembler):
             "pipeline": self.pipeline(call, case),
             "guard": -1 if known is not None else self.register(case.guard),
             **({"busy": True} if busy else {}),
+            **({"rounds": self.register(case.rounds)} if dims.known(case.rounds) is None else {}),
             "grid": [self.register(g) for g in grid],
             "uniforms": numbers,
         }

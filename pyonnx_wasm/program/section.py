@@ -10,6 +10,8 @@ from .model import Program
 from .view import CONTROL, ProgramView
 
 MOST_WORKGROUPS = 128  # so many keep any adapter busy
+# Of loops in one lane: llvmpipe leaves out what is beyond, and says nothing (https://github.com/ggml-org/llama.cpp/pull/13813).
+MOST_ROUNDS = 65_000
 
 
 @dataclass
@@ -17,10 +19,11 @@ class GpuPlan:
     """How a GPU runs the steps of a Program; JSON in the file.
 
     Attributes:
-        steps: per step None (runs on the core), a list of cases ``{pipeline, guard, busy, grid, uniforms}``, of which the first is used
-            whose guard register is not 0, one with ``busy`` only if its workgroups keep the adapter busy (``grid`` and ``uniforms`` are
-            registers, ``~register`` where it holds the bits of an f64), or for a branch or a loop ``{on_core: [k, ...]}``, the inputs
-            that are in the core's memory.
+        steps: per step None (runs on the core), a list of cases ``{pipeline, guard, busy, rounds, grid, uniforms}``, of which the first is
+            used whose guard register is not 0, one with ``busy`` only if its workgroups keep the adapter busy, one with ``rounds`` on
+            llvmpipe only if that register, of loops in one lane, is at most MOST_ROUNDS (``grid`` and ``uniforms`` are registers,
+            ``~register`` where it holds the bits of an f64), or for a branch or a loop ``{on_core: [k, ...]}``, the inputs that are in the
+            core's memory.
         schedule: ``["gpu" | "core", first, last]``, ``["upload" | "download", [storage, ...]]``, ``["control", step]``,
             ``["stage", number, [register, ...]]``, the registers that read the core's memory.
         on_core: outputs that end up in the core's memory.
@@ -66,8 +69,8 @@ class GpuPlan:
                 for case in found:
                     demand(0 <= case["pipeline"] < len(pipelines), f"no pipeline {case['pipeline']}")
                     demand(pipelines[case["pipeline"]]["bindings"] == len(step.present), f"a step of {step.kernel}: its buffers")
-                    fit = len(case["grid"]) == 3 and all(map(register, [*case["grid"], *case["uniforms"], case["guard"]]))
-                    demand(fit, "no such register")
+                    single = case["guard"], case.get("rounds", -1)
+                    demand(len(case["grid"]) == 3 and all(map(register, [*case["grid"], *case["uniforms"], *single])), "no such register")
         self._check_schedule(view, storages, demand)
         demand(len(self.bodies) == len(view.programs), f"{len(self.bodies)} plans for the Programs within, there are {len(view.programs)}")
         for body, words in zip(self.bodies, view.programs, strict=True):

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..program.section import MOST_WORKGROUPS
+from ..program.section import MOST_ROUNDS, MOST_WORKGROUPS
 from .adapter import GpuError as GpuError
 from .adapter import choose, describe
 from .errors import CANCELLED, CoreError
@@ -129,6 +129,7 @@ class Gpu:
         self.device = device()
         self.lock = threading.RLock()  # one thread at a time gathers commands
         self.workgroups = _workgroups(self.device.adapter.info)
+        self.most_rounds = MOST_ROUNDS if "llvmpipe" in str(self.device.adapter.info.get("device")) else 1 << 62
         self._encoder: Any = None
         self._pending = 0
         self._idle: list[tuple[Any, int]] = []  # buffers, and the run that gave them

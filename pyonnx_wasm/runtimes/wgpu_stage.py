@@ -78,13 +78,15 @@ class _Cases:
         self.grids = np.array([case["grid"] for case in self.rows], np.intp).reshape(-1, HEAD)
         self.guards = np.array([case["guard"] for case in self.rows], np.intp)
         self.busy = np.array([bool(case.get("busy")) for case in self.rows], bool)
+        self.rounds = np.array([case.get("rounds", -1) for case in self.rows], np.intp)
 
-    def fitting(self, registers: np.ndarray, workgroups: int) -> tuple[np.ndarray, np.ndarray]:
+    def fitting(self, registers: np.ndarray, workgroups: int, most_rounds: int) -> tuple[np.ndarray, np.ndarray]:
         """The first case that takes these sizes, of each step that has cases, its workgroups; number of the rows where there is none."""
         if not self.rows:
             return np.empty(0, np.intp), np.empty(0, np.int64)
         groups = registers[self.grids].astype(np.float64).prod(1)
         fits = ((self.guards < 0) | (registers[self.guards] != 0)) & (~self.busy | (groups >= workgroups))
+        fits &= (self.rounds < 0) | (registers[self.rounds] <= most_rounds)
         first = np.minimum.reduceat(np.where(fits, np.arange(len(self.rows)), len(self.rows)), self.begins)
         return first, np.append(groups, 0).clip(0, 1 << 62).astype(np.int64)[first]
 
@@ -168,7 +170,7 @@ class Stage:
 
     def _choose(self, registers: np.ndarray) -> tuple[Choice, list[int]]:
         cases = self._cases
-        chosen, groups = cases.fitting(registers, self.gpu.workgroups)
+        chosen, groups = cases.fitting(registers, self.gpu.workgroups, self.gpu.most_rounds)
         if (chosen == len(cases.rows)).any():
             step = self.first + int(cases.steps[chosen == len(cases.rows)][0])
             raise GpuError(f"{self.origin(step)}: no shader takes these sizes; run this shape on the cpu")

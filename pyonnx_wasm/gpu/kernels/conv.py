@@ -6,7 +6,7 @@ from typing import Any
 
 from ...ir import dims
 from ...ir.dims import DimLike
-from .. import F32, WORKGROUP, Call, Case
+from .. import F32, WORKGROUP, Call, Case, nested
 from ..elements import elements
 from ..epilogue import epilogue
 from ..tiles import tilings
@@ -25,7 +25,7 @@ def cases(call: Call) -> list[Case]:
     few = dims.lt(mg, FEW)
     return [
         *_depthwise(call, numbers, defines, dims.eq(cg, 1)),
-        *elements(call, numbers, guard=few, defines=frozenset(defines)),
+        *elements(call, numbers, guard=few, defines=frozenset(defines), rounds=nested(numbers["cg"], *call.params["kernel"])),
         *_tiled(call, numbers, defines),
     ]
 

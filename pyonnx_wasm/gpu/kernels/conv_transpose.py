@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir import dims
-from .. import F32, Call, Case
+from .. import F32, Call, Case, nested
 from ..elements import elements
 
 
@@ -18,4 +18,4 @@ def cases(call: Call) -> list[Case]:
         "cg": call.c // call.group, "mg": call.m // call.group, "taps": dims.product(call.params["kernel"]),
         "image": dims.product(call.params["in"]), "pixels": dims.product(call.out),
     }  # fmt: skip
-    return elements(call, numbers)
+    return elements(call, numbers, rounds=nested(*call.params["kernel"], numbers["cg"]))

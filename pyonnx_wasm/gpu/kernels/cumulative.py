@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...ir import dims
 from ...ops.reduction import SCANS
-from .. import WORKGROUP, Call, Case
+from .. import WORKGROUP, Call, Case, nested
 from .map import FLOATS, WIDE
 
 
@@ -23,5 +23,5 @@ def cases(call: Call) -> list[Case]:
     holes = {"merge": texts[0], "none": texts[1], "exclusive": exclusive}
     return [
         Case((call.outer,), dims.eq(call.inner, 1), frozenset({"rows"}), holes),
-        Case((dims.ceildiv(call.outer * call.inner, WORKGROUP),), holes=holes),
+        Case((dims.ceildiv(call.outer * call.inner, WORKGROUP),), holes=holes, rounds=nested(call.n)),
     ]

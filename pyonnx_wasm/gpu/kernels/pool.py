@@ -5,7 +5,7 @@ from __future__ import annotations
 from ...dtypes import DType
 from ...ir import dims
 from ...ops.pool import POOLS
-from .. import F32, Call, Case
+from .. import F32, Call, Case, nested
 from ..elements import elements
 
 LOWEST = {F32: "from_bits(0xff800000u)", DType.int8: "-128", DType.uint8: "0u"}
@@ -29,4 +29,4 @@ def cases(call: Call) -> list[Case]:
     numbers |= {"pixels": dims.product(call.out), "image": dims.product(call.params["in"]), "p": float(call.p)}
     numbers |= {f"{name}_off": value.offset for name, value in call.values.items() if name != "y"}
     lowest = LOWEST[dtype] if kind == "max" else "0.0"
-    return elements(call, numbers, defines=frozenset(defines), holes={"lowest": lowest})
+    return elements(call, numbers, defines=frozenset(defines), holes={"lowest": lowest}, rounds=nested(*call.params["kernel"]))

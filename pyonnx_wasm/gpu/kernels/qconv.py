@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ...ir import dims
-from .. import Call, Case
+from .. import Call, Case, nested
 from ..byte_tiles import DOT, byte_tilings
 from ..elements import elements
 from ..epilogue import epilogue
@@ -26,7 +26,7 @@ def cases(call: Call) -> list[Case]:
         switches, activation = epilogue(call)
         numbers |= activation
         defines = set(switches)
-    few = elements(call, numbers, guard=dims.lt(numbers["mg"], FEW), defines=frozenset(defines))
+    few = elements(call, numbers, guard=dims.lt(numbers["mg"], FEW), defines=frozenset(defines), rounds=nested(*call.params["kernel"], cg))
     return [*few, *_tiled(call, numbers, defines)] if few else []
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from ...ir import dims
 from ...ir.dims import DimLike
-from .. import Call, Case
+from .. import Call, Case, nested
 from ..byte_tiles import DOT, byte_tilings
 from ..elements import elements
 from ..epilogue import epilogue
@@ -30,7 +30,7 @@ def cases(call: Call) -> list[Case]:
         defines |= switches
     batches = dims.product(call.batch[: call.nb])
     holes = {"nb": str(call.nb)}
-    few = elements(call, numbers, n=dims.product([batches, call.m, call.n]), defines=frozenset(defines), holes=holes)
+    few = elements(call, numbers, n=dims.product([batches, call.m, call.n]), defines=frozenset(defines), holes=holes, rounds=nested(call.k))
     if not few:
         return []
     enough = dims.le(FEW, dims.product([call.m, call.n]))

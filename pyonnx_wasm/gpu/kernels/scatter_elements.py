@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ir import dims, row_major
-from .. import Call, Case
+from .. import Call, Case, nested
 from ..elements import address, coordinates, scattered
 
 
@@ -19,4 +19,4 @@ def cases(call: Call) -> list[Case]:
         if d != axis and not dims.same(indices.shape[d], x.shape[d]):
             lines.append(f"  if (c{d} >= $updates_shape[{d}]) {{ return v; }}")
     lines.append(f"  let first = i32({address('updates_stride', rows, instead={axis: '0'})});")
-    return scattered(call, numbers, "\n".join(lines))
+    return scattered(call, numbers, nested(indices.shape[axis]), "\n".join(lines))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from .. import Call, Case
+from .. import Call, Case, nested
 from ..elements import scattered
 
 
 def cases(call: Call) -> list[Case]:
-    return scattered(call, {"depth": call.depth, "dims": call.xdims, "inner": call.inner, "count": call.count})
+    return scattered(call, {"depth": call.depth, "dims": call.xdims, "inner": call.inner, "count": call.count}, nested(call.count))

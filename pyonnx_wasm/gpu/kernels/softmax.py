@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ...ir import dims
-from .. import F32, WORKGROUP, Call, Case
+from .. import F32, WORKGROUP, Call, Case, nested
 from ..teams import team_cases
 
 READS_HALVES = True
@@ -14,5 +14,5 @@ def cases(call: Call) -> list[Case]:
         return []
     log = {"log"} if call.log else set()
     rows = team_cases(call, call.outer, call.n, log | {"rows"}, guard=dims.eq(call.inner, 1), needs=("subgroups",))
-    columns = Case((dims.ceildiv(call.outer * call.inner, WORKGROUP),), defines=frozenset(log))
+    columns = Case((dims.ceildiv(call.outer * call.inner, WORKGROUP),), defines=frozenset(log), rounds=3 * nested(call.n))
     return [*rows, columns]

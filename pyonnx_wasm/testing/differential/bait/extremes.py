@@ -58,3 +58,20 @@ def extremes(m: Sketch) -> None:
             m.const(np.float32(2.0 ** m.choice((-60, 30)))),
         )
     m.result(y)
+
+
+@bait
+def long_rows(m: Sketch) -> None:
+    """Rows of many terms that are nearly equal: what a sum loses of each of them is lost on one side."""
+    inner = m.choice((1, 1, 1, 3, 17))
+    shape = (m.choice((1, 2)), m.choice((2049, 30_522, 65_537, 200_003)) // inner, inner)
+    x = np.full(shape, m.choice((-0.1, -0.3, -1.7, 0.9)), np.float32)
+    x[:, 0] = 1
+    y = m.input(x)
+    op = m.choice(("Softmax", "Softmax", "Softmax", "LogSoftmax", "LogSoftmax", *REDUCTIONS[:5]))
+    if op.endswith("Softmax"):
+        m.result(m.node(op, y, axis=1))
+    elif m.opset >= 18:
+        m.result(m.node(op, y, m.const(np.asarray([1])), keepdims=1))
+    else:
+        m.result(m.node(op, y, axes=[1], keepdims=1))
