@@ -40,7 +40,7 @@ def elements(
         return [
             Case(
                 (dims.ceildiv(n, per * WORKGROUP),), guard, defines | {"words"}, {**(holes or {}), "per": str(per)}, numbers,
-                frozenset(raw), words=frozenset({"y"}), rounds=nested(per, rounds) if rounds else 0,
+                frozenset(raw), words=frozenset({"y"}), rounds=nested(per, rounds),
             )
         ]  # fmt: skip
     return [Case((dims.ceildiv(n, WORKGROUP),), guard, defines, {**(holes or {}), "per": "1"}, numbers, frozenset(raw), rounds=rounds)]

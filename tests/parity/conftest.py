@@ -46,7 +46,7 @@ def classifier(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="session")
 def broken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broken]:
     folder = tmp_path_factory.mktemp("broken")
-    right, wrong = "float scale = 1 / total;", "float scale = 1.01f / total;"
+    right, wrong = "float scale = float(1 / total);", "float scale = float(1.01 / total);"
     text = (toolchain.SOURCES / "softmax.cpp").read_text()
     assert text.count(right) == 1
     source = folder / "softmax.cpp"
