@@ -4,7 +4,7 @@
 #include "attention/few.h"
 #include "gemm/pack.h"
 #include "params.h"
-#include "vmath.h"
+#include "powers.h"
 
 namespace {
 constexpr i64 FEW = 4;  // query rows that do not pay for packing the keys
@@ -190,35 +190,7 @@ float weigh(float* s, i64 n, const float* mask, i64 mask_step, float scale, floa
       if (s[j] != s[j]) return s[j];
     return 0;
   }
-  double sum = 0;
-  VF total = splat(0);
-  constexpr int SIDE = 2, TERMS = 64;  // that are added up by themselves: what a sum loses of each term grows with it
-  for (j = 0; j + SIDE * W <= n;) {
-    const i64 end = n - j < TERMS * W ? n : j + TERMS * W;
-    for (; j + SIDE * W <= end; j += SIDE * W) {
-      VF e[SIDE];
-#pragma unroll
-      for (int i = 0; i < SIDE; i++) e[i] = m - load(s + j + i * W);
-      vfalling_each(e);
-#pragma unroll
-      for (int i = 0; i < SIDE; i++) store(s + j + i * W, e[i]), total += e[i];
-    }
-    sum += double(sum_lanes(total)), total = splat(0);
-  }
-  for (; j + W <= n; j += W) {
-    VF e[1] = {m - load(s + j)};
-    vfalling_each(e);
-    store(s + j, e[0]);
-    total += e[0];
-  }
-  sum += double(sum_lanes(total));
-  if (rest) {
-    VF e[1] = {m - load_part(s + j, rest)};
-    vfalling_each(e);
-    store_part(s + j, e[0], rest);
-    for (i64 u = 0; u < rest; u++) sum += double(s[j + u]);
-  }
-  return float(1 / sum);
+  return float(1 / sum_of_powers<2>(s, s, n, m, true));
 }
 
 struct Head {

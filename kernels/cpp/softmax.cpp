@@ -1,7 +1,7 @@
 // Softmax and log-softmax over the middle axis of [outer, n, inner].
 #include "math64.h"
 #include "params.h"
-#include "vmath.h"
+#include "powers.h"
 
 namespace {
 PWX_SMALL const char* check(const Call& call, Proof& proof) {
@@ -22,7 +22,6 @@ constexpr int SIDE = 4;
 #else
 constexpr int SIDE = 2;
 #endif
-constexpr i64 TERMS = 64;  // that are added up by themselves: what a sum loses of each term grows with it
 
 void row(const float* x, float* y, i64 n, bool log) {
   constexpr int LANES = 4;
@@ -37,30 +36,7 @@ void row(const float* x, float* y, i64 n, bool log) {
   for (int u = 0; u < W; u++) top = m[0][u] > top ? m[0][u] : top;
   for (; i < n; i++) top = x[i] > top ? x[i] : top;
 
-  VF e[SIDE];
-  double total = 0;
-  for (i = 0; i + SIDE * W <= n;) {
-    const i64 end = n - i < TERMS * W ? n : i + TERMS * W;
-    VF part = splat(0);
-    for (; i + SIDE * W <= end; i += SIDE * W) {
-      for (int u = 0; u < SIDE; u++) e[u] = top - load(x + i + u * W);
-      vfalling_each(e);
-      for (int u = 0; u < SIDE; u++) {
-        if (!log) store(y + i + u * W, e[u]);
-        part += e[u];
-      }
-    }
-    total += double(sum_lanes(part));
-  }
-  float rest = 0;
-  for (; i < n; i += W) {
-    const i64 k = n - i < W ? n - i : W;
-    VF one[1] = {top - load_part(x + i, k)};
-    vfalling_each(one);
-    if (!log) store_part(y + i, one[0], k);
-    for (int u = 0; u < k; u++) rest += one[0][u];
-  }
-  total += double(rest);
+  const double total = sum_of_powers<SIDE>(x, y, n, top, !log);
   if (log) {
     float shift = float(math64::log(total));
     for (i = 0; i + W <= n; i += W) store(y + i, load(x + i) - top - shift);

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -99,6 +100,11 @@ def run(args: argparse.Namespace) -> None:
     for name in ("threads", "runs"):
         if getattr(args, name) < 1:
             raise ValueError(f"--{name} must be at least 1, not {getattr(args, name)}")
+    if not 0 <= args.rate < math.inf:
+        raise ValueError(f"--rate must be a number of MB/s, not {args.rate}")
+    without = [name for name in ("native", "dawn", "raw", "pyodide", "generate", "weights") if getattr(args, name)]
+    if args.rate and without:
+        raise ValueError(f"--rate is of both sides' pages: it goes without --{without[0]}")
     if args.real_gpu and args.ep != "webgpu":
         raise ValueError("--real-gpu needs --ep webgpu")
     if args.generate and args.ep == "webgpu" and args.native == args.dawn:
