@@ -169,6 +169,27 @@ class TestBriefRuns:
         assert [own_threads(900, never), own_threads(900, never), own_threads(700, never)] == [1, 1, 0]
         assert [own_threads(700, never), own_threads(700, always), own_threads(700, always)] == [1, 1, 0]
 
+    def test_sizes_from_data_show_in_the_first_run(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        threads: list[str] = []
+        monkeypatch.setattr(core, "interruptible", lambda call, cancel: (threads.append("one"), call())[1])
+        session = ort.InferenceSession(built(f"{HEAD} g (float[n] x) => (int64[1, m] y) {{ y = NonZero(x) }}"))
+        seen = []
+        for patience, n in ((math.inf, 3), (math.inf, 3), (math.inf, 2), (math.inf, 1 << 20), (math.inf, 1 << 20), (0.0, 3), (math.inf, 3)):
+            monkeypatch.setattr(core, "BRIEF", patience)
+            threads.clear()
+            np.testing.assert_array_equal(session.run(None, {"x": np.ones(n, np.float32)})[0], [range(n)])
+            seen.append(bool(threads))
+        assert seen == [True, False, False, True, False, False, True]
+
+    def test_loops_keep_their_thread(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        threads: list[str] = []
+        monkeypatch.setattr(core, "interruptible", lambda call, cancel: (threads.append("one"), call())[1])
+        data, _, short, want = CASES["loop"]
+        session = ort.InferenceSession(data)
+        for runs in range(1, 4):
+            np.testing.assert_array_equal(session.run(None, short)[0], want)
+            assert len(threads) >= runs
+
     @pytest.mark.parametrize("backend", ["cpu", "wasmtime"])
     def test_a_profile_takes_one_thread(self, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
         session = ort.InferenceSession(CASES["straight"][0], providers=[backend])

@@ -35,13 +35,14 @@ PWX_SMALL const char* check(const Call& call, Proof& proof) {
 }
 
 constexpr isize BLOCK = 1 << 16;  // values of a product: they stay in a level-2 cache until they are added up
+constexpr isize FEW = 64, MANY = 512;  // rows of a product, for each of which the image is packed again
 
 struct Shape : Windows {
   isize channels;  // output channels of a work item
   isize block;     // input pixels of a product
   bool idle() const { return !c || !image; }  // there is nothing to add to the bias
-  explicit Shape(const ConvTransposeParams& p) : Windows(p) {
-    channels = most(least(m, 64 / taps), 1);
+  Shape(const ConvTransposeParams& p, isize threads) : Windows(p) {
+    channels = most(least(m, most(FEW / taps, least(MANY / taps, (m + threads - 1) / threads))), 1);
     block = least(gemm::round_up(image, W), most(BLOCK / (channels * taps) / gemm::NR, 1) * gemm::NR);
   }
 };
@@ -55,7 +56,7 @@ bool empty(const ConvTransposeParams& p, const Shape& s) { return !p.n || !p.m |
 
 PWX_SMALL Size scratch(const Call& call, int threads) {
   const auto [p, b] = Args(call);
-  const Shape s(p);
+  const Shape s(p, threads);
   return b.y.dtype != F32 || empty(p, s) || s.idle() ? Size(0) : scratch_floats(s) * 4 * threads;
 }
 
@@ -66,17 +67,44 @@ template <class T> void add(const T* v, T* y, isize stride, isize n) {
   else
     for (isize i = 0; i < n; i++) y[i * stride] += v[i];
 }
+// y[2 * i] += v[i], y[2 * i + 1] += w[i]
+void add_two(const float* v, const float* w, float* y, isize n) {
+  isize i = 0;
+  for (; i + W <= n; i += W) {
+    VFF both, sum;
+    both.even = load(v + i), both.odd = load(w + i);
+    __builtin_memcpy(&sum, y + 2 * i, sizeof sum);
+    sum += both;
+    __builtin_memcpy(y + 2 * i, &sum, sizeof sum);
+  }
+  for (; i < n; i++) y[2 * i] += v[i], y[2 * i + 1] += w[i];
+}
 
-// Adds one tap's values at input pixels [q0, q1) to an output plane.
-template <class T> void scatter(const Shape& s, const T* v, isize q0, isize q1, const isize* tap, T* y) {
+// Adds the values of a tap, or of two beside each other, `apart` from each other, at input pixels [q0, q1) to an output plane.
+template <int TAPS, class T> void scatter(const Shape& s, const T* v, isize apart, isize q0, isize q1, const isize* tap, T* y) {
   isize shift[3];
   for (int d = 0; d < 3; d++) shift[d] = tap[d] * s.dilation[d] - s.pad[d];
   for (isize q = q0; q < q1;) {
     const isize w = q % s.in[2], h = q / s.in[2] % s.in[1], d = q / s.in[2] / s.in[1], n = least(s.in[2] - w, q1 - q);
-    const isize od = d * s.stride[0] + shift[0], oh = h * s.stride[1] + shift[1], ow = w * s.stride[2] + shift[2], step = s.stride[2];
+    const isize od = d * s.stride[0] + shift[0], oh = h * s.stride[1] + shift[1], step = s.stride[2];
     if (od >= 0 && od < s.out[0] && oh >= 0 && oh < s.out[1]) {
-      const isize lo = ow >= 0 ? 0 : (-ow + step - 1) / step, hi = ow >= s.out[2] ? 0 : least(n, (s.out[2] - ow + step - 1) / step);
-      if (lo < hi) add(v + (q - q0) + lo, y + (od * s.out[1] + oh) * s.out[2] + ow + lo * step, step, hi - lo);
+      const T* x = v + (q - q0);
+      T* row = y + (od * s.out[1] + oh) * s.out[2];
+      isize ow[TAPS], lo[TAPS], hi[TAPS];
+      for (int t = 0; t < TAPS; t++) {
+        ow[t] = w * step + shift[2] + t;
+        lo[t] = ow[t] >= 0 ? 0 : least(n, (-ow[t] + step - 1) / step), hi[t] = ow[t] >= s.out[2] ? 0 : least(n, (s.out[2] - ow[t] + step - 1) / step);
+      }
+      auto alone = [&](int t, isize from, isize to) {
+        if (from < to) add(x + t * apart + from, row + ow[t] + from * step, step, to - from);
+      };
+      if constexpr (TAPS == 2) {
+        const isize from = lo[0], to = most(from, hi[1]);  // where both are inside
+        if (from < to) add_two(x + from, x + apart + from, row + ow[0] + 2 * from, to - from);
+        alone(1, lo[1], least(from, hi[1])), alone(0, to, hi[0]);
+      } else {
+        alone(0, lo[0], hi[0]);
+      }
     }
     q += n;
   }
@@ -99,7 +127,7 @@ template <class T> void start(const Shape& s, const Buf& bias, isize channel, T*
 
 void plain(Call& call) {
   const auto [p, b] = Args(call);
-  const Shape s(p);
+  const Shape s(p, 1);
   parallel_for(call.pool, p.n * p.m, 1, [&, &p = p, &b = b](i64 begin, i64 end, int) __attribute__((minsize)) {
     for (i64 plane = begin; plane < end; plane++) {
       const isize image = proven(plane / p.m), o = proven(plane % p.m), first = o / s.m * s.c;
@@ -111,7 +139,7 @@ void plain(Call& call) {
           const double* x = b.x.as<double>() + (image * p.c + first + c) * s.image;
           for (isize q = 0; q < s.image; q++) {
             const double v = w * x[q];
-            scatter(s, &v, q, q + 1, tap, y);
+            scatter<1>(s, &v, 0, q, q + 1, tap, y);
           }
         });
     }
@@ -120,9 +148,10 @@ void plain(Call& call) {
 
 void run(Call& call) {
   const auto [p, b] = Args(call);
-  const Shape s(p);
+  const Shape s(p, pool_threads(call.pool));
   if (empty(p, s)) return;
   if (b.y.dtype == F64) return plain(call);
+  const bool by_twos = s.stride[2] == 2 && s.dilation[2] == 1;
   const gemm::Blocks cut = s.idle() ? gemm::Blocks{} : blocks(s);
   const isize each = s.idle() ? 0 : proven(scratch_floats(s).value()), parts = (s.m + s.channels - 1) / s.channels, groups = proven(p.group);
   parallel_for(call.pool, p.n * groups * parts, 1, [&, &b = b](i64 begin, i64 end, int thread) {
@@ -147,7 +176,10 @@ void run(Call& call) {
         gemm::product_range(q, {nullptr, gemm::pack_matrix}, 0, q.m, 0, q.n, cut, packed, rows);
         for (isize o = 0; o < count; o++)
           each_tap<float>(s, [&](isize t, const isize* tap) {
-            scatter(s, values + (o * s.taps + t) * q.n, q0, q0 + q.n, tap, y + o * s.pixels);
+            const float* v = values + (o * s.taps + t) * q.n;
+            if (by_twos && tap[2] % 2) return;
+            if (by_twos && tap[2] + 1 < s.kernel[2]) scatter<2>(s, v, q.n, q0, q0 + q.n, tap, y + o * s.pixels);
+            else scatter<1>(s, v, q.n, q0, q0 + q.n, tap, y + o * s.pixels);
           });
       }
     }

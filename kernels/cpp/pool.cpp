@@ -29,7 +29,8 @@ struct Rows {
   // y[i] = x[i * stride + each of the grid's taps], combined
   void (*combine)(char* y, const char* x, const Grid& taps, i64 stride, i64 n);
   void (*add_power)(char* y, const char* x, i64 p, i64 n);  // y[i] += |x[i]|^p
-  void (*divide)(char* y, const double* counts, double lines, i64 n);  // y[i] /= counts[i] * lines, or 0 when that is 0
+  void (*count)(char* counts, i64 i, i64 value);  // counts[i] = value
+  void (*divide)(char* y, const char* counts, i64 lines, i64 n);  // y[i] /= counts[i] * lines, or 0 when that is 0
   void (*root)(char* y, i64 p, i64 n);
   void (*fill)(char* y, i64 n);  // with what combines to nothing
   double (*value)(const char* x);
@@ -93,9 +94,15 @@ template <class T> void root(char* to, i64 p, i64 n) {
   for (i64 i = 0; i < n; i++) y[i] = p == 2 ? std::sqrt(y[i]) : p == 1 ? y[i] : T(std::pow(double(y[i]), 1.0 / double(p)));
 }
 
-template <class T> void divide(char* to, const double* counts, double lines, i64 n) {
+template <class T> void count(char* counts, i64 i, i64 value) { reinterpret_cast<T*>(counts)[i] = T(value); }
+
+template <class T> void divide(char* to, const char* counts, i64 lines, i64 n) {
   T* y = reinterpret_cast<T*>(to);
-  for (i64 i = 0; i < n; i++) y[i] = counts[i] * lines > 0 ? y[i] / T(counts[i] * lines) : T(0);
+  const T *columns = reinterpret_cast<const T*>(counts), rows = T(lines);
+  for (i64 i = 0; i < n; i++) {
+    const T all = columns[i] * rows, mean = y[i] / all;
+    y[i] = all > 0 ? mean : T(0);
+  }
 }
 
 template <class T, bool MAXIMUM> void fill(char* y, i64 n) {
@@ -104,8 +111,8 @@ template <class T, bool MAXIMUM> void fill(char* y, i64 n) {
 
 template <class T> double value(const char* x) { return double(*reinterpret_cast<const T*>(x)); }
 
-template <class T> constexpr Rows max_rows = {combine<T, true>, nullptr, nullptr, nullptr, fill<T, true>, value<T>};
-template <class T> constexpr Rows sum_rows = {combine<T, false>, add_power<T>, divide<T>, root<T>, fill<T, false>, nullptr};
+template <class T> constexpr Rows max_rows = {combine<T, true>, nullptr, nullptr, nullptr, nullptr, fill<T, true>, value<T>};
+template <class T> constexpr Rows sum_rows = {combine<T, false>, add_power<T>, count<T>, divide<T>, root<T>, fill<T, false>, nullptr};
 
 const Rows* find_rows(Pooling op, int32_t dtype) {
   switch (dtype) {
@@ -203,10 +210,14 @@ struct Pooling {
       for (i64 b = 0; b < g.m; b++) rows.add_power(to, x + (a * g.step + b * g.inner_step) * size, p.p, end - begin);
   }
 
-  void along(char* y, const char* row, const double* counts, i64 od, i64 oh) const {
+  void along(char* y, const char* row, const char* counts, i64 od, i64 oh) const {
     rows.combine(y, row, {1, 0, p.kernel[2], p.dilation[2]}, p.stride[2], p.out[2]);
     if (p.op == LP) rows.root(y, p.p, p.out[2]);
-    if (p.op == AVERAGE) rows.divide(y, counts, double(divisor(0, od) * divisor(1, oh)), p.out[2]);
+    mean(y, counts, od, oh);
+  }
+  // Of a row of sums.
+  void mean(char* y, const char* counts, i64 od, i64 oh) const {
+    if (p.op == AVERAGE) rows.divide(y, counts, divisor(0, od) * divisor(1, oh), p.out[2]);
   }
 
   // One output element and the place of its maximum in the plane, -1 when the window lies in the padding.
@@ -250,23 +261,49 @@ template <int K, int S> struct Maxima {
   VF end(VF sum) const { return sum; }
 };
 
-// False where there is a NaN.
-template <int K, int S> [[gnu::noinline]] bool strip(const strips::Strip& s) {
-  Maxima<K, S> maxima;
-  strips::walk<K, S>(s, maxima);
-  return !strips::any(maxima.nan);
+template <int K> struct Sums {
+  static constexpr bool LOWEST = false;
+  const VF start = splat(0);
+
+  VF row(const VF (&x)[K]) const {
+    VF sum = x[0];
+    for (int t = 1; t < K; t++) sum += x[t];
+    return sum;
+  }
+  VF add(VF sum, VF row, int) const { return sum + row; }
+  VF end(VF sum) const { return sum; }
+};
+
+// Maxima or sums; false where a maximum saw a NaN.
+template <int K, int S, bool MAXIMUM> [[gnu::noinline]] bool strip(const strips::Strip& s) {
+  if constexpr (MAXIMUM) {
+    Maxima<K, S> maxima;
+    strips::walk<K, S>(s, maxima);
+    return !strips::any(maxima.nan);
+  } else {
+    Sums<K> sums;
+    strips::walk<K, S>(s, sums);
+    return true;
+  }
 }
 
 struct Strips {
   bool (*go)(const strips::Strip&) = nullptr;
   i64 rows = 0, bands = 0;  // of a plane's outputs
 
+  template <bool MAXIMUM> static auto of(i64 k, i64 s) -> bool (*)(const strips::Strip&) {
+    if (k == 2 && s == 2) return strip<2, 2, MAXIMUM>;
+    if (k == 3 && s == 2) return strip<3, 2, MAXIMUM>;
+    if (k == 3 && s == 1) return strip<3, 1, MAXIMUM>;
+    return k == 5 && s == 1 ? strip<5, 1, MAXIMUM> : nullptr;
+  }
+
   Strips(const PoolParams& p, const PoolBufs& b) {
     const bool flat = p.kernel[0] == 1 && p.stride[0] == 1 && p.pad[0] == 0 && p.in[0] == p.out[0];
     const bool square = p.kernel[1] == p.kernel[2] && p.stride[1] == p.stride[2] && p.dilation[1] == 1 && p.dilation[2] == 1;
-    if (p.op != MAX || b.x.dtype != F32 || b.indices || !flat || !square) return;
+    if (p.op == LP || b.x.dtype != F32 || b.indices || !flat || !square) return;
     const i64 k = p.kernel[2], s = p.stride[2];
-    go = k == 2 && s == 2 ? strip<2, 2> : k == 3 && s == 2 ? strip<3, 2> : k == 3 && s == 1 ? strip<3, 1> : k == 5 && s == 1 ? strip<5, 1> : nullptr;
+    go = p.op == MAX ? of<true>(k, s) : of<false>(k, s);
     rows = std::clamp<i64>((1 << 12) / (p.in[2] * s + 1), 8, p.out[1]);
     bands = (p.out[1] + rows - 1) / rows;
   }
@@ -339,9 +376,9 @@ void run(Call& call) {
   const i64 size = dtype_size(b.x.dtype), bytes = row_bytes(p, size);
   const Pooling pooling{p, *find_rows(p.op, b.x.dtype), size};
   const double cost = double(span(p)) * (double(p.kernel[0]) * double(p.kernel[1]) + double(p.kernel[2]));
-  double* counts = reinterpret_cast<double*>(call.scratch + bytes * pool_threads(call.pool));
+  char* counts = call.scratch + bytes * pool_threads(call.pool);
   if (p.op == AVERAGE)
-    for (i64 i = 0; i < width; i++) counts[i] = double(pooling.divisor(2, i));
+    for (i64 i = 0; i < width; i++) pooling.rows.count(counts, i, pooling.divisor(2, i));
   const Halving halving(p, b);
   auto rows = [&](i64 at, i64 end, int thread) {
     char* row = call.scratch + thread * bytes;
@@ -370,7 +407,9 @@ void run(Call& call) {
     return parallel_for(call.pool, p.planes * p.out[0] * by.bands, grain, [&](i64 at, i64 end, int thread) {
       for (; at < end; at++) {
         const i64 which = at / by.bands, r0 = at % by.bands * by.rows, count = std::min(by.rows, p.out[1] - r0);
-        if (!band(by, p, b, which, r0, count)) rows(which * p.out[1] + r0, which * p.out[1] + r0 + count, thread);
+        const i64 first = which * p.out[1] + r0;
+        if (!band(by, p, b, which, r0, count)) rows(first, first + count, thread);
+        else for (i64 r = 0; r < count; r++) pooling.mean(b.y.data + (first + r) * width * size, counts, which % p.out[0], r0 + r);
       }
     });
   }

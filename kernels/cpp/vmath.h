@@ -1,5 +1,5 @@
-// Elementary functions on f32 vectors, without tables; only sin and cos beyond 2^28 call the library. Worst errors in ulp: exp, log 1;
-// tanh, erf, sigmoid, sin, cos, softplus, elu 2.5; pow 0.51; gelu 2e-7 absolute. NaN stays NaN, infinities are right, results below
+// Elementary functions on f32 vectors, without tables; only sin, cos and tan beyond 2^28 call the library. Worst errors in ulp: exp, log 1;
+// tanh, erf, sigmoid, sin, cos, softplus, elu, atan, asin, acos, sinh, cosh 2.5; tan 4; pow 0.51; gelu 2e-7 absolute. NaN stays NaN, infinities are right, results below
 // FLT_MIN may be 0, but for exp_gradual and softplus. Argument reduction as in Cephes and musl; coefficients are Lawson minimax fits of the reduced functions.
 #pragma once
 #include "simd.h"
@@ -53,6 +53,11 @@ constexpr float ERFC[] = {
 constexpr float ERF[] = {
     7.853888382669538e-05f, -0.0008010202436707914f, 0.005188328679651022f, -0.026853812858462334f, 0.1128358542919159f,
     -0.3761262595653534f, 1.1283791065216064f};
+// (atan(x) / x - 1) / x^2 of x^2 up to 1, and as much of asin of x^2 up to 1/4; (sinh(x) / x - 1) / x^2 of x^2 up to 1.
+constexpr float ATAN[] = {0.0029745898209512234f, -0.016581181436777115f, 0.043553534895181656f, -0.07580577582120895f, 0.10678940266370773f,
+                          -0.14214208722114563f,  0.19994136691093445f,   -0.3333316743373871f};
+constexpr float ASIN[] = {0.04221856966614723f, 0.024147599935531616f, 0.04547709971666336f, 0.07495241612195969f, 0.16666753590106964f};
+constexpr float SINH[] = {0.0002037740487139672f, 0.008330211043357849f, 0.166667178273201f};
 constexpr float SIN[] = {-1.9515295891e-4f, 8.3321608736e-3f, -1.6666654611e-1f};
 constexpr float COS[] = {2.443315711809948e-5f, -1.388731625493765e-3f, 4.166664568298827e-2f};
 
@@ -262,30 +267,76 @@ inline VF vsoftplus(VF x) {
   return vrelu(x) + l;
 }
 
+// Of what is beyond 1 the inverse, whose arc is the other part of a quarter.
+inline VF vatan(VF x) {
+  VF a = vabs(x), q = a > 1.0f ? 1.0f / a : a, z = q * q;
+  VF p = poly(z, vmath::ATAN) * z * q + q;
+  return vcopysign(a > 1.0f ? 1.57079637f - p : p, x);
+}
+
 namespace vmath {
-// sin(x + quarter * pi/2)
-inline VF sin_quarter(VF x, int quarter) {
+// asin(a), or of half the chord of what is left to a quarter beyond 1/2: asin(a) = pi/2 - 2 asin(sqrt((1 - a) / 2)). NaN beyond 1.
+inline VF half_arc(VF a) {
+  VF z = a > 0.5f ? 0.5f - 0.5f * a : a * a, s = a > 0.5f ? __builtin_elementwise_sqrt(z) : a;
+  return poly(z, ASIN) * z * s + s;
+}
+// e^a / 2 for a >= 0, infinite where that is.
+inline VF half_exp(VF a) {
+  return a <= 89.4159851f ? as_f(exp_bits(a) - (1 << 23)) : a + __builtin_inff();
+}
+}  // namespace vmath
+
+inline VF vasin(VF x) {
+  VF a = vabs(x), r = vmath::half_arc(a);
+  return vcopysign(a > 0.5f ? 1.57079637f - 2.0f * r : r, x);
+}
+inline VF vacos(VF x) {
+  VF a = vabs(x), r = vmath::half_arc(a);
+  VF far = x < 0.0f ? 3.14159274f - 2.0f * r : 2.0f * r;
+  return a > 0.5f ? far : 1.57079637f - vcopysign(r, x);
+}
+inline VF vsinh(VF x) {
+  VF a = vabs(x), z = x * x, h = vmath::half_exp(a);
+  return a < 1.0f ? poly(z, vmath::SINH) * z * x + x : vcopysign(h - 0.25f / h, x);
+}
+inline VF vcosh(VF x) {
+  VF h = vmath::half_exp(vabs(x));
+  return h + 0.25f / h;
+}
+
+namespace vmath {
+struct Quarters {
+  VF sin, cos;  // of what is left of x, at most pi/4 either way
+  VI count;     // of pi/2 in x
+};
+inline Quarters quarters(VF x) {
   constexpr double magic = 6755399441055744.0;  // 1.5 * 2^52
   VD d = __builtin_convertvector(x, VD), t = d * 0.63661977236758134308 + magic, n = t - magic;
-  VF r = __builtin_convertvector(d - n * 1.57079631090164184570 - n * 1.58932547735281966916e-08, VF);
-  VI k = __builtin_convertvector(__builtin_bit_cast(VL, t), VI) + quarter;
-  VF z = r * r;
-  VF s = poly(z, vmath::SIN) * z * r + r;
-  VF c = poly(z, vmath::COS) * (z * z) - 0.5f * z + 1.0f;
-  VF y = (k & 1) == 0 ? s : c;
+  VF r = __builtin_convertvector(d - n * 1.57079631090164184570 - n * 1.58932547735281966916e-08, VF), z = r * r;
+  return {poly(z, vmath::SIN) * z * r + r, poly(z, vmath::COS) * (z * z) - 0.5f * z + 1.0f, __builtin_convertvector(__builtin_bit_cast(VL, t), VI)};
+}
+// sin(x + quarter * pi/2)
+inline VF sin_quarter(VF x, int quarter) {
+  const Quarters q = quarters(x);
+  VI k = q.count + quarter;
+  VF y = (k & 1) == 0 ? q.sin : q.cos;
   return as_f(as_i(y) ^ (k << 30 & INT32_MIN));
 }
 // Beyond 2^28 the two-part pi/2 runs out of bits.
-template <float (*far)(float)> inline VF trig(VF x, int quarter) {
-  VF y = sin_quarter(x, quarter);
+template <float (*far)(float)> inline VF trig(VF x, VF y) {
   for (int i = 0; i < W; i++)
     if (__builtin_fabsf(x[i]) >= 0x1p28f) [[unlikely]] y[i] = far(x[i]);
   return y;
 }
 }  // namespace vmath
 
-inline VF vsin(VF x) { return vmath::trig<[](float v) { return float(__builtin_sin(double(v))); }>(x, 0); }
-inline VF vcos(VF x) { return vmath::trig<[](float v) { return float(__builtin_cos(double(v))); }>(x, 1); }
+inline VF vsin(VF x) { return vmath::trig<[](float v) { return float(__builtin_sin(double(v))); }>(x, vmath::sin_quarter(x, 0)); }
+inline VF vcos(VF x) { return vmath::trig<[](float v) { return float(__builtin_cos(double(v))); }>(x, vmath::sin_quarter(x, 1)); }
+inline VF vtan(VF x) {
+  const vmath::Quarters q = vmath::quarters(x);
+  const VF y = (q.count & 1) == 0 ? q.sin / q.cos : -q.cos / q.sin;
+  return vmath::trig<[](float v) { return float(__builtin_tan(double(v))); }>(x, y);
+}
 
 // C's pow. log2 and exp2 in f64, so that the product y * log2(x) keeps enough bits.
 inline VF vpow(VF x, VF y) {

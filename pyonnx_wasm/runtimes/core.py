@@ -112,8 +112,9 @@ class Core:
         else:
             self._create(words, threads)
             self.limit(*limits)
-        self._may_be_long = self.view.count("stages") > 1  # what later stages and loops take shows in the run
-        self._brief = LONG - 1  # operations that take less than BRIEF, as far as runs have shown
+        self._endless = self.view.count("programs") > 0  # a loop's rounds show in each run anew
+        # Operations that take less than BRIEF, as far as runs have shown; what later stages take shows in the first.
+        self._brief = LONG - 1 if self.view.count("stages") == 1 else -1
         self.states = self.view.states
         self._inputs = _spans(self.view.inputs[: self.view.count("inputs") - len(self.states)])
         self._outputs = _spans(self.view.outputs)
@@ -186,12 +187,12 @@ class Core:
 
     def run_at(self, ins: Any, outs: Any) -> None:
         """As :meth:`run`, of addresses, where all shapes are known."""
-        self._whole(self._timed, lambda: (ins, outs), None)
+        self._learn(self._whole(self._run, lambda: (ins, outs), None))
 
     @property
     def brief(self) -> bool:
         """Whether a run under the current binding ends sooner than somebody waits for Ctrl-C, as far as runs have shown."""
-        return self.operations <= self._brief and not self._may_be_long
+        return self.operations <= self._brief and not self._endless
 
     @property
     def plain(self) -> bool:
@@ -236,14 +237,10 @@ class Core:
             outputs: a list with None for each output that has no shape yet; filled in.
             more: makes the array for output number ``i`` of a shape.
         """
-        self._whole(self._timed, lambda: self._arguments(inputs, outputs), lambda: self._grown(outputs, more))
+        self._learn(self._whole(self._run, lambda: self._arguments(inputs, outputs), lambda: self._grown(outputs, more)))
 
-    def _timed(self, ins: Any, outs: Any) -> int:
-        begin = time.perf_counter()
-        code = int(self._lib.pwx_run(self._handle, ins, outs, byref(self._error)))
-        if not code:
-            self._learn(time.perf_counter() - begin)
-        return code
+    def _run(self, ins: Any, outs: Any) -> int:
+        return int(self._lib.pwx_run(self._handle, ins, outs, byref(self._error)))
 
     def _whole(self, call: Callable[[Any, Any], int], arguments: Callable[[], tuple[Any, Any]], grown: Callable[[], None] | None) -> float:
         """Repeats a call for as long as it stops, as for outputs whose shapes have become known: ``grown`` makes them.
