@@ -1,5 +1,6 @@
 // Element-wise programs over strided views. The iteration space is cut into tiles of a few hundred elements; every instruction is one
 // loop over the tile, so registers stay in the first-level cache. Operands that are contiguous in a tile are used where they lie.
+#include "map_chains.h"
 #include "map_ops.h"
 #include "params.h"
 #include "strided.h"
@@ -110,6 +111,7 @@ struct Plan {
   i64 rows, cols;
   i64 n_tiles, row_tiles, col_tiles;
   Step steps[MAX_CODE];
+  chains::Chain chain;  // the last step is one
 };
 
 void plan_steps(const Call& call, Plan& plan) {
@@ -156,6 +158,13 @@ void plan_steps(const Call& call, Plan& plan) {
     s.fn = s.op == CAST ? nullptr : lookup(s.op, s.type);
     s.other = int32_t(s.op == CAST ? w.b : w.c);
     s.imm = s.op == CAST ? w.c : w.b;
+  }
+  plan.chain = chains::find(plan.steps, plan.n_steps);
+  if (plan.chain.kind != chains::Kind::NONE) {
+    const int last = plan.n_steps - 1;
+    plan.n_steps = plan.chain.first;
+    for (int i = plan.chain.first; i <= last; i++)
+      if (i == last || plan.steps[i].op == CONST) plan.steps[plan.n_steps++] = plan.steps[i];
   }
   View& y = plan.views[n_views++];
   y.offset = p.yoff;
@@ -386,6 +395,10 @@ class Worker {
       } else if (s.op == INDEX) {
         coordinates(fits_[s.view], 0, base[s.view], reinterpret_cast<i64*>(slot(s.slot)));
         cast::convert(d, s.type, slot(s.slot), I64, n_);
+      } else if (final && plan_.chain.kind != chains::Kind::NONE) {
+        const chains::Chain& c = plan_.chain;
+        auto at = [&](const chains::Operand& o) { return o.slot >= 0 ? slot(o.slot) : o ? regs[o.reg] : nullptr; };
+        chains::run(c, {at(c.x), at(c.scale), at(c.zero), at(c.low), at(c.high)}, d, n_);
       } else if (s.op == CAST) {
         cast::convert(d, s.other, regs[s.a], s.type, n_, int32_t(s.imm));
       } else {
