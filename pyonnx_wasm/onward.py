@@ -71,7 +71,7 @@ def _further(
     for i, s in last.others.items():
         array = feed[s.name]
         if not _fits(array, s):
-            array = session.checked(s, plain({s.name: array}))
+            array = session.checked(s, plain({s.name: array}, inputs=[s]))
             array = np.ascontiguousarray(array).reshape(array.shape)
         given[i] = array
     outputs = session.signature()[1]

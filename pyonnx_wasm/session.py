@@ -30,7 +30,7 @@ from .runtimes.cpu import Executor
 from .runtimes.profile import Enough, Profile, combined
 from .runtimes.state import Held
 from .runtimes.weights import load_weights
-from .values import IOBinding, OrtValue, plain
+from .values import IOBinding, OrtValue, plain, values_of
 from .variants import named_axes, shapes_of, shared_axes, sizes_of
 
 VARIANTS = 4 if WASM else 64  # kept of a model whose structure depends on contents; in Pyodide each has weights of its own
@@ -231,8 +231,7 @@ class InferenceSession:
     ) -> list[OrtValue]:
         """As :meth:`run`, on values; what a later run takes as it is given here stays with the session (``runtimes/STATE.md``)."""
         names = list(output_names or self._names[1])
-        found = self.run_values(names, input_dict_ort_values, names, run_options)
-        return [OrtValue(found[n]) for n in names]
+        return values_of(names, self.run_values(names, input_dict_ort_values, names, run_options), self._outputs)
 
     async def run_with_ort_values_async(
         self, output_names: Sequence[str] | None, input_dict_ort_values: Mapping[str, Any], run_options: RunOptions | None = None
@@ -240,9 +239,9 @@ class InferenceSession:
         """As :meth:`run_with_ort_values`, without blocking the event loop. In Pyodide a cache stays on the GPU here, too."""
         names = list(output_names or self._names[1])
         if self._provider == "webgpu":
-            found = await self._values_async(names, input_dict_ort_values, names)
-            return [OrtValue(found[n]) for n in names]
-        return [OrtValue(a) for a in await self.run_async(names, input_dict_ort_values, run_options)]
+            return values_of(names, await self._values_async(names, input_dict_ort_values, names), self._outputs)
+        found = await self.run_async(names, input_dict_ort_values, run_options)
+        return values_of(names, dict(zip(names, found, strict=True)), self._outputs)
 
     def get_profiling_start_time_ns(self) -> int:
         return self._began
@@ -368,7 +367,7 @@ class InferenceSession:
 
     def _request(self, output_names: Sequence[str] | None, input_feed: Mapping[str, Any]) -> tuple[list[Any], list[str]]:
         """The inputs, checked and in order, and the names of the outputs wanted."""
-        input_feed = plain(input_feed, held=True)
+        input_feed = plain(input_feed, True, self._inputs)
         inputs, names = self._names
         missing = [n for n in inputs if n not in input_feed]
         if missing:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from enum import Enum
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from .dtypes import DType, from_numpy, to_numpy
+from .program import Signature
 from .runtimes.state import Held
 
 if TYPE_CHECKING:
@@ -226,10 +227,12 @@ class IOBinding:
             raise ValueError("no output is bound: bind_output(name) says which are wanted")
         keep = [name for name, bound in self._outputs.items() if bound is None]
         how: dict[str, Any] = {"away": self._away.intersection(keep)} if self._away else {}
-        for name, found in self._session.run_values(names, self._inputs, keep, run_options, **how).items():
+        given = self._session.run_values(names, self._inputs, keep, run_options, **how)
+        dtypes = {s.name: s.dtype for s in self._session.signature()[1]}
+        for name, found in given.items():
             bound = self._outputs[name]
             if bound is None:
-                self._results[name] = OrtValue(found)
+                self._results[name] = OrtValue(found, dtypes.get(name))
             else:
                 bound.update_inplace(found)
                 self._results[name] = bound
@@ -322,12 +325,25 @@ class SparseTensor:
         return out
 
 
-def plain(feed: Mapping[str, Any], held: bool = False) -> dict[str, Any]:
-    """Feeds as arrays: values and sparse tensors unwrapped; with ``held``, what a session holds as that."""
+def plain(feed: Mapping[str, Any], held: bool = False, inputs: Iterable[Signature] = ()) -> dict[str, Any]:
+    """Feeds as arrays: values and sparse tensors unwrapped; with ``held``, what a session holds as that.
 
-    def unwrapped(v: Any) -> Any:
+    Raises:
+        ValueError: a value is of a type that its array does not tell, and its input of another.
+    """
+
+    def unwrapped(name: str, v: Any) -> Any:
         if isinstance(v, OrtValue):
+            for s in inputs:
+                if s.name == name and v._dtype is not s.dtype and from_numpy(to_numpy(v._dtype)) is not v._dtype:
+                    raise ValueError(f"input {name!r} takes {s.dtype.name}, got {v._dtype.name}")
             return v._held if held and v._held is not None else v.numpy()
         return v.densify() if isinstance(v, SparseTensor) else v
 
-    return {name: unwrapped(v) for name, v in feed.items()}
+    return {name: unwrapped(name, v) for name, v in feed.items()}
+
+
+def values_of(names: Iterable[str], found: Mapping[str, Any], outputs: Iterable[Signature]) -> list[OrtValue]:
+    """What a run gave as values, of their own types where arrays have others."""
+    dtypes = {s.name: s.dtype for s in outputs}
+    return [OrtValue(found[name], dtypes.get(name)) for name in names]
