@@ -62,7 +62,7 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
         float[N,3,r,o] tr, double[1,2,e,f] dt, float[N,8,1,1] avg) { c = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, w3, b8) y =
         Relu(c) z = Conv<kernel_shape=[3,3], pads=[1,1,1,1], strides=[2,2], group=8>(y, wd, b8) g = Conv<kernel_shape=[1,2],
         group=2, dilations=[1,2]>(y, wg) dy = Conv<kernel_shape=[2,2]>(d, wf) tr = ConvTranspose<kernel_shape=[2,3],
-        strides=[2,1]>(z, wt, b3) dt = ConvTranspose<kernel_shape=[2,2]>(dy, wu) avg = GlobalAveragePool(y) }""",
+        strides=[2,2]>(z, wt, b3) dt = ConvTranspose<kernel_shape=[2,2]>(dy, wu) avg = GlobalAveragePool(y) }""",
         {
             "w3": ("f4", (8, 8, 3, 3)), "b8": ("f4", (8,)), "wd": ("f4", (8, 1, 3, 3)), "wg": ("f4", (4, 4, 1, 2)),
             "wf": ("f8", (3, 2, 2, 2)),
@@ -110,6 +110,12 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
         {"b4": ("f4", (4,)), "wb": ("i1", (5, 6)), "az": ("u1", ()), "wz": ("i1", ()), "sc": ("scale", ()), "wc": ("i1", (8, 4, 3, 3)),
             "wd": ("i1", (4, 1, 3, 3)),
             "packed": ("u1", (6, 1, 8)), "per_block": ("f4", (6,))},
+    ),
+    "numbers_as_bytes": (
+        20,
+        """(float[N,40] x, uint8[N,40] u) => (uint8[N,40] y, int8[N,40] s, float[N,40] z) { y = QuantizeLinear(x, sc, az)
+        s = QuantizeLinear<axis=1>(x, each, wz) z = DequantizeLinear(u, sc, az) }""",
+        {"sc": ("scale", ()), "az": ("u1", ()), "each": ("f4", (40,)), "wz": ("i1", (40,))},
     ),
     "squares": (
         20,

@@ -289,6 +289,9 @@ def _unsound(model: onnx.ModelProto, runs: tuple[dict[str, Array], ...]) -> str 
             return "MaxPool's places of windows that overlap are off"
         if kind == "MaxPool" and given.get("auto_pad") == b"SAME_LOWER":
             return "MaxPool forgets the padding that SAME_LOWER puts before"
+        steps = {*given.get("strides", []), *given.get("dilations", [])}
+        if kind == "MaxPool" and not steps - {1} and len(pads := given.get("pads", [])) == 4 and pads[1] != pads[2]:
+            return "MaxPool takes the padding before two axes for that before and after one"
         if kind == "OptionalHasElement":
             return "OptionalHasElement takes an optional without a value for one with"
         if kind == "LRN":
