@@ -1,7 +1,9 @@
 """Weights narrowed on request: sizes as predicted, results those of the same weights widened by numpy, forms chosen within a bound."""
 
+import gc
 import json
 import tempfile
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ import pyonnx_wasm
 from pyonnx_wasm import cli, compiler, narrow
 from pyonnx_wasm.narrow.encode import FORMS, decode, encode
 from pyonnx_wasm.program import Compiled
+from pyonnx_wasm.runtimes import cpu
 
 ROOT = Path(__file__).parents[1]
 Array = np.ndarray[Any, Any]
@@ -297,3 +300,30 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
         assert cli.main(["compile", str(target if wrong[0] == "--weights" else source), "-o", str(tmp_path / "x.ponnx"), *wrong]) == 1
         assert text in capsys.readouterr().err
     assert onnx.load(source).graph.initializer[0].name == "table"
+
+
+def test_weights_of_tries_are_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each try packs all weights anew: what waited for a collection took 24 GB for gpt2."""
+    made: list[weakref.ref[Any]] = []
+    before = cpu.Executor.__init__
+
+    def counted(self: Any, *given: Any, **named: Any) -> None:
+        before(self, *given, **named)
+        made.append(weakref.ref(self.core))
+
+    monkeypatch.setattr(cpu.Executor, "__init__", counted)
+    w = np.random.default_rng(3).standard_normal((64, 96)).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    x, y = helper.make_tensor_value_info("x", 1, [2, 64]), helper.make_tensor_value_info("y", 1, [2, 96])
+    model = helper.make_model(helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(w, "w")]))
+    gc.disable()
+    try:
+        compiler.compile(model.SerializeToString(), weights="q4")
+        session = pyonnx_wasm.InferenceSession(model.SerializeToString(), providers=["cpu"])
+        for _ in range(3):
+            session.run(None, {"x": np.ones((2, 64), np.float32)})
+        del session
+        assert len(made) > 2
+        assert [one() for one in made] == [None] * len(made)
+    finally:
+        gc.enable()

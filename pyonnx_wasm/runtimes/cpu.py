@@ -91,13 +91,13 @@ class Executor(Stepwise):
         memory = load_weights(init, weights, threads, library, limits, main)
         self.core: Core = Core(main.code, memory, main.messages, main.origins, threads, library, limits)
         self.core.host = Host(main.callbacks, limits)
-        self._blocks, self._dtypes = Blocks(), [DType(row.dtype) for row in self.core.view.outputs]
-        self.keeper = Keeper(self.core.states, self._room)
+        blocks, dtypes = Blocks(), [DType(row.dtype) for row in self.core.view.outputs]
 
-    def _room(self, shape: Shape, output: int, axis: int) -> HostRoom:
-        dtype = to_numpy(self._dtypes[output])
-        memory = self._blocks.take(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape)
-        return HostRoom(memory, self._dtypes[output], axis)
+        def room(shape: Shape, output: int, axis: int) -> HostRoom:
+            dtype = to_numpy(dtypes[output])
+            return HostRoom(blocks.take(math.prod(shape) * dtype.itemsize).view(dtype).reshape(shape), dtypes[output], axis)
+
+        self.keeper = Keeper(self.core.states, room)  # which does not hold this: memory is given back with the last name of it
 
     @property
     def states(self) -> Sequence[StateRow]:
