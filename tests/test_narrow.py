@@ -4,6 +4,7 @@ import gc
 import json
 import tempfile
 import weakref
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -302,6 +303,23 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert onnx.load(source).graph.initializer[0].name == "table"
 
 
+def large() -> bytes:
+    w = np.random.default_rng(3).standard_normal((64, 96)).astype(np.float32)
+    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
+    x, y = helper.make_tensor_value_info("x", 1, [2, 64]), helper.make_tensor_value_info("y", 1, [2, 96])
+    return bytes(helper.make_model(helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(w, "w")])).SerializeToString())
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
+
+
+@pytest.mark.usefixtures("no_collection")
 def test_weights_of_tries_are_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each try packs all weights anew: what waited for a collection took 24 GB for gpt2."""
     made: list[weakref.ref[Any]] = []
@@ -312,18 +330,17 @@ def test_weights_of_tries_are_given_back_at_once(monkeypatch: pytest.MonkeyPatch
         made.append(weakref.ref(self.core))
 
     monkeypatch.setattr(cpu.Executor, "__init__", counted)
-    w = np.random.default_rng(3).standard_normal((64, 96)).astype(np.float32)
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
-    x, y = helper.make_tensor_value_info("x", 1, [2, 64]), helper.make_tensor_value_info("y", 1, [2, 96])
-    model = helper.make_model(helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(w, "w")]))
-    gc.disable()
-    try:
-        compiler.compile(model.SerializeToString(), weights="q4")
-        session = pyonnx_wasm.InferenceSession(model.SerializeToString(), providers=["cpu"])
-        for _ in range(3):
-            session.run(None, {"x": np.ones((2, 64), np.float32)})
-        del session
-        assert len(made) > 2
-        assert [one() for one in made] == [None] * len(made)
-    finally:
-        gc.enable()
+    compiler.compile(large(), weights="q4")
+    assert len(made) > 1
+    assert [one() for one in made] == [None] * len(made)
+
+
+@pytest.mark.usefixtures("no_collection")
+@pytest.mark.parametrize("backend", ["cpu", "wasmtime", "gpu"])
+def test_a_session_gives_its_memory_back_with_its_last_name(backend: str) -> None:
+    session = pyonnx_wasm.InferenceSession(large(), providers=[backend])
+    for _ in range(3):
+        session.run(None, {"x": np.ones((2, 64), np.float32)})
+    executor = weakref.ref(session._variants[()])
+    del session
+    assert executor() is None

@@ -44,10 +44,12 @@ class GpuExecutor:
             self.program = GpuProgram(self.model, program.code, self.section, control, threads)
         self._shapes: list[tuple[int, ...]] = []
         self._nothing = self.gpu.buffer(16, "nothing")
-        self.keeper = Keeper(self.program.view.states, self._room)
+        gpu, rows = self.gpu, self.program.view.outputs
 
-    def _room(self, shape: tuple[int, ...], output: int, axis: int) -> GpuRoom:
-        return GpuRoom(self.gpu, shape, DType(self.program.view.outputs[output].dtype), axis, f"the state of output {output}")
+        def room(shape: tuple[int, ...], output: int, axis: int) -> GpuRoom:
+            return GpuRoom(gpu, shape, DType(rows[output].dtype), axis, f"the state of output {output}")
+
+        self.keeper = Keeper(self.program.view.states, room)  # which does not hold this: its buffers go with the last name of it
 
     @property
     def kernels_on_core(self) -> tuple[str, ...]:
