@@ -33,6 +33,10 @@ def _dtype_of(array: Array) -> DType:
     return DType.string if array.dtype.kind in "OUST" else from_numpy(array.dtype)
 
 
+#: Types that an array tells by its own.
+_NUMPY_HAS = frozenset(d for d in DType if d is DType.string or from_numpy(to_numpy(d)) is d)
+
+
 class OrtSparseFormat(Enum):
     """How a sparse tensor says where its values are: by index, by row, or not at all."""
 
@@ -228,14 +232,11 @@ class IOBinding:
         keep = [name for name, bound in self._outputs.items() if bound is None]
         how: dict[str, Any] = {"away": self._away.intersection(keep)} if self._away else {}
         given = self._session.run_values(names, self._inputs, keep, run_options, **how)
-        dtypes = {s.name: s.dtype for s in self._session.signature()[1]}
-        for name, found in given.items():
-            bound = self._outputs[name]
-            if bound is None:
-                self._results[name] = OrtValue(found, dtypes.get(name))
-            else:
-                bound.update_inplace(found)
-                self._results[name] = bound
+        made = dict(zip(keep, values_of(keep, given, self._session.signature()[1]), strict=True))
+        for name, bound in self._outputs.items():
+            if bound is not None:
+                bound.update_inplace(given[name])
+            self._results[name] = made[name] if bound is None else bound
 
     def _known(self, name: str, what: str) -> str:
         if name not in self._names[what]:
@@ -334,9 +335,10 @@ def plain(feed: Mapping[str, Any], held: bool = False, inputs: Iterable[Signatur
 
     def unwrapped(name: str, v: Any) -> Any:
         if isinstance(v, OrtValue):
-            for s in inputs:
-                if s.name == name and v._dtype is not s.dtype and from_numpy(to_numpy(v._dtype)) is not v._dtype:
-                    raise ValueError(f"input {name!r} takes {s.dtype.name}, got {v._dtype.name}")
+            if v._dtype not in _NUMPY_HAS:
+                takes = next((s.dtype for s in inputs if s.name == name), v._dtype)
+                if takes is not v._dtype:
+                    raise ValueError(f"input {name!r} takes {takes.name}, got {v._dtype.name}")
             return v._held if held and v._held is not None else v.numpy()
         return v.densify() if isinstance(v, SparseTensor) else v
 

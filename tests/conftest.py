@@ -1,3 +1,4 @@
+import gc
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -83,3 +84,14 @@ def apart() -> Iterator[Callable[..., Any]]:
     """Calls a function on a thread of its own: Playwright's synchronous interface allows one browser session per thread."""
     with ThreadPoolExecutor(1) as thread:
         yield lambda fn, *args, **kwargs: thread.submit(fn, *args, **kwargs).result()
+
+
+@pytest.fixture
+def no_collection() -> Iterator[None]:
+    """What is in no circle goes with its last name; what is would stay."""
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()

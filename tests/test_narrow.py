@@ -1,10 +1,8 @@
 """Weights narrowed on request: sizes as predicted, results those of the same weights widened by numpy, forms chosen within a bound."""
 
-import gc
 import json
 import tempfile
 import weakref
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -303,22 +301,6 @@ def test_the_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None
     assert onnx.load(source).graph.initializer[0].name == "table"
 
 
-def large() -> bytes:
-    w = np.random.default_rng(3).standard_normal((64, 96)).astype(np.float32)
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"])]
-    x, y = helper.make_tensor_value_info("x", 1, [2, 64]), helper.make_tensor_value_info("y", 1, [2, 96])
-    return bytes(helper.make_model(helper.make_graph(nodes, "g", [x], [y], [numpy_helper.from_array(w, "w")])).SerializeToString())
-
-
-@pytest.fixture
-def no_collection() -> Iterator[None]:
-    gc.disable()
-    try:
-        yield
-    finally:
-        gc.enable()
-
-
 @pytest.mark.usefixtures("no_collection")
 def test_weights_of_tries_are_given_back_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each try packs all weights anew: what waited for a collection took 24 GB for gpt2."""
@@ -330,17 +312,6 @@ def test_weights_of_tries_are_given_back_at_once(monkeypatch: pytest.MonkeyPatch
         made.append(weakref.ref(self.core))
 
     monkeypatch.setattr(cpu.Executor, "__init__", counted)
-    compiler.compile(large(), weights="q4")
+    compiler.compile(tied()[0], weights="q4")
     assert len(made) > 1
     assert [one() for one in made] == [None] * len(made)
-
-
-@pytest.mark.usefixtures("no_collection")
-@pytest.mark.parametrize("backend", ["cpu", "wasmtime", "gpu"])
-def test_a_session_gives_its_memory_back_with_its_last_name(backend: str) -> None:
-    session = pyonnx_wasm.InferenceSession(large(), providers=[backend])
-    for _ in range(3):
-        session.run(None, {"x": np.ones((2, 64), np.float32)})
-    executor = weakref.ref(session._variants[()])
-    del session
-    assert executor() is None

@@ -2,6 +2,7 @@
 
 import asyncio
 import pickle
+import weakref
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -202,3 +203,14 @@ def test_an_output_that_is_named_twice_comes_twice() -> None:
     session = ort.InferenceSession(helper.make_model(graph, ir_version=10).SerializeToString())
     first, second = session.run(None, {"x": np.float32([1, 2])})
     assert np.array_equal(first, second)
+
+
+@pytest.mark.usefixtures("no_collection")
+@pytest.mark.parametrize("backend", ["cpu", "wasmtime", "gpu"])
+def test_memory_goes_with_the_last_name(backend: str) -> None:
+    session = ort.InferenceSession(small(), providers=[backend])
+    for _ in range(3):
+        session.run(None, feed())
+    executor = weakref.ref(session._variants[()])
+    del session
+    assert executor() is None

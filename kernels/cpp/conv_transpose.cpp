@@ -35,7 +35,7 @@ PWX_SMALL const char* check(const Call& call, Proof& proof) {
 }
 
 constexpr isize BLOCK = 1 << 16;  // values of a product: they stay in a level-2 cache until they are added up
-constexpr isize FEW = 64, MANY = 512;  // rows of a product, for each of which the image is packed again
+constexpr isize FEW = 64, MANY = 512;  // rows of a product, which packs the image once for all of them
 
 struct Shape : Windows {
   isize channels;  // output channels of a work item
@@ -93,7 +93,8 @@ template <int TAPS, class T> void scatter(const Shape& s, const T* v, isize apar
       isize ow[TAPS], lo[TAPS], hi[TAPS];
       for (int t = 0; t < TAPS; t++) {
         ow[t] = w * step + shift[2] + t;
-        lo[t] = ow[t] >= 0 ? 0 : least(n, (-ow[t] + step - 1) / step), hi[t] = ow[t] >= s.out[2] ? 0 : least(n, (s.out[2] - ow[t] + step - 1) / step);
+        auto steps = [&](isize way) { return way > 0 ? least(n, (way + step - 1) / step) : 0; };
+        lo[t] = steps(-ow[t]), hi[t] = steps(s.out[2] - ow[t]);
       }
       auto alone = [&](int t, isize from, isize to) {
         if (from < to) add(x + t * apart + from, row + ow[t] + from * step, step, to - from);

@@ -29,7 +29,7 @@ inline bool byte(int32_t type) { return type == U8 || type == I8; }
 // Reads a program backwards: a step, the last one that is no constant; each is read by the next as its `a`.
 template <class Step> class Reader {
  public:
-  Reader(const Step* steps, int n) : steps_(steps), at_(n) {}
+  Reader(const Step* steps, int n) : steps_(steps), n_(n), at_(n) {}
   int index() const { return at_ - 1; }
   const Step& now() const { return steps_[at_ - 1]; }
   bool is(Instruction op, int32_t type) const { return at_ && now().op == op && now().type == type; }
@@ -44,16 +44,16 @@ template <class Step> class Reader {
       if (steps_[i].dst == reg) return steps_[i].op == CONST ? &steps_[i] : nullptr;
     return nullptr;
   }
-  // A register that holds it from step `first` on, though the constants that follow are done and nothing else is.
-  static bool stays(const Step* steps, int first, int at, int n, int reg) {
-    for (int i = first; i < n; i++)
-      if (steps[i].dst == reg && (steps[i].op == CONST || i < at)) return false;
+  // Whether a register holds what step `at` reads, though of the steps from this one on the constants alone have been done.
+  bool stays(int at, int reg) const {
+    for (int i = index(); i < n_; i++)
+      if (steps_[i].dst == reg && (steps_[i].op == CONST || i < at)) return false;
     return true;
   }
 
  private:
   const Step* steps_;
-  int at_;
+  int n_, at_;
 };
 
 // What ends a program of n steps.
@@ -61,17 +61,16 @@ template <class Step> PWX_SMALL Chain find(const Step* steps, int n) {
   Chain c;
   Reader<Step> r(steps, n);
   struct {
-    Operand* to;
     int at, reg;
-  } reads[5];
+  } reads[3];
   int count = 0;
   auto reads_from = [&](Operand& to, int reg) {
     if (const Step* found = r.constant(reg)) to.slot = found->slot;
-    else to.reg = reg, reads[count++] = {&to, r.index(), reg};
+    else to.reg = reg, reads[count++] = {r.index(), reg};
   };
   auto bound = [&](Operand& to, int reg) {
-    reads_from(to, reg);
     const Step* found = r.constant(reg);
+    if (found) to.slot = found->slot;
     return found && __builtin_fabs(as_f64(found->imm)) <= 65536;
   };
   auto quantizes = [&] {
@@ -101,7 +100,7 @@ template <class Step> PWX_SMALL Chain find(const Step* steps, int n) {
   reads_from(c.x, r.now().a);
   c.first = r.index();
   for (int i = 0; i < count; i++)
-    if (!r.stays(steps, c.first, reads[i].at, n, reads[i].reg)) return {};
+    if (!r.stays(reads[i].at, reads[i].reg)) return {};
   c.kind = kind;
   return c;
 }

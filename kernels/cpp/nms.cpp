@@ -22,8 +22,8 @@ struct Taken {
   float* fields;  // of `most` each
   i64 most;
 
-  static Size floats(Size most) { return round_up(most, 16) * FIELDS; }
-  float* at(int field, i64 i) const { return fields + field * ((most + 15) & ~i64(15)) + i; }
+  static i64 vectors(i64 most) { return (most + W - 1) / W * W; }  // numbers in as many whole ones
+  float* at(int field, i64 i) const { return fields + field * vectors(most) + i; }
 
   void put(i64 i, const Box& b, float area) const {
     const float values[] = {b.x0, b.y0, b.x1, b.y1, area};
@@ -69,7 +69,7 @@ const char* check(const Call& call, Proof& proof) {
 
 Size scratch(const Call& call, int) {
   const auto& p = *reinterpret_cast<const NmsParams*>(call.params);
-  return p.batches && p.classes ? Size(p.boxes) * 8 + Taken::floats(p.boxes) * 4 : Size(0);
+  return p.batches && p.classes ? Size(p.boxes) * 8 + Size(Taken::vectors(p.boxes)) * Taken::FIELDS * 4 : Size(0);
 }
 
 void run(Call& call) {
@@ -77,14 +77,14 @@ void run(Call& call) {
   auto& b = *reinterpret_cast<const NmsBufs*>(call.bufs);
   const float overlap = float(p.overlap), least = float(p.least);
   i64 *heap = reinterpret_cast<i64*>(call.scratch), *out = b.selected.as<i64>(), total = 0;
-  const Taken taken{reinterpret_cast<float*>(heap + p.boxes), p.boxes};
   for (i64 batch = 0; batch < p.batches; batch++)
     for (i64 c = 0; c < p.classes; c++) {
+      const Taken taken{reinterpret_cast<float*>(heap + p.boxes), p.boxes};
       const float* score = b.scores.as<float>() + (batch * p.classes + c) * p.boxes;
       i64 n = 0, kept = 0;
       for (i64 i = 0; i < p.boxes; i++)
         if (const float s = score[i]; s > least) heap[n++] = rank(s, i);
-      // Its first is the best that is left: often few are asked for.
+      // The heap's first is the best that is left: often few are asked for.
       for (std::make_heap(heap, heap + n); n && kept < p.most; n--) {
         const i64 best = box_at(heap[0]);
         std::pop_heap(heap, heap + n);

@@ -1,6 +1,7 @@
 // Elementary functions on f32 vectors, without tables; only sin, cos and tan beyond 2^28 call the library. Worst errors in ulp: exp, log 1;
-// tanh, erf, sigmoid, sin, cos, softplus, elu, atan, asin, acos, sinh, cosh 2.5; tan 4; pow 0.51; gelu 2e-7 absolute. NaN stays NaN, infinities are right, results below
-// FLT_MIN may be 0, but for exp_gradual and softplus. Argument reduction as in Cephes and musl; coefficients are Lawson minimax fits of the reduced functions.
+// tanh, erf, sigmoid, sin, cos, softplus, elu, atan, asin, acos, sinh, cosh 2.5; tan 4; pow 0.51; gelu 2e-7 absolute. NaN stays NaN,
+// infinities are right, results below FLT_MIN may be 0, but for exp_gradual and softplus. Argument reduction as in Cephes and musl;
+// coefficients are Lawson minimax fits of the reduced functions.
 #pragma once
 #include "simd.h"
 #pragma clang diagnostic ignored "-Wpsabi"  // two-register vectors never cross a call that is not inlined
@@ -313,7 +314,8 @@ inline Quarters quarters(VF x) {
   constexpr double magic = 6755399441055744.0;  // 1.5 * 2^52
   VD d = __builtin_convertvector(x, VD), t = d * 0.63661977236758134308 + magic, n = t - magic;
   VF r = __builtin_convertvector(d - n * 1.57079631090164184570 - n * 1.58932547735281966916e-08, VF), z = r * r;
-  return {poly(z, vmath::SIN) * z * r + r, poly(z, vmath::COS) * (z * z) - 0.5f * z + 1.0f, __builtin_convertvector(__builtin_bit_cast(VL, t), VI)};
+  VF sin = vcopysign(poly(z, vmath::SIN) * z * r + r, r), cos = poly(z, vmath::COS) * (z * z) - 0.5f * z + 1.0f;
+  return {sin, cos, __builtin_convertvector(__builtin_bit_cast(VL, t), VI)};
 }
 // sin(x + quarter * pi/2)
 inline VF sin_quarter(VF x, int quarter) {

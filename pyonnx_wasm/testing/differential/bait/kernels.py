@@ -35,11 +35,12 @@ def pools(m: Sketch) -> None:
     pads = [m.integer(0, k - 1 if m.chance(0.2) else k // 2) for k in kernel * 2]
     high = m.choice((6, 12, 40, 70))
     sides = [max(m.size(1, high), k - before - after, 1) for k, before, after in zip(kernel, pads[:2], pads[2:], strict=True)]
-    name = "MaxPool" if m.chance(0.8) else "AveragePool"
+    name = "MaxPool" if m.chance(0.6) else "AveragePool"
     kind = "any" if name == "MaxPool" else "mild"  # sums of the largest numbers leave the range in one order and not in another
     x = m.operand(FLOAT, (m.size(1, 2), m.choice((1, 2, 3, 9)), *sides), kind, constant=0.05)
     ceil = m.choice((None, 0, 1)) if m.opset >= 10 else None
-    m.result(m.node(name, x, kernel_shape=kernel, pads=pads, strides=strides, ceil_mode=ceil))
+    padded = {"count_include_pad": m.choice((None, 0, 1))} if name == "AveragePool" and m.opset >= 7 else {}
+    m.result(m.node(name, x, kernel_shape=kernel, pads=pads, strides=strides, ceil_mode=ceil, **padded))
 
 
 @bait
