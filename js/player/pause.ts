@@ -6,7 +6,7 @@ export const SLICE = 2 ** 26;
 const TURN_MS = 50;
 
 /** Settles when the messages and timers that wait had their turn. Timers wait longer the more of them there were. */
-function turn(): Promise<void> {
+export function turn(): Promise<void> {
   return new Promise((resolve) => {
     const { port1, port2 } = new MessageChannel();
     port1.onmessage = () => {

@@ -1,5 +1,6 @@
 /** Byte sources: where a model comes from, read in order, chunk by chunk. */
 import { messageOf } from "./errors.js";
+import { turn } from "./pause.js";
 import { openFile, pathAddress } from "./server.js";
 
 /** Yields the bytes in order; undefined at the end. A chunk is only valid until the next call. */
@@ -26,6 +27,11 @@ export type ModelSource =
 const SLICE = 2 ** 22;
 /** What chunks that come in one memory have at most: enough to take what has come meanwhile, and less than a cache. */
 const ROOM_BYTES = 2 ** 19;
+/**
+ * Bytes of a stream after which the thread's tasks have their turn. What has come already is read without one, and Chromium's collector,
+ * which goes on in tasks, keeps what the reader is through with until it is done: up to 90 MB of a file of 90.
+ */
+const TURN_BYTES = 2 ** 20;
 
 export function bytesSource(bytes: Uint8Array, name: string): Source {
   let at = 0;
@@ -39,15 +45,21 @@ export function bytesSource(bytes: Uint8Array, name: string): Source {
 export function streamSource(stream: ReadableStream<Uint8Array>, name: string, url?: string): Source {
   let reader: ReadableStreamReader<Uint8Array> = stream.getReader();
   let next = (): Promise<ReadableStreamReadResult<Uint8Array>> => (reader as ReadableStreamDefaultReader).read();
+  let since = 0;
   return {
     name,
     ...(url && { url }),
     async read() {
+      if (since >= TURN_BYTES) {
+        since = 0;
+        await turn();
+      }
       const { done, value } = await next().catch((error: unknown) => {
         throw new Error(`the transfer broke off: ${messageOf(error)}`);
       });
       if (done) return undefined;
       if (!(value instanceof Uint8Array)) throw new Error("the stream must yield Uint8Array chunks");
+      since += value.length;
       return value;
     },
     reuse() {

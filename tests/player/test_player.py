@@ -159,6 +159,22 @@ def test_progress(run: Run, worker: bool) -> None:
     assert loaded[-1] == steps[0]["total"] == steps[-1]["total"] > WEIGHT_MB << 20
 
 
+def test_tasks_have_their_turn_while_what_has_come_is_read(run: Run) -> None:
+    turns = run("""
+      const data = await bytes("big.ponnx");
+      let at = 0, turns = 0;
+      const pull = (to) => { if (at < data.length) to.enqueue(data.slice(at, at += 2 ** 18)); else to.close(); };
+      const { port1, port2 } = new MessageChannel();
+      port1.onmessage = () => { turns++; port2.postMessage(0); };
+      const first = await create("big.ponnx", { worker: false });
+      port2.postMessage(0);
+      await create(new ReadableStream({ pull }), { worker: false });
+      port1.close();
+      return turns;
+    """)
+    assert turns >= WEIGHT_MB
+
+
 def test_failing_progress_callback_does_not_end_the_load(run: Run) -> None:
     assert run("""
       const reported = new Promise((resolve) => addEventListener("error", (e) => { e.preventDefault(); resolve(e.message); }));
