@@ -186,6 +186,17 @@ template <class T, class U> inline Fn numeric(Op op) {
     case POW: return pow_any;
     default: break;
   }
+#if defined(__AVX512F__)
+  // Of itself the compiler takes vectors of 256 bits.
+  if constexpr (F && sizeof(T) == 4) {
+#define VEC(OP, expr) case OP: return [](const Args& g) { vector(g, [](VF a, [[maybe_unused]] VF b, [[maybe_unused]] VF c) { return expr; }); };
+    switch (op) {
+      VEC(NEG, -a) VEC(ADD, a + b) VEC(SUB, a - b) VEC(MUL, a * b) VEC(DIV, a / b) VEC(FMA, a * b + c) VEC(ABS, vabs(a))
+      default: break;
+    }
+#undef VEC
+  }
+#endif
   if constexpr (has_sign<T>) {
     switch (op) {
       UN(NEG, U, -a)
