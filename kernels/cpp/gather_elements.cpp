@@ -30,11 +30,14 @@ template <class T, class I> void gather(Call& call, const Nest& t, i64 n, i64 st
       const I* indices = b.indices.as<I>() + at * width;
       const T* x = b.x.as<T>() + w.x;
       T* y = b.y.as<T>() + at * width;
+      bool out = false;
       for (i64 k = 0; k < width; k++) {
         const i64 i = indices[k] < 0 ? indices[k] + n : indices[k];
-        if (i >= 0 && i < n) y[k] = x[k * xs + i * stride];
-        else call.fail("index out of range");
+        const bool in = uint64_t(i) < uint64_t(n);
+        out |= !in;
+        y[k] = x[k * xs + (in ? i : 0) * stride];
       }
+      if (out) call.fail("index out of range");
     }
   });
 }
