@@ -32,6 +32,11 @@ const ROOM_BYTES = 2 ** 19;
  * which goes on in tasks, keeps what the reader is through with until it is done: up to 90 MB of a file of 90.
  */
 const TURN_BYTES = 2 ** 20;
+/**
+ * Files of no more are read without turns, and so much of those whose size is not known: in a turn Chromium takes all that has come into
+ * memory of its own, 20 MB for a file of 14, and it has nothing to collect yet.
+ */
+const SMALL_BYTES = 2 ** 24;
 
 export function bytesSource(bytes: Uint8Array, name: string): Source {
   let at = 0;
@@ -42,10 +47,11 @@ export function bytesSource(bytes: Uint8Array, name: string): Source {
   };
 }
 
-export function streamSource(stream: ReadableStream<Uint8Array>, name: string, url?: string): Source {
+/** A stream of so many bytes, 0 where that is not known. */
+export function streamSource(stream: ReadableStream<Uint8Array>, name: string, url?: string, size = 0): Source {
   let reader: ReadableStreamReader<Uint8Array> = stream.getReader();
   let next = (): Promise<ReadableStreamReadResult<Uint8Array>> => (reader as ReadableStreamDefaultReader).read();
-  let since = 0;
+  let since = size > SMALL_BYTES ? 0 : -SMALL_BYTES;
   return {
     name,
     ...(url && { url }),
@@ -92,12 +98,12 @@ export function responseSource(response: Response, name: string): Source {
   if (!response.ok) throw new Error(`${name}: HTTP ${response.status} ${response.statusText}`.trimEnd());
   if (response.bodyUsed) throw new Error(`${name}: the body of this Response was read before`);
   if (!response.body) return bytesSource(new Uint8Array(), name);
-  const source = {
-    ...streamSource(response.body, name, response.url || undefined),
-    owned: response.type !== "default", // else the stream is of somebody's making
-  };
   // What is unpacked on the way has another length.
   const size = response.headers.has("Content-Encoding") ? 0 : Number(response.headers.get("Content-Length"));
+  const source = {
+    ...streamSource(response.body, name, response.url || undefined, size),
+    owned: response.type !== "default", // else the stream is of somebody's making
+  };
   return size ? { ...source, size } : source;
 }
 

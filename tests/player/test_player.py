@@ -168,7 +168,8 @@ def test_tasks_have_their_turn_while_what_has_come_is_read(run: Run) -> None:
       port1.onmessage = () => { turns++; port2.postMessage(0); };
       const first = await create("big.ponnx", { worker: false });
       port2.postMessage(0);
-      await create(new ReadableStream({ pull }), { worker: false });
+      const headers = { "Content-Length": data.length };
+      await create(new Response(new ReadableStream({ pull }), { headers }), { worker: false });
       port1.close();
       return turns;
     """)
