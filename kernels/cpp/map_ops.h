@@ -191,7 +191,7 @@ template <class T, class U> inline Fn numeric(Op op) {
   if constexpr (F && sizeof(T) == 4) {
 #define VEC(OP, expr) case OP: return [](const Args& g) { vector(g, [](VF a, [[maybe_unused]] VF b, [[maybe_unused]] VF c) { return expr; }); };
     switch (op) {
-      VEC(NEG, -a) VEC(ADD, a + b) VEC(SUB, a - b) VEC(MUL, a * b) VEC(DIV, a / b) VEC(FMA, a * b + c) VEC(ABS, vabs(a))
+      VEC(NEG, -a) VEC(ADD, a + b) VEC(SUB, a - b) VEC(MUL, a * b) VEC(FMA, a * b + c) VEC(ABS, vabs(a))
       default: break;
     }
 #undef VEC

@@ -40,9 +40,10 @@ template <class... C> inline VD poly(VD x, double first, C... rest) {
 }
 
 namespace vmath {
-// Last: 1.5 * 2^23, which rounds to an integer in the low bits where it is added; where e^x would have no exponent, and where no inverse.
+// Last: 1.5 * 2^23, which rounds to an integer in the low bits where it is added; the largest number whose e^x is finite, and the least
+// whose e^x is not below FLT_MIN.
 constexpr float EXP[] = {0.0013813144760206342f, 0.008369418792426586f, 0.04166845604777336f, 0.16666515171527863f, 0.4999999403953552f, 1,
-                         1.44269504f, 0.693359375f, 2.12194440e-4f, 12582912.0f, 88.7228390f, -87.3365402f, __builtin_inff()};
+                         1.44269504f, 0.693359375f, 2.12194440e-4f, 12582912.0f, 88.7228317f, -87.3365402f, __builtin_inff()};
 
 constexpr float LOG[] = {
     0.06746640801429749f, -0.11675652116537094f, 0.11888162046670914f, -0.1240558922290802f, 0.14219552278518677f,
@@ -89,7 +90,7 @@ inline VF vexp(VF x) { return vexp(x, vmath::Table(vmath::EXP)); }
 inline VF vexp_gradual(VF x) {
   VI bits = vmath::exp_bits(x), small = x < -87.3365402f;
   VF y = (x < -103.972084f ? VF(0.0f) : as_f(bits + (small & (32 << 23)))) * (small ? VF(0x1p-32f) : VF(1.0f));
-  return x <= 88.7228390f ? y : x + __builtin_inff();
+  return x <= 88.7228317f ? y : x + __builtin_inff();
 }
 
 inline VF vlog(VF x) {
@@ -108,7 +109,7 @@ inline VF vtanh(VF x) {
   VF a = vabs(x), z = x * x;
   VF p = poly(z, vmath::TANH);
   VF small = p * z * x + x, large = 1.0f - 2.0f / (as_f(vmath::exp_bits(vmin(a + a, VF(20.0f)))) + 1.0f);
-  return a >= 0.625f ? vcopysign(large, x) : small;
+  return vcopysign(a >= 0.625f ? large : small, x);
 }
 
 namespace vmath {

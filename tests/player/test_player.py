@@ -166,7 +166,7 @@ def test_tasks_have_their_turn_while_what_has_come_is_read(run: Run) -> None:
       const pull = (to) => { if (at < data.length) to.enqueue(data.slice(at, at += 2 ** 18)); else to.close(); };
       const { port1, port2 } = new MessageChannel();
       port1.onmessage = () => { turns++; port2.postMessage(0); };
-      const first = await create("big.ponnx", { worker: false });
+      await create("big.ponnx", { worker: false });
       port2.postMessage(0);
       const headers = { "Content-Length": data.length };
       await create(new Response(new ReadableStream({ pull }), { headers }), { worker: false });

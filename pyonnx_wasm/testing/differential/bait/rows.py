@@ -34,13 +34,14 @@ def crowds(m: Sketch) -> None:
     """Many boxes on a coarse grid: equal scores, zeros of both signs, boxes that touch, hold others, are turned round or empty."""
     rng = np.random.default_rng(int(m.fill.integers(1 << 62)))
     batch, classes, boxes = m.integer(1, 2), m.integer(1, 2), m.choice((1, 7, 8, 9, 17, 33, 60, 150))
-    grid = np.float32(m.choice((1, 8)))
-    low = rng.integers(-(far := m.choice((4, 9, 16))), far + 1, (batch, boxes, 2)).astype(np.float32)
+    grid, far = np.float32(m.choice((1, 8))), m.choice((4, 9, 16))
+    low = rng.integers(-far, far + 1, (batch, boxes, 2)).astype(np.float32)
     size = rng.integers(0, 5, (batch, boxes, 2)).astype(np.float32)
     centred = m.chance(0.3)
     corners = [low, low + size]
     if m.chance(0.3):
-        corners = [np.where(turned := rng.random((batch, boxes, 1)) < 0.3, corners[1], low), np.where(turned, low, corners[1])]
+        turned = rng.random((batch, boxes, 1)) < 0.3
+        corners = [np.where(turned, low + size, low), np.where(turned, low, low + size)]
     table = np.concatenate([low, size] if centred else corners, 2) / grid
     scores = rng.choice(np.array([-0.0, 0, 0.25, 0.5, 0.75, 1, -1], np.float32), (batch, classes, boxes))
     if m.chance(0.5):
