@@ -359,6 +359,19 @@ def test_conv_three_by_three(seed: int, stride: int) -> None:
 
 @pytest.mark.usefixtures("build")
 @pytest.mark.parametrize("seed", range(24))
+def test_conv_few_tiles(seed: int) -> None:
+    """Three or four tiles of Winograd's method, where lanes are channels: those that fill no vector, and blocks of unlike depth."""
+    rng = np.random.default_rng(seed)
+    c, m = int(rng.choice([8, 9, 31, 130, 420])), int(rng.choice([16, 17, 33, 50, 72]))
+    out = [(int(rng.integers(5, 9)), int(rng.integers(5, 9))), (3, 12), (11, 4)][max(seed % 8 - 5, 0)]
+    pads, more = (rng.choice([-1, 0, 1, 1, 2], 2) for _ in range(2))
+    image = np.maximum(np.array(out) + 2 - pads - more, 1)
+    v = {**same(3, *map(int, image)), "pad": [0, *map(int, pads)], "out": [1, *out]}
+    conv_case(rng, "float32", False, 1, c, m, v)
+
+
+@pytest.mark.usefixtures("build")
+@pytest.mark.parametrize("seed", range(24))
 def test_conv_three_by_three_apart(seed: int) -> None:
     """Taps that lie apart: pixels as far apart are images of their own, of which the last may be smaller."""
     rng = np.random.default_rng(seed)
@@ -390,17 +403,18 @@ def test_conv_few_channels(seed: int) -> None:
 @pytest.mark.usefixtures("build")
 @pytest.mark.parametrize(("stride", "apart"), [(1, 1), (2, 1), (1, 2)])
 @pytest.mark.parametrize(("channels", "group"), [(6, 1), (6, 6), (24, 1), (72, 1)])
-def test_conv_not_finite(channels: int, group: int, stride: int, apart: int) -> None:
+@pytest.mark.parametrize(("high", "wide"), [(29, 31), (7, 8)])
+def test_conv_not_finite(channels: int, group: int, stride: int, apart: int, high: int, wide: int) -> None:
     """A NaN or an infinity reaches the outputs whose windows hold it, and no other."""
-    x = np.ones((channels, 29, 31), np.float32)
-    x[2, 4, 17], x[3, 0, 30], x[5, 28, 0] = np.nan, np.inf, -np.inf
+    x = np.ones((channels, high, wide), np.float32)
+    x[2, 4, wide // 2], x[3, 0, -1], x[5, -1, 0] = np.nan, np.inf, -np.inf
     w = np.ones((channels, channels // group, 3, 3), np.float32)
     padded, taps = np.pad(x.astype(float), [(0, 0), (apart, apart), (apart, apart)]), (0, apart, 2 * apart)
-    want = np.sum([padded[:, i : i + 29, j : j + 31] for i in taps for j in taps], 0)
+    want = np.sum([padded[:, i : i + high, j : j + wide] for i in taps for j in taps], 0)
     if group == 1:
         want = np.broadcast_to(want.sum(0), x.shape)
     want = want[:, ::stride, ::stride]
-    v = same(3, 29, 31) | {"stride": [1, stride, stride], "dilation": [1, apart, apart], "pad": [0, apart, apart]}
+    v = same(3, high, wide) | {"stride": [1, stride, stride], "dilation": [1, apart, apart], "pad": [0, apart, apart]}
     v |= {"out": [1, *want.shape[1:]]}
     y = run("conv", [("float32", want.shape)], [x, w, None, None], n=1, c=channels, m=channels, group=group, act=1, **v)
     np.testing.assert_allclose(y, np.maximum(want, 0), 1e-5)

@@ -4,11 +4,7 @@
 // Outputs that come out as NaN or infinity are computed again term by term, so those spread no further than they would in a plain sum.
 // Rounding errors are relative to the largest terms of a tile, about 20 epsilons of them.
 #pragma once
-#if defined(__AVX__)
-#include "winograd/wide.h"
-#else
-#include "winograd/narrow.h"
-#endif
+#include "winograd/few.h"
 
 namespace winograd {
 
@@ -33,6 +29,7 @@ template <class F> void run_parts(Call& call, const Shape& s, const Cut& r, cons
 
 // x [n, c, ih, iw], w [m, c, 3, 3], y [n, m, oh, ow].
 template <class F> void run(Call& call, const Shape& s, const float* x, const float* w, float* y, const Epilogue& base) {
+  if (few<F>(s)) return run_few(call, s, x, w, y, base);
   const isize threads = pool_threads(call.pool);
   const Cut r = cut<F>(s, threads);
   float* u = reinterpret_cast<float*>(call.scratch);

@@ -6,32 +6,6 @@ namespace winograd {
 
 using gemm::transpose;
 
-// The nine taps of four channels, whose weights lie one behind the other.
-inline void taps(const float* w, VF* g) {
-  VF v[4];
-  for (int k = 0; k < 8; k += 4) {
-    for (int l = 0; l < 4; l++) v[l] = load(w + k + 9 * l);
-    transpose(v, g + k);
-  }
-  g[8] = VF{w[8], w[17], w[26], w[35]};
-}
-
-// The plane of a value of stride 1, of which each has one block of channels.
-struct Point {
-  isize plane;
-  static constexpr isize block = 0;
-};
-
-// All values of the transforms of nine taps, as put(spot, value).
-inline void spread(Unit, const VF* g, auto put) {
-  VF rows[18], out[6];
-  for (int j = 0; j < 3; j++) weight_points(g[j], g[3 + j], g[6 + j], rows + j, 3);
-  for (int i = 0; i < 6; i++) {
-    weight_points(rows[3 * i], rows[3 * i + 1], rows[3 * i + 2], out, 1);
-    for (int k = 0; k < 6; k++) put(Point{6 * i + k}, out[k]);
-  }
-}
-
 // Output channels [m0, m1) of `of` that lie in u[plane][m, block, c].
 template <class F> void weights(const Shape& s, const float* w, isize m0, isize m1, isize of, float* u) {
   float* planes[F::PLANES];
@@ -39,36 +13,13 @@ template <class F> void weights(const Shape& s, const float* w, isize m0, isize 
   for (isize m = m0; m < m1; m++) {
     for (isize next = 0; next < s.c; next += W) {
       const isize c = least(next, s.c - W);  // the last vector takes channels again
+      const float* from[W];
+      for (int l = 0; l < W; l++) from[l] = w + (m * s.c + c + l) * 9;
       VF g[9];
-      taps(w + (m * s.c + c) * 9, g);
+      taps(from, 0, g);
       spread(F{}, g, [&](auto at, VF v) { store(planes[at.plane] + at.block * s.c + c, v); });
     }
     for (isize k = 0; k < F::PLANES; k++) planes[k] += F::blocks(k) * s.c;
-  }
-}
-
-// Six neighbours in each of four rows, as columns.
-inline void six(const float* const* p, isize at, VF* d) {
-  VF lo[4], hi[4], last[4];
-  for (int l = 0; l < 4; l++) {
-    lo[l] = load(p[l] + at);
-    hi[l] = load(p[l] + at + 2);
-  }
-  transpose(lo, d);
-  transpose(hi, last);
-  d[4] = last[2], d[5] = last[3];
-}
-
-// Of six rows `pitch` apart, of four tiles, as put(spot, value).
-inline void tile_points(Unit, const float* const* p, isize pitch, auto put) {
-  VF d[6], rows[36], out[6];
-  for (int i = 0; i < 6; i++) {
-    six(p, i * pitch, d);
-    input_points(d, 1, rows + 6 * i, 1);
-  }
-  for (int k = 0; k < 6; k++) {
-    input_points(rows + k, 6, out, 1);
-    for (int i = 0; i < 6; i++) put(Point{6 * i + k}, out[i]);
   }
 }
 
@@ -124,17 +75,6 @@ void products(const Shape& s, const Cut& r, const float* u, isize of, isize m0, 
       }
     }
   }
-}
-
-inline void finish_tile(const Epilogue& e, float* tile) {
-  if (e.act == Act::NONE) return;
-  if (has_all(e.act)) return act_all(e.act, e.act_a, tile, 1, 0, 16 * W);
-  if (e.act <= Act::CLIP) {
-    const VF low = splat(e.low()), high = splat(e.high());
-    for (int k = 0; k < 16 * W; k += W) store(tile + k, vmin(vmax(load(tile + k), low), high));
-    return;
-  }
-  for (int k = 0; k < 16 * W; k += W) store(tile + k, activate(e.act, load(tile + k), splat(e.act_a), splat(e.act_b)));
 }
 
 // Where row i of the l-th tile of a vector lies: those of four tiles side by side.

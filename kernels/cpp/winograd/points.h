@@ -4,6 +4,46 @@
 
 namespace winograd {
 
+constexpr int GROUPS = W / 4;
+
+// Four floats from from(group) for each group of four lanes.
+inline VF gather(auto from) {
+#if defined(__AVX512F__)
+  __m512 v = _mm512_castps128_ps512((__m128)load4(from(0)));
+  v = _mm512_insertf32x4(v, (__m128)load4(from(1)), 1);
+  v = _mm512_insertf32x4(v, (__m128)load4(from(2)), 2);
+  return (VF)_mm512_insertf32x4(v, (__m128)load4(from(3)), 3);
+#elif defined(__AVX__)
+  return (VF)_mm256_insertf128_ps(_mm256_castps128_ps256((__m128)load4(from(0))), (__m128)load4(from(1)), 1);
+#else
+  return load(from(0));
+#endif
+}
+
+// Four neighbours from each of W places, as columns.
+inline void quads(const float* const* p, isize at, VF* out) {
+  VF v[4];
+  for (int r = 0; r < 4; r++) v[r] = gather([&](int g) { return p[4 * g + r] + at; });
+  gemm::transpose(v, out);
+}
+
+// Six neighbours.
+inline void six(const float* const* p, isize at, VF* d) {
+  VF last[4];
+  quads(p, at, d);
+  quads(p, at + 2, last);
+  d[4] = last[2], d[5] = last[3];
+}
+
+// The nine taps of W channels.
+inline void taps(const float* const* p, isize at, VF* g) {
+  VF last[4];
+  quads(p, at, g);
+  quads(p, at + 4, g + 4);
+  quads(p, at + 5, last);
+  g[8] = last[3];
+}
+
 inline void weight_points(VF a, VF b, VF c, VF* out, int step) {
   const VF even = (a + c) * (-1 / 6.f), odd = b * (1 / 6.f), far = a * (1 / 24.f) + c * (1 / 6.f), half = b * (1 / 12.f);
   out[0] = a * 0.25f;
@@ -33,6 +73,46 @@ inline void output_points(const VF* m, int from, VF* out, int step) {
   out[3 * step] = q + 8.f * t + m[5 * from];
 }
 
+// The plane of a value of stride 1, of which each has one block of channels.
+struct Point {
+  isize plane;
+  static constexpr isize block = 0;
+};
+
+// All values of the transforms of nine taps, as put(spot, value).
+inline void spread(Unit, const VF* g, auto put) {
+  VF rows[18], out[6];
+  for (int j = 0; j < 3; j++) weight_points(g[j], g[3 + j], g[6 + j], rows + j, 3);
+  for (int i = 0; i < 6; i++) {
+    weight_points(rows[3 * i], rows[3 * i + 1], rows[3 * i + 2], out, 1);
+    for (int k = 0; k < 6; k++) put(Point{6 * i + k}, out[k]);
+  }
+}
+
+// u[c, W] of each point, `plane` floats apart, for input channels [c0, c1) and output channels [m, m + W), of which those past `last` repeat it.
+[[gnu::noinline]] inline void weight_block(const Shape& s, const float* w, isize m, isize last, isize c0, isize c1, isize plane, float* u) {
+  const float* row[W];
+  for (isize l = 0; l < W; l++) row[l] = w + least(m + l, last) * s.c * 9;
+  for (isize c = c0; c < c1; c++, u += W) {
+    VF g[9];
+    taps(row, c * 9, g);
+    spread(Unit{}, g, [&](Point at, VF v) { store(u + at.plane * plane, v); });
+  }
+}
+
+// Of six rows `pitch` apart, of W tiles, as put(spot, value).
+inline void tile_points(Unit, const float* const* p, isize pitch, auto put) {
+  VF d[6], rows[36], out[6];
+  for (int i = 0; i < 6; i++) {
+    six(p, i * pitch, d);
+    input_points(d, 1, rows + 6 * i, 1);
+  }
+  for (int k = 0; k < 6; k++) {
+    input_points(rows + k, 6, out, 1);
+    for (int i = 0; i < 6; i++) put(Point{6 * i + k}, out[i]);
+  }
+}
+
 // Rows [4 * stride * first - ph, ...) of channel c, `tall` of them, with their padding, which `image` holds as zeros: no row is copied over it.
 template <class F> void padded(const Shape& s, const Cut& r, const float* x, isize c, isize first, isize tall, float* image) {
   const isize left = most(s.pw, 0), skipped = most(-s.pw, 0), wide = least(s.iw - skipped, r.pitch - left);
@@ -51,6 +131,17 @@ inline void load_points(Unit, const float* from, isize plane, VF* rows) {
   }
 }
 inline void output_points(Unit, const VF* row, VF* out) { output_points(row, 1, out, 1); }
+
+[[gnu::noinline]] inline void finish_tile(const Epilogue& e, float* tile) {
+  if (e.act == Act::NONE) return;
+  if (has_all(e.act)) return act_all(e.act, e.act_a, tile, 1, 0, 16 * W);
+  if (e.act <= Act::CLIP) {
+    const VF low = splat(e.low()), high = splat(e.high());
+    for (int k = 0; k < 16 * W; k += W) store(tile + k, vmin(vmax(load(tile + k), low), high));
+    return;
+  }
+  for (int k = 0; k < 16 * W; k += W) store(tile + k, activate(e.act, load(tile + k), splat(e.act_a), splat(e.act_b)));
+}
 
 // The first row and column of a tile's outputs.
 struct Place {

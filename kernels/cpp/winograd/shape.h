@@ -58,11 +58,18 @@ template <class F> bool in_parts(const Shape& s) {
   return s.n == 1 && weights > PART && inputs <= (weights > LARGE ? MOST : WHOLE);
 }
 
+// An image of three or four tiles, as deep layers have: they would fill no vector, so that lanes are channels (winograd/few.h).
+constexpr isize FEW = 4, BESIDE = 2, TOGETHER = BESIDE * W;  // tiles; vectors of output channels that a product takes at a time; channels
+template <class F> bool few(const Shape& s) { return F::STRIDE == 1 && s.n == 1 && s.tiles() <= FEW && s.tiles() >= FEW - 1; }
+
 // Cycles that this saves of a direct product's; 0 where it has no place. Transforms of weights count.
 template <class F> double gain(const Shape& s) {
   constexpr Cycles CYCLES = F::CYCLES;
+  constexpr isize AS_MANY = 32;  // outputs that a direct product makes in the time of few tiles, within a tenth on vectors of 4, 8 and 16
   const double mc = double(s.m) * double(s.c), tiles = double(round_up(s.tiles(), W)) * double(s.n);
-  if (s.c < 8 || s.m < 8 || s.c > 1024 || s.ow > MAX_WIDTH || (mc * F::VALUES > MAX_WEIGHTS && !in_parts<F>(s))) return 0;
+  if (s.c < 8 || s.m < 8 || s.c > 1024 || s.ow > MAX_WIDTH) return 0;
+  if (few<F>(s)) return s.m < 16 ? 0 : CYCLES.direct * mc * double(s.oh * s.ow - AS_MANY);
+  if (mc * F::VALUES > MAX_WEIGHTS && !in_parts<F>(s)) return 0;
   const double transforms = CYCLES.weight * mc + (CYCLES.input * double(s.c) + CYCLES.output * double(s.m)) * tiles;
   return CYCLES.direct * mc * double(s.n) * double(s.oh * s.ow) - transforms - CYCLES.product * mc * tiles;
 }
@@ -121,7 +128,33 @@ template <class F> Cut cut(const Shape& s, isize threads) {
   return r;
 }
 
+// How an image of few tiles is cut.
+struct FewCut {
+  isize channels, depth, rows, parts;  // of tiles, in whole vectors; of weights at a time; output channels of a part, and parts
+  isize pitch, plane, inputs, weights, outputs;
+  explicit FewCut(const Shape& s, isize threads)
+      : channels(round_up(s.c, W)),
+        depth(even_depth(s.c)),
+        rows(least(round_up((s.m + threads - 1) / threads, TOGETHER), 2 * TOGETHER)),
+        parts((s.m + rows - 1) / rows),
+        pitch(4 * s.across() + 2),
+        plane((4 * ((s.oh + 3) / 4) + 2) * pitch),
+        inputs(36 * plane_floats(FEW * channels)),
+        weights(36 * plane_floats(TOGETHER * depth)),
+        outputs(36 * plane_floats(FEW * TOGETHER)) {}
+  static isize even_depth(isize c) {
+    constexpr isize MOST_DEPTH = PART / (36 * TOGETHER);
+    const isize pieces = (c + MOST_DEPTH - 1) / MOST_DEPTH;
+    return round_up((c + pieces - 1) / pieces, 4);
+  }
+  isize of_thread() const { return most(round_up(W * plane, 16), weights + outputs); }
+};
+
 template <class F> Size scratch_bytes(const Shape& s, int threads) {
+  if (few<F>(s)) {
+    const FewCut r(s, threads);
+    return Size(4) * (Size(r.inputs) + Size(threads) * r.of_thread());
+  }
   const Cut r = cut<F>(s, threads);
   return Size(4) * (Size(r.of_all()) + Size(threads) * r.of_thread());
 }

@@ -8,41 +8,9 @@ namespace winograd {
 
 using gemm::high, gemm::highs, gemm::lows, gemm::transpose;
 
-constexpr int GROUPS = W / 4;
-
-// Four floats from from(group) for each group.
-inline VF gather(auto from) {
-#if defined(__AVX512F__)
-  __m512 v = _mm512_castps128_ps512((__m128)load4(from(0)));
-  v = _mm512_insertf32x4(v, (__m128)load4(from(1)), 1);
-  v = _mm512_insertf32x4(v, (__m128)load4(from(2)), 2);
-  return (VF)_mm512_insertf32x4(v, (__m128)load4(from(3)), 3);
-#else
-  return (VF)_mm256_insertf128_ps(_mm256_castps128_ps256((__m128)load4(from(0))), (__m128)load4(from(1)), 1);
-#endif
-}
-
 // u[point, m / W, c, W] for output channels [m0, m1) of `of`; m0 is a multiple of W, and the last channel fills up a vector.
 template <class F> void weights(const Shape& s, const float* w, isize m0, isize m1, isize of, float* u) {
-  const isize plane = plane_floats(laid(of) * s.c);
-  for (isize m = m0; m < m1; m += W) {
-    const float* row[W];
-    for (isize l = 0; l < W; l++) row[l] = w + least(m + l, m1 - 1) * s.c * 9;
-    for (isize c = 0; c < s.c; c++) {
-      VF v[3][4], g[9], rows[18], out[6];
-      for (int r = 0; r < 4; r++)
-        for (int k = 0; k < 3; k++) v[k][r] = gather([&](int i) { return row[4 * i + r] + c * 9 + (k < 2 ? 4 * k : 5); });
-      transpose(v[0], g);
-      transpose(v[1], g + 4);
-      g[8] = highs(high(v[2][0], v[2][1]), high(v[2][2], v[2][3]));
-      for (int j = 0; j < 3; j++) weight_points(g[j], g[3 + j], g[6 + j], rows + j, 3);
-      float* to = u + m * s.c + c * W;
-      for (int i = 0; i < 6; i++) {
-        weight_points(rows[3 * i], rows[3 * i + 1], rows[3 * i + 2], out, 1);
-        for (int k = 0; k < 6; k++, to += plane) store(to, out[k]);
-      }
-    }
-  }
+  for (isize m = m0; m < m1; m += W) weight_block(s, w, m, m1 - 1, 0, s.c, plane_floats(laid(of) * s.c), u + m * s.c);
 }
 
 // M rows of W of a block of u, by a panel of V vectors of tiles.

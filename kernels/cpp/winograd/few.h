@@ -1,0 +1,147 @@
+// Images of few tiles: lanes are channels, of the input where tiles are transformed and of the output from there on, so that a vector of
+// weights meets all tiles.
+#pragma once
+#if defined(__AVX__)
+#include "winograd/wide.h"
+#else
+#include "winograd/narrow.h"
+#endif
+
+namespace winograd {
+
+// v[point][tile, c] of channels [c0, c1), where c0 is a multiple of W. `image`: W planes, for the rows of channels with their padding.
+inline void few_inputs(const Shape& s, const FewCut& r, const float* x, isize c0, isize c1, float* v, float* image) {
+  const isize point = plane_floats(FEW * r.channels), left = most(s.pw, 0), skipped = most(-s.pw, 0);
+  const isize wide = least(s.iw - skipped, r.pitch - left), top = most(s.ph, 0), bottom = least(s.ih + s.ph, r.plane / r.pitch);
+  gemm::fill_zero(image, W * r.plane);
+  for (isize c = c0; c < c1; c += W) {
+    for (isize l = 0; l < W && wide > 0; l++) {
+      const float* from = x + (least(c + l, s.c - 1) * s.ih - s.ph) * s.iw + skipped;
+      float* to = image + l * r.plane + left;
+      for (isize i = top; i < bottom; i++) gemm::copy_floats(from + i * s.iw, to + i * r.pitch, wide);
+    }
+    for (isize t = 0; t < FEW; t++) {
+      const Place place(s, least(t, s.tiles() - 1));
+      const float* at[W];
+      for (isize l = 0; l < W; l++) at[l] = image + l * r.plane + place.h * r.pitch + place.w;
+      float* to = v + t * r.channels + c;
+      tile_points(Unit{}, at, r.pitch, [&](Point spot, VF value) { store(to + spot.plane * point, value); });
+    }
+  }
+}
+
+// Adds, or for the first of them sets, products of all tiles with TOGETHER output channels: y[tile][m] of one point, with `depth` input
+// channels of u[block][c, W], `block` floats apart.
+[[gnu::noinline]] inline void few_product(const float* u, isize block, const float* v, isize v_rs, isize depth, bool first, float* y) {
+  VF acc[FEW][BESIDE];
+#pragma unroll
+  for (int t = 0; t < FEW; t++)
+#pragma unroll
+    for (int r = 0; r < BESIDE; r++) acc[t][r] = first ? splat(0) : load(y + t * TOGETHER + r * W);
+  const float *a[FEW], *b[BESIDE];
+#pragma unroll
+  for (int t = 0; t < FEW; t++) a[t] = v + t * v_rs;
+#pragma unroll
+  for (int r = 0; r < BESIDE; r++) b[r] = u + r * block;
+  auto step = [&](int k) {
+    VF bv[BESIDE];
+#pragma unroll
+    for (int r = 0; r < BESIDE; r++) {
+      bv[r] = load(b[r] + k * W);
+      pin(bv[r]);
+    }
+#pragma unroll
+    for (int t = 0; t < FEW; t++) {
+      const VF av = splat(a[t][k]);
+#pragma unroll
+      for (int r = 0; r < BESIDE; r++) {
+        acc[t][r] = fma(av, bv[r], acc[t][r]);
+        pin(acc[t][r]);
+      }
+    }
+  };
+  auto pass = [&](int steps) {
+#pragma unroll
+    for (int t = 0; t < FEW; t++) {
+      a[t] += steps;
+      pin(a[t]);
+    }
+#pragma unroll
+    for (int r = 0; r < BESIDE; r++) {
+      b[r] += steps * W;
+      pin(b[r]);
+    }
+  };
+  for (; depth >= 4; depth -= 4) {
+    step(0), step(1), step(2), step(3);
+    pass(4);
+  }
+  for (; depth > 0; depth--) step(0), pass(1);
+#pragma unroll
+  for (int t = 0; t < FEW; t++)
+#pragma unroll
+    for (int r = 0; r < BESIDE; r++) store(y + t * TOGETHER + r * W, acc[t][r]);
+}
+
+// Output channels [m0, m1), at most TOGETHER of them, of all tiles, from points[point][tile][m].
+inline void few_outputs(const Shape& s, const float* x, const float* w, const float* points, isize m0, isize m1, float* y, const Epilogue& e) {
+  const bool late = e.res && e.after;
+  for (isize t = 0; t < s.tiles(); t++) {
+    const Place at(s, t);
+    const isize tall = least(4, s.oh - at.h), columns = least(4, s.ow - at.w);
+    for (isize m = m0; m < m1; m += W) {
+      const isize count = least(W, m1 - m);
+      VF rows[24], out[4], check = splat(0);
+      const VF start = e.bias ? load_part(e.bias + m, count) : splat(0);
+      load_points(Unit{}, points + t * TOGETHER + m - m0, plane_floats(FEW * TOGETHER), rows);
+      alignas(64) float tile[16 * W + W];
+      auto row_of = [&](isize l, isize i) { return tile + (4 * i + l % 4) * W + l / 4 * 4; };
+      for (int i = 0; i < 4; i++) {
+        output_points(Unit{}, rows + 6 * i, out);
+        for (int k = 0; k < 4; k++) check += 0.f * out[k], out[k] += start;
+        VF made[4];
+        gemm::transpose(out, made);
+        for (int r = 0; r < 4; r++) store(tile + (4 * i + r) * W, made[r]);
+      }
+      for (isize l = 0; l < count; l++)
+        if (check[l] != check[l])
+          for (isize i = 0; i < tall; i++)
+            for (isize k = 0; k < columns; k++) row_of(l, i)[k] = plain<Unit>(s, x, w + (m + l) * s.c * 9, at.h + i, at.w + k) + start[l];
+      const isize to = (m * s.oh + at.h) * s.ow + at.w;
+      auto rows_of = [&](auto each) {
+        for (isize l = 0; l < count; l++)
+          for (isize i = 0; i < tall; i++) each(row_of(l, i), to + (l * s.oh + i) * s.ow);
+      };
+      auto add = [&] { rows_of([&](float* row, isize p) { store_part(row, load_part(row, columns) + load_part(e.res + p, columns), columns); }); };
+      if (late) add();
+      finish_tile(e, tile);
+      if (e.res && !late) add();
+      rows_of([&](float* row, isize p) { store_part(y + p, load_part(row, columns), columns); });
+    }
+  }
+}
+
+// x [c, ih, iw], w [m, c, 3, 3], y [m, oh, ow].
+inline void run_few(Call& call, const Shape& s, const float* x, const float* w, float* y, const Epilogue& e) {
+  const FewCut r(s, pool_threads(call.pool));
+  float *v = reinterpret_cast<float*>(call.scratch), *own = v + r.inputs;
+  parallel_for(call.pool, r.channels / W, 64 / W, [&](i64 begin, i64 end, int thread) {
+    few_inputs(s, r, x, proven(begin) * W, proven(end) * W, v, own + thread * r.of_thread());
+  });
+  const isize plane = plane_floats(TOGETHER * r.depth), point = plane_floats(FEW * r.channels);
+  parallel_for(call.pool, r.parts, 1, [&](i64 begin, i64 end, int thread) {
+    float *u = own + thread * r.of_thread(), *points = u + r.weights;
+    for (isize m0 = proven(begin) * r.rows, end_of = least(proven(end) * r.rows, s.m); m0 < end_of; m0 += TOGETHER) {
+      const isize m1 = least(m0 + TOGETHER, end_of);
+      for (isize c = 0, depth; c < s.c; c += depth) {
+        depth = least(r.depth, s.c - c);
+        for (int b = 0; b < BESIDE; b++) weight_block(s, w, m0 + b * W, m1 - 1, c, c + depth, plane, u + b * depth * W);
+        for (isize k = 0; k < 36; k++)
+          few_product(u + k * plane, depth * W, v + k * point + c, r.channels, depth, c == 0, points + k * plane_floats(FEW * TOGETHER));
+      }
+      few_outputs(s, x, w, points, m0, m1, y, e);
+    }
+  });
+}
+
+}  // namespace winograd
