@@ -42,6 +42,76 @@ PWX_SMALL const char* check(const Call& call, Proof& proof) {
 
 using Shape = Windows;
 
+// Windows that lie apart, whose neighbouring taps lie side by side: four taps of W windows at a time.
+struct Patches {
+  const Shape& s;
+  isize width;
+  isize at[NR][3];          // where windows begin, the last of them again up to `width`
+  const float* begins[NR];  // those that read the image alone, and one of these in place of others
+  bool inside[NR], some = false;
+
+  Patches(const Shape& of, const float* x, isize pixel, isize n, isize wide) : s(of), width(wide) {
+    const float* any = nullptr;
+    isize place[3] = {pixel / s.out[2] / s.out[1], pixel / s.out[2] % s.out[1], pixel % s.out[2]};
+    for (isize v = 0; v < width; v++) {
+      inside[v] = true;
+      for (int d = 0; d < 3; d++) {
+        at[v][d] = place[d] * s.stride[d] - s.pad[d];
+        inside[v] = inside[v] && at[v][d] >= 0 && at[v][d] + (s.kernel[d] - 1) * s.dilation[d] < s.in[d];
+      }
+      if (inside[v]) any = begins[v] = x + (at[v][0] * s.in[1] + at[v][1]) * s.in[2] + at[v][2];
+      if (v + 1 >= n || ++place[2] < s.out[2]) continue;
+      place[2] = 0;
+      if (++place[1] == s.out[1]) place[1] = 0, place[0]++;
+    }
+    some = any;
+    for (isize v = 0; v < width; v++)
+      if (!inside[v]) begins[v] = any;
+  }
+
+  void pack(const float* x, isize k0, isize kc, float* out) const {
+    for (isize v = 0; v < width && some; v += W) inner(begins + v, k0, kc, out + v);
+    for (isize v = 0; v < width; v++)
+      if (!inside[v]) outer(x, at[v], k0, kc, out + v);
+  }
+
+  // Rows of taps from k0 on, as each(channel, taps behind the first of a window in depth, height and width, how many).
+  [[gnu::always_inline]] void rows(isize k0, isize kc, auto each) const {
+    isize c = k0 / s.taps, row = k0 % s.taps / s.kernel[2], first = k0 % s.kernel[2];
+    for (isize n; kc > 0; kc -= n, first = 0) {
+      n = least(s.kernel[2] - first, kc);
+      each(c, row / s.kernel[1] * s.dilation[0], row % s.kernel[1] * s.dilation[1], first, n);
+      if (++row == s.taps / s.kernel[2]) row = 0, c++;
+    }
+  }
+
+  void inner(const float* const* p, isize k0, isize kc, float* out) const {
+    rows(k0, kc, [&](isize c, isize d, isize h, isize w, isize n) {
+      const isize from = c * s.image + (d * s.in[1] + h) * s.in[2] + w;
+      auto four = [&](isize t) {
+        VF made[4];
+        gemm::quads(p, from + t, made);
+        for (int i = 0; i < 4; i++) store(out + (t + i) * width, made[i]);
+      };
+      isize t = 0;
+      for (; t + 4 <= n; t += 4) four(t);
+      if (t < n && n > 4) four(n - 4), t = n;
+      for (; t < n; t++)
+        for (int i = 0; i < W; i++) out[t * width + i] = p[i][from + t];
+      out += n * width;
+    });
+  }
+
+  void outer(const float* x, const isize* place, isize k0, isize kc, float* out) const {
+    rows(k0, kc, [&](isize c, isize d, isize h, isize w, isize n) {
+      d += place[0], h += place[1], w += place[2];
+      const float* from = x + c * s.image + (d * s.in[1] + h) * s.in[2] + w;
+      const bool row = d >= 0 && d < s.in[0] && h >= 0 && h < s.in[1];
+      for (isize t = 0; t < n; t++, out += width) *out = row && w + t >= 0 && w + t < s.in[2] ? from[t] : 0;
+    });
+  }
+};
+
 // Packs the windows of output pixels: row c * taps + tap of a panel holds, for each pixel, the input that the tap reads.
 struct PackWindows {
   const Shape& s;
@@ -51,10 +121,16 @@ struct PackWindows {
     if (kc == 0) return;
     const bool channels = k0 % s.taps == 0 && kc % s.taps == 0 && s.stride[2] <= 2;
     const isize c0 = k0 / s.taps, c1 = c0 + kc / s.taps;
+    const bool far = s.stride[2] > 2 && s.kernel[2] >= 4 && s.dilation[2] == 1;
     isize w = j % s.out[2], h = j / s.out[2] % s.out[1], d = j / s.out[2] / s.out[1];
-    for (isize n; columns > 0; columns -= n) {
+    for (isize n; columns > 0; columns -= n, j += n) {
       n = gemm::panel_columns(columns);
       const isize width = gemm::round_up(n, W);
+      if (far) {
+        Patches(s, x, j, n, width).pack(x, k0, kc, out);
+        out += width * kc;
+        continue;
+      }
       if (n < width) __builtin_memset(out, 0, size_t(width * kc) * 4);
       for (isize done = 0; done < n;) {  // runs of pixels of one output row
         const isize length = least(s.out[2] - w, n - done);

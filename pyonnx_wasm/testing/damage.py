@@ -119,11 +119,13 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
     ),
     "squares": (
         20,
-        """(float[N,16,48,48] x, float[1,16,7,8] s) => (float[N,16,48,48] y, float[N,32,24,24] z, float[N,16,48,46] d, float[1,16,7,8] t) {
+        """(float[N,16,48,48] x, float[1,16,7,8] s) => (float[N,16,48,48] y, float[N,32,24,24] z, float[N,16,48,46] d, float[1,16,7,8] t,
+        float[N,8,12,15] p) {
         d = Conv<kernel_shape=[3,3], pads=[3,1,3,1], dilations=[3,2]>(x, w) c = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, w)
         y = Sigmoid(c) z = Conv<kernel_shape=[3,3], pads=[1,1,1,1], strides=[2,2]>(y, v, b)
-        e = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(s, w) f = Add(e, s) t = Relu(f) }""",
-        {"w": ("f4", (16, 16, 3, 3)), "v": ("f4", (32, 16, 3, 3)), "b": ("f4", (32,))},
+        e = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(s, w) f = Add(e, s) t = Relu(f)
+        p = Conv<kernel_shape=[5,5], pads=[2,0,2,1], strides=[4,3]>(x, u) }""",
+        {"w": ("f4", (16, 16, 3, 3)), "v": ("f4", (32, 16, 3, 3)), "b": ("f4", (32,)), "u": ("f4", (8, 16, 5, 5))},
     ),
     "recurrent": (
         14,

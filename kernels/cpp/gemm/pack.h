@@ -31,6 +31,27 @@ inline void transpose(const VF* v, VF* out) {
 }
 #endif
 
+// Four floats from from(group) for each group of four lanes.
+inline VF gather(auto from) {
+#if defined(__AVX512F__)
+  __m512 v = _mm512_castps128_ps512((__m128)load4(from(0)));
+  v = _mm512_insertf32x4(v, (__m128)load4(from(1)), 1);
+  v = _mm512_insertf32x4(v, (__m128)load4(from(2)), 2);
+  return (VF)_mm512_insertf32x4(v, (__m128)load4(from(3)), 3);
+#elif defined(__AVX__)
+  return (VF)_mm256_insertf128_ps(_mm256_castps128_ps256((__m128)load4(from(0))), (__m128)load4(from(1)), 1);
+#else
+  return load(from(0));
+#endif
+}
+
+// Four neighbours from each of W places, as columns.
+inline void quads(const float* const* p, isize at, VF* out) {
+  VF v[4];
+  for (int r = 0; r < 4; r++) v[r] = gather([&](int g) { return p[4 * g + r] + at; });
+  transpose(v, out);
+}
+
 inline void transpose4(const float* src, isize stride, float* dst, isize width) {
   VF4 v[4], out[4];
   for (int i = 0; i < 4; i++) v[i] = load4(src + i * stride);

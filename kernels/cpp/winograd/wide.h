@@ -6,6 +6,8 @@
 
 namespace winograd {
 
+constexpr int GROUPS = W / 4;
+
 using gemm::high, gemm::highs, gemm::lows, gemm::transpose;
 
 // u[point, m / W, c, W] for output channels [m0, m1) of `of`; m0 is a multiple of W, and the last channel fills up a vector.

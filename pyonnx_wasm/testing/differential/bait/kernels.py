@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from ..sketch import FLOAT, Sketch
 from . import bait
 from .products import const, given, tail
@@ -81,6 +83,30 @@ def squares(m: Sketch) -> None:
     if m.chance(0.3):  # as a residual block ends
         y = m.node(m.choice(("Relu", "Sigmoid", "HardSwish")), m.node("Add", y, given(m, (n, channels, *out), 0.1)))
     m.result(tail(m, y, (n, channels, *out), (channels, 1, 1), m.integer(0, 3)))
+
+
+@bait
+def patches(m: Sketch) -> None:
+    """Windows of four taps or more that lie apart, in one dimension to three, over sides or not, with more taps than a block of k holds."""
+    rank = m.choice((1, 2, 2, 2, 3))
+    kernel = [m.choice((4, 5, 7, 8, 10, 16, 21) if rank < 3 else (2, 3, 4)) for _ in range(rank)]
+    if m.chance(0.5):
+        kernel = kernel[-1:] * rank
+    strides = [m.integer(1, k + 1) for k in kernel]
+    kernel[-1], strides[-1] = max(kernel[-1], 4), max(strides[-1], 3)
+    pads = [m.integer(0, k // 2 if m.chance(0.6) else 0) for k in kernel * 2]
+    apart = [m.choice((1, 1, 2)) for _ in kernel[1:]] + [1]
+    reach = [(k - 1) * by + 1 for k, by in zip(kernel, apart, strict=True)]
+    out = [m.integer(1, {1: 130, 2: 24, 3: 9}[rank]) for _ in kernel]
+    sides = [max((o - 1) * by + r - a - b, 1) for o, by, r, a, b in zip(out, strides, reach, pads[:rank], pads[rank:], strict=True)]
+    c, channels, group = m.choice((1, 2, 3, 9)), m.choice((1, 5, 8, 33)), m.choice((1, 1, 1, 2))
+    more = [const(m, (group * channels,))] if m.chance(0.6) else []
+    w = m.const(m.array(FLOAT, (group * channels, c, *kernel), "plain", constant=True) / FLOAT.type(16 * (c * math.prod(kernel)) ** 0.5))
+    m.loose = 2 + c * math.prod(kernel) / 250  # long sums
+    n = m.size(1, 2)
+    y = m.node("Conv", given(m, (n, group * c, *sides), 0.05), w, *more, pads=pads, strides=strides, dilations=apart, group=group)
+    made = [(s + a + b - r) // by + 1 for s, a, b, r, by in zip(sides, pads[:rank], pads[rank:], reach, strides, strict=True)]
+    m.result(tail(m, y, (n, group * channels, *made), (group * channels, *[1] * rank), m.integer(0, 2)))
 
 
 @bait
