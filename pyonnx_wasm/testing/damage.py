@@ -119,7 +119,7 @@ MODELS: dict[str, tuple[int, str, dict[str, tuple[str, Sequence[float]]]]] = {
     ),
     "squares": (
         20,
-        """(float[N,16,48,48] x, float[1,16,7,8] s) => (float[N,16,48,48] y, float[N,32,24,24] z, float[N,16,48,46] d, float[1,16,7,8] t,
+        """(float[N,16,48,48] x, float[N,16,7,8] s) => (float[N,16,48,48] y, float[N,32,24,24] z, float[N,16,48,46] d, float[N,16,7,8] t,
         float[N,8,12,15] p) {
         d = Conv<kernel_shape=[3,3], pads=[3,1,3,1], dilations=[3,2]>(x, w) c = Conv<kernel_shape=[3,3], pads=[1,1,1,1]>(x, w)
         y = Sigmoid(c) z = Conv<kernel_shape=[3,3], pads=[1,1,1,1], strides=[2,2]>(y, v, b)

@@ -9,24 +9,22 @@
 
 namespace winograd {
 
-// v[point][tile, c] of channels [c0, c1), where c0 is a multiple of W. `image`: W planes, for the rows of channels with their padding.
-inline void few_inputs(const Shape& s, const FewCut& r, const float* x, isize c0, isize c1, float* v, float* image) {
+// v[point][tile, c] of W channels from c on. `image`: W planes, for the rows of channels with their padding.
+inline void few_inputs(const Shape& s, const FewCut& r, const float* x, isize c, float* v, float* image) {
   const isize point = plane_floats(FEW * r.channels), left = most(s.pw, 0), skipped = most(-s.pw, 0);
   const isize wide = least(s.iw - skipped, r.pitch - left), top = most(s.ph, 0), bottom = least(s.ih + s.ph, r.plane / r.pitch);
   gemm::fill_zero(image, W * r.plane);
-  for (isize c = c0; c < c1; c += W) {
-    for (isize l = 0; l < W && wide > 0; l++) {
-      const float* from = x + (least(c + l, s.c - 1) * s.ih - s.ph) * s.iw + skipped;
-      float* to = image + l * r.plane + left;
-      for (isize i = top; i < bottom; i++) gemm::copy_floats(from + i * s.iw, to + i * r.pitch, wide);
-    }
-    for (isize t = 0; t < FEW; t++) {
-      const Place place(s, least(t, s.tiles() - 1));
-      const float* at[W];
-      for (isize l = 0; l < W; l++) at[l] = image + l * r.plane + place.h * r.pitch + place.w;
-      float* to = v + t * r.channels + c;
-      tile_points(Unit{}, at, r.pitch, [&](Point spot, VF value) { store(to + spot.plane * point, value); });
-    }
+  for (isize l = 0; l < W && wide > 0; l++) {
+    const float* from = x + (least(c + l, s.c - 1) * s.ih - s.ph) * s.iw + skipped;
+    float* to = image + l * r.plane + left;
+    for (isize i = top; i < bottom; i++) gemm::copy_floats(from + i * s.iw, to + i * r.pitch, wide);
+  }
+  for (isize t = 0; t < FEW; t++) {
+    const Place place(s, least(t, s.tiles() - 1));
+    const float* at[W];
+    for (isize l = 0; l < W; l++) at[l] = image + l * r.plane + place.h * r.pitch + place.w;
+    float* to = v + t * r.channels + c;
+    tile_points(Unit{}, at, r.pitch, [&](Point spot, VF value) { store(to + spot.plane * point, value); });
   }
 }
 
@@ -121,27 +119,40 @@ inline void few_outputs(const Shape& s, const float* x, const float* w, const fl
   }
 }
 
-// x [c, ih, iw], w [m, c, 3, 3], y [m, oh, ow].
-inline void run_few(Call& call, const Shape& s, const float* x, const float* w, float* y, const Epilogue& e) {
+// x [n, c, ih, iw], w [m, c, 3, 3], y [n, m, oh, ow].
+inline void run_few(Call& call, const Shape& s, const float* x, const float* w, float* y, const Epilogue& base) {
   const FewCut r(s, pool_threads(call.pool));
-  float *v = reinterpret_cast<float*>(call.scratch), *own = v + r.inputs;
-  parallel_for(call.pool, r.channels / W, 64 / W, [&](i64 begin, i64 end, int thread) {
-    few_inputs(s, r, x, proven(begin) * W, proven(end) * W, v, own + thread * r.of_thread());
-  });
-  const isize plane = plane_floats(TOGETHER * r.depth), point = plane_floats(FEW * r.channels);
-  parallel_for(call.pool, r.parts, 1, [&](i64 begin, i64 end, int thread) {
-    float *u = own + thread * r.of_thread(), *points = u + r.weights;
-    for (isize m0 = proven(begin) * r.rows, end_of = least(proven(end) * r.rows, s.m); m0 < end_of; m0 += TOGETHER) {
-      const isize m1 = least(m0 + TOGETHER, end_of);
-      for (isize c = 0, depth; c < s.c; c += depth) {
-        depth = least(r.depth, s.c - c);
-        for (int b = 0; b < BESIDE; b++) weight_block(s, w, m0 + b * W, m1 - 1, c, c + depth, plane, u + b * depth * W);
-        for (isize k = 0; k < 36; k++)
-          few_product(u + k * plane, depth * W, v + k * point + c, r.channels, depth, c == 0, points + k * plane_floats(FEW * TOGETHER));
+  const isize plane = plane_floats(TOGETHER * r.depth), point = plane_floats(FEW * r.channels), groups = r.channels / W;
+  for (isize first = 0, n; first < s.n; first += n, x += n * s.c * s.ih * s.iw) {
+    n = least(r.images, s.n - first);
+    float *v = reinterpret_cast<float*>(call.scratch), *own = v + r.images * r.inputs;
+    parallel_for(call.pool, i64(n) * groups, 64 / W, [&](i64 begin, i64 end, int thread) {
+      for (i64 item = begin; item < end; item++) {
+        const isize image = proven(item / groups), c = proven(item % groups) * W;
+        few_inputs(s, r, x + image * s.c * s.ih * s.iw, c, v + image * r.inputs, own + thread * r.of_thread());
       }
-      few_outputs(s, x, w, points, m0, m1, y, e);
-    }
-  });
+    });
+    parallel_for(call.pool, r.parts, 1, [&](i64 begin, i64 end, int thread) {
+      float *u = own + thread * r.of_thread(), *points = u + r.weights;
+      for (isize m0 = proven(begin) * r.rows, end_of = least(proven(end) * r.rows, s.m); m0 < end_of; m0 += TOGETHER) {
+        const isize m1 = least(m0 + TOGETHER, end_of);
+        for (isize c = 0, depth; c < s.c; c += depth) {
+          depth = least(r.depth, s.c - c);
+          for (int b = 0; b < BESIDE; b++) weight_block(s, w, m0 + b * W, m1 - 1, c, c + depth, plane, u + b * depth * W);
+          for (isize k = 0; k < 36; k++)
+            for (isize i = 0; i < n; i++) {
+              const float* tiles = v + i * r.inputs + k * point + c;
+              few_product(u + k * plane, depth * W, tiles, r.channels, depth, c == 0, points + i * r.outputs + k * plane_floats(FEW * TOGETHER));
+            }
+        }
+        for (isize i = 0; i < n; i++) {
+          Epilogue e = base;
+          if (e.res) e.res += (first + i) * s.m * s.oh * s.ow;
+          few_outputs(s, x + i * s.c * s.ih * s.iw, w, points + i * r.outputs, m0, m1, y + (first + i) * s.m * s.oh * s.ow, e);
+        }
+      }
+    });
+  }
 }
 
 }  // namespace winograd

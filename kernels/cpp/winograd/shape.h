@@ -58,17 +58,21 @@ template <class F> bool in_parts(const Shape& s) {
   return s.n == 1 && weights > PART && inputs <= (weights > LARGE ? MOST : WHOLE);
 }
 
-// An image of three or four tiles, as deep layers have: they would fill no vector, so that lanes are channels (winograd/few.h).
+// Images of three or four tiles, as deep layers have: they would fill no vector, so that lanes are channels (winograd/few.h).
 constexpr isize FEW = 4, BESIDE = 2, TOGETHER = BESIDE * W;  // tiles; vectors of output channels that a product takes at a time; channels
-template <class F> bool few(const Shape& s) { return F::STRIDE == 1 && s.n == 1 && s.tiles() <= FEW && s.tiles() >= FEW - 1; }
+template <class F> bool few(const Shape& s) { return F::STRIDE == 1 && s.tiles() <= FEW && s.tiles() >= FEW - 1; }
+inline isize few_images(const Shape& s) { return least(s.n, most(2048 / s.c, 1)); }  // that weights are transformed for at a time: 1.2 MB of tiles
 
 // Cycles that this saves of a direct product's; 0 where it has no place. Transforms of weights count.
 template <class F> double gain(const Shape& s) {
   constexpr Cycles CYCLES = F::CYCLES;
-  constexpr isize AS_MANY = 32;  // outputs that a direct product makes in the time of few tiles, within a tenth on vectors of 4, 8 and 16
+  constexpr double AS_MANY = 16;  // outputs that a direct product makes while weights are transformed, and while few tiles are multiplied
   const double mc = double(s.m) * double(s.c), tiles = double(round_up(s.tiles(), W)) * double(s.n);
   if (s.c < 8 || s.m < 8 || s.c > 1024 || s.ow > MAX_WIDTH) return 0;
-  if (few<F>(s)) return s.m < 16 ? 0 : CYCLES.direct * mc * double(s.oh * s.ow - AS_MANY);
+  if (few<F>(s)) {
+    const isize times = (s.n + few_images(s) - 1) / few_images(s);
+    return s.m < 16 ? 0 : CYCLES.direct * mc * (double(s.n) * (double(s.oh * s.ow) - AS_MANY) - AS_MANY * double(times));
+  }
   if (mc * F::VALUES > MAX_WEIGHTS && !in_parts<F>(s)) return 0;
   const double transforms = CYCLES.weight * mc + (CYCLES.input * double(s.c) + CYCLES.output * double(s.m)) * tiles;
   return CYCLES.direct * mc * double(s.n) * double(s.oh * s.ow) - transforms - CYCLES.product * mc * tiles;
@@ -128,12 +132,14 @@ template <class F> Cut cut(const Shape& s, isize threads) {
   return r;
 }
 
-// How an image of few tiles is cut.
+// How images of few tiles are cut.
 struct FewCut {
+  isize images;                        // at a time
   isize channels, depth, rows, parts;  // of tiles, in whole vectors; of weights at a time; output channels of a part, and parts
-  isize pitch, plane, inputs, weights, outputs;
+  isize pitch, plane, inputs, weights, outputs;  // `inputs` and `outputs` of one image
   explicit FewCut(const Shape& s, isize threads)
-      : channels(round_up(s.c, W)),
+      : images(few_images(s)),
+        channels(round_up(s.c, W)),
         depth(even_depth(s.c)),
         rows(least(round_up((s.m + threads - 1) / threads, TOGETHER), 2 * TOGETHER)),
         parts((s.m + rows - 1) / rows),
@@ -147,13 +153,13 @@ struct FewCut {
     const isize pieces = (c + MOST_DEPTH - 1) / MOST_DEPTH;
     return round_up((c + pieces - 1) / pieces, 4);
   }
-  isize of_thread() const { return most(round_up(W * plane, 16), weights + outputs); }
+  isize of_thread() const { return most(round_up(W * plane, 16), weights + images * outputs); }
 };
 
 template <class F> Size scratch_bytes(const Shape& s, int threads) {
   if (few<F>(s)) {
     const FewCut r(s, threads);
-    return Size(4) * (Size(r.inputs) + Size(threads) * r.of_thread());
+    return Size(4) * (Size(r.images) * r.inputs + Size(threads) * r.of_thread());
   }
   const Cut r = cut<F>(s, threads);
   return Size(4) * (Size(r.of_all()) + Size(threads) * r.of_thread());
