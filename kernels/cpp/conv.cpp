@@ -47,8 +47,8 @@ struct Patches {
   const Shape& s;
   isize width;
   isize at[NR][3];          // where windows begin, the last of them again up to `width`
-  const float* begins[NR];  // those that read the image alone, and one of these in place of others
-  bool inside[NR], some = false;
+  const float* begins[NR];  // those that read the image alone, and one of these in place of others; nullptr where there is none
+  bool inside[NR];
 
   Patches(const Shape& of, const float* x, isize pixel, isize n, isize wide) : s(of), width(wide) {
     const float* any = nullptr;
@@ -64,13 +64,12 @@ struct Patches {
       place[2] = 0;
       if (++place[1] == s.out[1]) place[1] = 0, place[0]++;
     }
-    some = any;
     for (isize v = 0; v < width; v++)
       if (!inside[v]) begins[v] = any;
   }
 
   void pack(const float* x, isize k0, isize kc, float* out) const {
-    for (isize v = 0; v < width && some; v += W) inner(begins + v, k0, kc, out + v);
+    for (isize v = 0; v < width && begins[0]; v += W) inner(begins + v, k0, kc, out + v);
     for (isize v = 0; v < width; v++)
       if (!inside[v]) outer(x, at[v], k0, kc, out + v);
   }
@@ -121,16 +120,11 @@ struct PackWindows {
     if (kc == 0) return;
     const bool channels = k0 % s.taps == 0 && kc % s.taps == 0 && s.stride[2] <= 2;
     const isize c0 = k0 / s.taps, c1 = c0 + kc / s.taps;
-    const bool far = s.stride[2] > 2 && s.kernel[2] >= 4 && s.dilation[2] == 1;
+    if (s.stride[2] > 2 && s.kernel[2] >= 4 && s.dilation[2] == 1) return patches(k0, kc, j, columns, out);
     isize w = j % s.out[2], h = j / s.out[2] % s.out[1], d = j / s.out[2] / s.out[1];
-    for (isize n; columns > 0; columns -= n, j += n) {
+    for (isize n; columns > 0; columns -= n) {
       n = gemm::panel_columns(columns);
       const isize width = gemm::round_up(n, W);
-      if (far) {
-        Patches(s, x, j, n, width).pack(x, k0, kc, out);
-        out += width * kc;
-        continue;
-      }
       if (n < width) __builtin_memset(out, 0, size_t(width * kc) * 4);
       for (isize done = 0; done < n;) {  // runs of pixels of one output row
         const isize length = least(s.out[2] - w, n - done);
@@ -142,6 +136,15 @@ struct PackWindows {
         if (w == s.out[2]) w = 0, h++;
         if (h == s.out[1]) h = 0, d++;
       }
+      out += width * kc;
+    }
+  }
+
+  void patches(isize k0, isize kc, isize j, isize columns, float* out) const {
+    for (isize n; columns > 0; columns -= n, j += n) {
+      n = gemm::panel_columns(columns);
+      const isize width = gemm::round_up(n, W);
+      Patches(s, x, j, n, width).pack(x, k0, kc, out);
       out += width * kc;
     }
   }

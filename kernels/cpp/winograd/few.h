@@ -11,14 +11,9 @@ namespace winograd {
 
 // v[point][tile, c] of W channels from c on. `image`: W planes, for the rows of channels with their padding.
 inline void few_inputs(const Shape& s, const FewCut& r, const float* x, isize c, float* v, float* image) {
-  const isize point = plane_floats(FEW * r.channels), left = most(s.pw, 0), skipped = most(-s.pw, 0);
-  const isize wide = least(s.iw - skipped, r.pitch - left), top = most(s.ph, 0), bottom = least(s.ih + s.ph, r.plane / r.pitch);
+  const isize point = plane_floats(FEW * r.channels), tall = r.plane / r.pitch;
   gemm::fill_zero(image, W * r.plane);
-  for (isize l = 0; l < W && wide > 0; l++) {
-    const float* from = x + (least(c + l, s.c - 1) * s.ih - s.ph) * s.iw + skipped;
-    float* to = image + l * r.plane + left;
-    for (isize i = top; i < bottom; i++) gemm::copy_floats(from + i * s.iw, to + i * r.pitch, wide);
-  }
+  for (isize l = 0; l < W; l++) padded<Unit>(s, r.pitch, x, least(c + l, s.c - 1), 0, tall, image + l * r.plane);
   for (isize t = 0; t < FEW; t++) {
     const Place place(s, least(t, s.tiles() - 1));
     const float* at[W];
@@ -93,7 +88,7 @@ inline void few_outputs(const Shape& s, const float* x, const float* w, const fl
       const VF start = e.bias ? load_part(e.bias + m, count) : splat(0);
       load_points(Unit{}, points + t * TOGETHER + m - m0, plane_floats(FEW * TOGETHER), rows);
       alignas(64) float tile[16 * W + W];
-      auto row_of = [&](isize l, isize i) { return tile + (4 * i + l % 4) * W + l / 4 * 4; };
+      auto row = [&](isize l, isize i) { return tile + (4 * i + l % 4) * W + l / 4 * 4; };
       for (int i = 0; i < 4; i++) {
         output_points(Unit{}, rows + 6 * i, out);
         for (int k = 0; k < 4; k++) check += 0.f * out[k], out[k] += start;
@@ -103,18 +98,17 @@ inline void few_outputs(const Shape& s, const float* x, const float* w, const fl
       }
       for (isize l = 0; l < count; l++)
         if (check[l] != check[l])
-          for (isize i = 0; i < tall; i++)
-            for (isize k = 0; k < columns; k++) row_of(l, i)[k] = plain<Unit>(s, x, w + (m + l) * s.c * 9, at.h + i, at.w + k) + start[l];
+          recompute<Unit>(s, x, w + (m + l) * s.c * 9, at.h, at.w, start[l], [&](isize i) { return row(l, i); });
       const isize to = (m * s.oh + at.h) * s.ow + at.w;
       auto rows_of = [&](auto each) {
         for (isize l = 0; l < count; l++)
-          for (isize i = 0; i < tall; i++) each(row_of(l, i), to + (l * s.oh + i) * s.ow);
+          for (isize i = 0; i < tall; i++) each(row(l, i), to + (l * s.oh + i) * s.ow);
       };
-      auto add = [&] { rows_of([&](float* row, isize p) { store_part(row, load_part(row, columns) + load_part(e.res + p, columns), columns); }); };
+      auto add = [&] { rows_of([&](float* o, isize p) { store_part(o, load_part(o, columns) + load_part(e.res + p, columns), columns); }); };
       if (late) add();
       finish_tile(e, tile);
       if (e.res && !late) add();
-      rows_of([&](float* row, isize p) { store_part(y + p, load_part(row, columns), columns); });
+      rows_of([&](const float* o, isize p) { store_part(y + p, load_part(o, columns), columns); });
     }
   }
 }
@@ -139,7 +133,7 @@ inline void run_few(Call& call, const Shape& s, const float* x, const float* w, 
         for (isize c = 0, depth; c < s.c; c += depth) {
           depth = least(r.depth, s.c - c);
           for (int b = 0; b < BESIDE; b++) weight_block(s, w, m0 + b * W, m1 - 1, c, c + depth, plane, u + b * depth * W);
-          for (isize k = 0; k < 36; k++)
+          for (isize k = 0; k < Unit::PLANES; k++)
             for (isize i = 0; i < n; i++) {
               const float* tiles = v + i * r.inputs + k * point + c;
               few_product(u + k * plane, depth * W, tiles, r.channels, depth, c == 0, points + i * r.outputs + k * plane_floats(FEW * TOGETHER));

@@ -38,7 +38,7 @@ void inputs(const Shape& s, const float* x, isize c0, isize c1, isize t0, isize 
   float* planes[F::PLANES];
   for (isize k = 0; k < F::PLANES; k++) planes[k] = v + F::before(k, s.c * r.block);
   for (isize c = c0; c < c1; c++) {
-    padded<F>(s, r, x, c, first, high, image);
+    padded<F>(s, r.pitch, x, c, first, high, image);
     for (isize j = 0, columns; j < n; j += columns) {
       columns = gemm::panel_columns(n - j);
       const isize width = round_up(columns, W), panel = j * s.c, block = s.c * width;
@@ -136,9 +136,7 @@ void outputs(const Shape& s, const float* x, const float* w, const float* points
         for (isize l = 0; l < count; l++) sum += check[l];
       if (sum != sum)
         for (isize l = 0; l < count; l++)
-          for (isize i = 0; i < 4; i++)
-            for (isize k = 0; k < 4; k++)
-              if (h[l] + i < s.oh && v[l] + k < s.ow) tile[row_of(l, i) + k] = plain<F>(s, x, w + m * s.c * 9, h[l] + i, v[l] + k) + start;
+          recompute<F>(s, x, w + m * s.c * 9, h[l], v[l], start, [&](isize i) { return tile + row_of(l, i); });
       if (!late) finish_tile(e, tile);
       write_tiles(s, tile, h, v, count, e, e.res ? e.res + m * e.res_rs : nullptr, y + m * s.oh * s.ow);
     }

@@ -93,11 +93,11 @@ inline void tile_points(Unit, const float* const* p, isize pitch, auto put) {
 }
 
 // Rows [4 * stride * first - ph, ...) of channel c, `tall` of them, with their padding, which `image` holds as zeros: no row is copied over it.
-template <class F> void padded(const Shape& s, const Cut& r, const float* x, isize c, isize first, isize tall, float* image) {
-  const isize left = most(s.pw, 0), skipped = most(-s.pw, 0), wide = least(s.iw - skipped, r.pitch - left);
+template <class F> void padded(const Shape& s, isize pitch, const float* x, isize c, isize first, isize tall, float* image) {
+  const isize left = most(s.pw, 0), skipped = most(-s.pw, 0), wide = least(s.iw - skipped, pitch - left);
   for (isize i = 0; i < tall; i++) {
     const isize h = 4 * F::STRIDE * first - s.ph + i;
-    if (h >= 0 && h < s.ih && wide > 0) gemm::copy_floats(x + (c * s.ih + h) * s.iw + skipped, image + i * r.pitch + left, wide);
+    if (h >= 0 && h < s.ih && wide > 0) gemm::copy_floats(x + (c * s.ih + h) * s.iw + skipped, image + i * pitch + left, wide);
   }
 }
 
@@ -138,6 +138,12 @@ template <class F> float plain(const Shape& s, const float* x, const float* w, i
         if (ih >= 0 && ih < s.ih && iw >= 0 && iw < s.iw) sum += w[c * 9 + i * 3 + j] * x[(c * s.ih + ih) * s.iw + iw];
       }
   return sum;
+}
+
+// The outputs of a tile that the image has, from the terms of their sums; row(i) is where row i of them lies.
+template <class F> void recompute(const Shape& s, const float* x, const float* w, isize h, isize v, float start, auto row) {
+  for (isize i = 0; i < least(4, s.oh - h); i++)
+    for (isize k = 0; k < least(4, s.ow - v); k++) row(i)[k] = plain<F>(s, x, w, h + i, v + k) + start;
 }
 
 }  // namespace winograd

@@ -66,12 +66,12 @@ inline isize few_images(const Shape& s) { return least(s.n, most(2048 / s.c, 1))
 // Cycles that this saves of a direct product's; 0 where it has no place. Transforms of weights count.
 template <class F> double gain(const Shape& s) {
   constexpr Cycles CYCLES = F::CYCLES;
-  constexpr double AS_MANY = 16;  // outputs that a direct product makes while weights are transformed, and while few tiles are multiplied
+  constexpr double WEIGHTS = 18, TILES = 17;  // outputs that a direct product makes while weights are transformed, and few tiles multiplied
   const double mc = double(s.m) * double(s.c), tiles = double(round_up(s.tiles(), W)) * double(s.n);
   if (s.c < 8 || s.m < 8 || s.c > 1024 || s.ow > MAX_WIDTH) return 0;
   if (few<F>(s)) {
     const isize times = (s.n + few_images(s) - 1) / few_images(s);
-    return s.m < 16 ? 0 : CYCLES.direct * mc * (double(s.n) * (double(s.oh * s.ow) - AS_MANY) - AS_MANY * double(times));
+    return s.m < 16 ? 0 : CYCLES.direct * mc * (double(s.n) * (double(s.oh * s.ow) - TILES) - WEIGHTS * double(times));
   }
   if (mc * F::VALUES > MAX_WEIGHTS && !in_parts<F>(s)) return 0;
   const double transforms = CYCLES.weight * mc + (CYCLES.input * double(s.c) + CYCLES.output * double(s.m)) * tiles;
@@ -145,11 +145,11 @@ struct FewCut {
         parts((s.m + rows - 1) / rows),
         pitch(4 * s.across() + 2),
         plane((4 * ((s.oh + 3) / 4) + 2) * pitch),
-        inputs(36 * plane_floats(FEW * channels)),
-        weights(36 * plane_floats(TOGETHER * depth)),
-        outputs(36 * plane_floats(FEW * TOGETHER)) {}
+        inputs(Unit::PLANES * plane_floats(FEW * channels)),
+        weights(Unit::PLANES * plane_floats(TOGETHER * depth)),
+        outputs(Unit::PLANES * plane_floats(FEW * TOGETHER)) {}
   static isize even_depth(isize c) {
-    constexpr isize MOST_DEPTH = PART / (36 * TOGETHER);
+    constexpr isize MOST_DEPTH = PART / (Unit::PLANES * TOGETHER);
     const isize pieces = (c + MOST_DEPTH - 1) / MOST_DEPTH;
     return round_up((c + pieces - 1) / pieces, 4);
   }

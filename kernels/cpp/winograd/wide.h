@@ -6,9 +6,9 @@
 
 namespace winograd {
 
-constexpr int GROUPS = W / 4;
-
 using gemm::high, gemm::highs, gemm::lows, gemm::transpose;
+
+constexpr int GROUPS = W / 4;
 
 // u[point, m / W, c, W] for output channels [m0, m1) of `of`; m0 is a multiple of W, and the last channel fills up a vector.
 template <class F> void weights(const Shape& s, const float* w, isize m0, isize m1, isize of, float* u) {
@@ -104,7 +104,7 @@ void inputs(const Shape& s, const float* x, isize c0, isize c1, isize t0, isize 
   }
   gemm::fill_zero(image, r.plane);
   for (isize c = c0; c < c1; c++) {
-    padded<F>(s, r, x, c, first, tall, image);
+    padded<F>(s, r.pitch, x, c, first, tall, image);
     for (isize j = 0, columns; j < all; j += columns) {
       columns = gemm::panel_columns(all - j);
       for (isize q = 0; q < columns; q += W) {
@@ -157,9 +157,7 @@ void outputs(const Shape& s, const float* x, const float* w, const float* points
       }
       if (strips::any(strips::unordered(check, check)))  // lanes past the last tile repeat it
         for (isize l = 0; l < count; l++)
-          for (isize i = 0; i < 4; i++)
-            for (isize k = 0; k < 4; k++)
-              if (h[l] + i < s.oh && v[l] + k < s.ow) tile[row_of(l, i) + k] = plain<F>(s, x, w + m * s.c * 9, h[l] + i, v[l] + k) + start[0];
+          recompute<F>(s, x, w + m * s.c * 9, h[l], v[l], start[0], [&](isize i) { return tile + row_of(l, i); });
       if (curved && !late) {
         if (has_all(e.act)) act_all(e.act, e.act_a, tile, 1, 0, 16 * W);
         else

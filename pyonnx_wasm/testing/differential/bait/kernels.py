@@ -71,9 +71,8 @@ def squares(m: Sketch) -> None:
     apart = [m.integer(1, 4) for _ in range(2)] if stride == 1 and not few and m.chance(0.3) else [1, 1]
     pads = [m.integer(0, 2 * by) for by in apart * 2]
     least = [2 * by + 1 - before - after for by, before, after in zip(apart, pads[:2], pads[2:], strict=True)]
-    n, sides = m.size(1, 2), [max(m.size(1, high), size) for size in least]
-    if few:
-        n, sides = m.choice((1, 1, 2, 33)), [max(m.integer(5, 8) + size - 1, 1) for size in least]
+    n = m.choice((1, 1, 2, 33)) if few else m.size(1, 2)
+    sides = [max(m.integer(5, 8) + size - 1, 1) if few else max(m.size(1, high), size) for size in least]
     more = [const(m, (channels,))] if m.chance(0.6) else []
     # Sums of about 1, where Tanh and Sigmoid end: errors of larger ones would be judged by what is left of them.
     w = m.const(m.array(FLOAT, (channels, c, 3, 3), "plain", constant=True) / FLOAT.type(48 * c**0.5))
